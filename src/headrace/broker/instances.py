@@ -5,8 +5,8 @@ read what they say is to be read, and tell them before the answer goes out what 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headrace.broker.group_runner import Runner
 from headrace.broker.groups import GroupTable
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
+from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import Sink, read
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
@@ -41,6 +42,12 @@ __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Rese
 
 MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
+_AT_ONCE = 100
+"""Partitions that are looked up together."""
+_WIDE = 1_000
+"""Partitions of a topic from which on requests about all of them wait for each other,"""
+_MOST_READING = 4
+"""so many at a time where they read; of those that look up where a group begins, one."""
 
 FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
 """The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
@@ -55,8 +62,11 @@ _Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
 class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
-    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf) -> None:
+    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane) -> None:
         self._groups = groups
+        self._lane = lane
+        self._reading = asyncio.Semaphore(_MOST_READING)
+        self._starting = asyncio.Semaphore(1)
         self._source = source
         self._find_offset = find_offset
         self._being_made: dict[tuple[str, str], int] = {}
@@ -92,8 +102,9 @@ class Instances:
                 if self._has(topic, group):
                     return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
                 with self._place_for(topic, group), _storage_errors():
-                    starts = await self._starts(topic, start)
-                    return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
+                    async with self._among_few(topic, self._starting):
+                        starts = await self._starts(topic, start)
+                        return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
             except InstanceError as error:
                 # It went, unused for too long, at the very moment: it is made anew.
                 if error.kind is not InstanceProblem.UNKNOWN_GROUP:
@@ -117,7 +128,15 @@ class Instances:
                 UNAVAILABLE. The sink's content is then void.
             UnknownTopic: the topic was deleted meanwhile.
         """
-        await self._ready(cursor.group)
+        async with self._among_few(topic, self._reading):
+            while True:
+                await self._ready(cursor.group)
+                following = await self._get(topic, cursor, sink, max_offsets)
+                if following is not None:
+                    return following
+
+    async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
+        """The next cursor; None: only now the group knows from where on to read."""
         runner = self._runner(topic, cursor.group)
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
         taken = _Taken()
@@ -132,8 +151,8 @@ class Instances:
             epochs = () if failed else tuple(taken.leader_epochs.items())
             runner.post(Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts)))
         if taken.cuts and not taken.offsets:
-            # An empty answer would say that there is nothing; now the group knows from where on to read.
-            return await self.get(topic, cursor, sink, max_offsets)
+            # An empty answer would say that there is nothing.
+            return None
         offsets = {**dict(plan.cursor.offsets), **taken.offsets}
         return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
 
@@ -165,10 +184,11 @@ class Instances:
         """
         await self._ready(group)
         runner = self._runner(topic, group)
-        with _storage_errors():
-            starts, epochs = await self._starts(topic, start)
-        request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
-        _accepted(await runner.request(request))
+        async with self._among_few(topic, self._starting):
+            with _storage_errors():
+                starts, epochs = await self._starts(topic, start)
+            request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
+            _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
         """Every partition of the topic with its position and holder.
@@ -250,9 +270,26 @@ class Instances:
         await self._ready(group)
         return await _cursor(self._groups.runner_or_new(group), request)
 
+    @asynccontextmanager
+    async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
+        """For what keeps something of each partition while it is under way: of very many that is megabytes."""
+        if len(topic.partitions) <= _WIDE:
+            yield
+            return
+        async with gate:
+            await self._lane.turn()
+            yield
+
     async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
         """Where each partition begins, as of now, and its log's leader epoch."""
-        found = await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions))
+        found: list[tuple[StoredStart, int]] = []
+        pace = self._lane.pace()
+        partitions = topic.partitions
+        for first in range(0, len(partitions), _AT_ONCE):
+            if pace.over:
+                await pace.rest()
+            some = partitions[first : first + _AT_ONCE]
+            found += await asyncio.gather(*(self._start(partition, start) for partition in some))
         return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
 
     async def _start(self, led: Partition, start: Start) -> tuple[StoredStart, int]:
@@ -291,9 +328,13 @@ class Instances:
         """Read what is planned as far as the sink wants it, and note what it took."""
         offsets = dict(plan.cursor.offsets)
         away: StorageUnavailable | None = None
+        pace = self._lane.pace()
         for each in plan.reads:
             if sink.room() <= 0:
                 break
+            if pace.over:
+                # Most of thousands of partitions have nothing to read.
+                await pace.rest()
             if each.partition not in offsets and len(offsets) >= max_offsets:
                 continue
             try:
