@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.harness.failover import Failover
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 
@@ -18,7 +18,6 @@ from headrace.testing import Server, server
 
 TOPIC = "t"
 PATIENCE_S = 60
-VIEW = b"headrace:{meta}:view"
 
 
 @pytest.fixture
@@ -31,27 +30,6 @@ def storage() -> Iterator[RedisServer]:
 def started(storage: RedisServer) -> Iterator[Server]:
     with server(redis=storage.url) as running:
         yield running
-
-
-class Failover:
-    """What a replica would have had at one moment, and what it is to become the primary."""
-
-    def __init__(self, storage: RedisServer) -> None:
-        self._url = storage.url
-        with redis.Redis.from_url(self._url) as link:
-            self._kept = {key: link.dump(key) for key in link.scan_iter() if key != VIEW}
-
-    def happen(self) -> None:
-        """Everything since is gone, and so are the connections."""
-        with redis.Redis.from_url(self._url) as link:
-            whole = link.pipeline(transaction=True)
-            for key in link.scan_iter():
-                if key != VIEW:
-                    whole.delete(key)
-            for key, value in self._kept.items():
-                whole.restore(key, 0, value)
-            whole.execute()
-            link.client_kill_filter(_type="normal", skipme=True)
 
 
 def produce(started: Server, *numbers: int) -> None:

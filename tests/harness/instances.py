@@ -49,6 +49,13 @@ class Log:
 
     times: list[int] = field(default_factory=list)
     start: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
+    """Leader epochs, each with its first offset."""
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was under a leader epoch."""
+        later = (first for epoch, first in self.epochs if epoch > leader_epoch)
+        return offset if leader_epoch < 0 else min(offset, next(later, offset))
 
     @property
     def end(self) -> int:
@@ -101,6 +108,13 @@ class InstanceContext(GroupContext):
         """Retention takes records away."""
         self.logs[topic][partition].start = log_start
 
+    def lose(self, partition: int, log_end: int, topic: str = TOPIC) -> None:
+        """Redis comes back without the last records, and the log is opened anew."""
+        log = self.logs[topic][partition]
+        del log.times[log_end:]
+        epoch = log.epochs[-1][0] + 1
+        log.epochs = [*(each for each in log.epochs if each[1] < log_end), (epoch, log_end)]
+
     # verbs
 
     def create(
@@ -124,6 +138,7 @@ class InstanceContext(GroupContext):
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
             starts=None if known else self._starts(topic, start, time_ms),
+            leader_epochs=() if known else self._epochs(topic),
         )
         return self._cursor(request)
 
@@ -142,10 +157,17 @@ class InstanceContext(GroupContext):
         offsets = dict(plan.cursor.offsets)
         records: list[tuple[int, int]] = []
         delivered: list[tuple[int, int]] = []
+        epochs: list[tuple[int, int]] = []
+        cuts: list[tuple[int, int, int]] = []
         for each in plan.reads:
             if each.partition not in offsets and len(offsets) >= most_offsets:
                 continue
             log = self.logs[topic][each.partition]
+            epoch, kept = log.epochs[-1][0], log.kept(each.reached, each.leader_epoch)
+            if kept < each.reached:
+                cuts.append((each.partition, kept, epoch))
+                continue
+            epochs.append((each.partition, epoch))
             first = self._beginning(log, each)
             if first is None or len(records) >= limit:
                 continue
@@ -154,7 +176,7 @@ class InstanceContext(GroupContext):
                 records += [(each.partition, offset) for offset in range(first, end)]
                 delivered.append((each.partition, end))
                 offsets[each.partition] = end
-        self.send(Delivered(topic, plan.read, tuple(delivered)))
+        self.send(Delivered(topic, plan.read, tuple(delivered), tuple(epochs), tuple(cuts)))
         return Got(msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items())), tuple(records))
 
     def _beginning(self, log: Log, each: ReadFrom) -> int | None:
@@ -179,7 +201,8 @@ class InstanceContext(GroupContext):
 
     def update(self, start: StartKind, time_ms: int | None = None, *, topic: str = TOPIC) -> None:
         """Send an UpdateGroup."""
-        self.ask(Update(token=None, topic=self.facts(topic), starts=self._starts(topic, start, time_ms)))
+        starts = self._starts(topic, start, time_ms)
+        self.ask(Update(token=None, topic=self.facts(topic), starts=starts, leader_epochs=self._epochs(topic)))
 
     def refused(self, problem: InstanceProblem, request: Any) -> InstanceError:
         """Call `request`, which must be refused for this reason."""
@@ -238,6 +261,9 @@ class InstanceContext(GroupContext):
         result = self.ask(request)
         assert isinstance(result, CursorResult)
         return result.cursor
+
+    def _epochs(self, topic: str) -> tuple[int, ...]:
+        return tuple(log.epochs[-1][0] for log in self.logs[topic])
 
     def _starts(self, topic: str, start: StartKind, time_ms: int | None) -> tuple[StoredStart, ...]:
         return tuple(self._start(log, start, time_ms) for log in self.logs[topic])

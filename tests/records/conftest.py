@@ -21,6 +21,7 @@ PURE = {
     "encode_columns": pure_encode.encode_columns,
     "encode_rows": pure_encode.encode_rows,
     "records": by_aiokafka.records,
+    "some": by_aiokafka.some,
     "open_columns": pure_columns.PureColumns,
     "open_messages": pure_messages.PureMessages,
     "publish": pure_publish.publish,

@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from headrace.records.batch import log_append_time
 from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidBatch, UnknownCodec
-from headrace.records.walk import Record, find_timestamp, max_timestamp, records
+from headrace.records.walk import Record, Some, find_timestamp, max_timestamp, records, some
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -136,3 +136,54 @@ def test_batches_that_cannot_be_opened() -> None:
         records(batch, 0)
     with pytest.raises(InvalidBatch):
         records(BATCH + BATCH, 0)
+
+
+KEYED = build([(key, b"v" * 10, 5, (("h", None),) * 3) for key in (b"ab", None, b"aab", b"", b"b", b"cab")])
+
+
+def few(batch: bytearray, first_offset: int = 0, part: bytes = b"", **given: int) -> Some:
+    asked = {"most": 100, "most_bytes": 1 << 20, "most_headers": 100, "limit": 1 << 20, **given}
+    return some(batch, 50, first_offset, part, **asked)
+
+
+def offsets(found: Some) -> list[int]:
+    return [record.offset for record, _ in found.records]
+
+
+def test_a_few_records_are_those_of_all() -> None:
+    found = few(KEYED)
+    assert [record for record, _ in found.records] == records(KEYED, 50)
+    assert found.following == 56
+    assert found.decompressed == len(KEYED) - 61
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"),
+    [(b"a", [50, 52, 55]), (b"ab", [50, 52, 55]), (b"b", [50, 52, 54, 55]), (b"aab", [52]), (b"ba", []), (b"abc", [])],
+)
+def test_a_few_records_by_what_their_keys_have(part: bytes, wanted: list[int]) -> None:
+    assert offsets(few(KEYED, part=part)) == wanted
+    assert offsets(few(KEYED, 53, part)) == [offset for offset in wanted if offset >= 53]
+
+
+def test_a_few_records_are_no_more_than_wanted_and_tell_where_to_go_on() -> None:
+    assert (offsets(found := few(KEYED, 51, most=2)), found.following) == ([51, 52], 53)
+    assert (offsets(found := few(KEYED, 51, b"ab", most=1)), found.following) == ([52], 55)
+    assert (offsets(found := few(KEYED, most_bytes=16)), found.following) == ([50, 51], 52)
+    assert (offsets(found := few(KEYED, most_bytes=0)), found.following) == ([50], 51)
+    assert (offsets(found := few(KEYED, most=0)), found.following) == ([], 50)
+    assert (offsets(found := few(KEYED, 99)), found.following) == ([], 56)
+
+
+def test_of_many_headers_a_few_are_given_and_all_are_counted() -> None:
+    assert {(len(record.headers), count) for record, count in few(KEYED, most_headers=2).records} == {(2, 3)}
+
+
+def test_a_few_records_of_a_batch_that_cannot_be_read() -> None:
+    with pytest.raises(CorruptBatch):
+        few(with_section(b"\x02\x00\x00", 3))
+    with pytest.raises(BatchTooLarge):
+        few(build([(None, bytes(1000), 1, ())], codec=4), limit=100)
+    # What lies behind the last one that is wanted is not looked at.
+    section = bytes(build([(b"k", b"v", 1, ())] * 2)[61:]) + b"\xff" * 9
+    assert offsets(few(with_section(section, 3), most=1)) == [50]

@@ -86,8 +86,10 @@ class Broker:
             storage.groups, settings.headrace_native_max_pending, self._committed, self.reads
         )
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
-        self.groups = GroupTable(self.native_groups, parts.running, settings.groups, self._partition, coordination)
-        self.instances = Instances(self.groups, self.find_offset, self.source)
+        self.groups = GroupTable(
+            self.native_groups, parts.running, settings.groups, self._partition, coordination, parts.lane
+        )
+        self.instances = Instances(self.groups, self.find_offset, self.source, parts.lane)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self.users: Users | None = None

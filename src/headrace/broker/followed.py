@@ -92,6 +92,17 @@ class FollowedLog:
         if offset < self.log_start or self.certainly_past_end(offset):
             raise outside(self, offset, self.log_start, self.log_end)
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last opening; -1: nobody has opened it."""
+        epochs = self._look.epochs
+        return -1 if epochs is None else epochs.rows[-1].epoch
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        epochs = self._look.epochs
+        return offset if epochs is None else epochs.kept_for(offset, leader_epoch)
+
     def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is."""
         return self._high_watermark_known and offset > self.log_end

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from contextvars import Context
+from time import perf_counter
 from typing import Protocol
 
 import structlog
@@ -19,6 +20,7 @@ from headrace.broker.coordination import Coordination
 from headrace.broker.dropping import Dropping
 from headrace.broker.group_timers import Doubt, GroupTimers
 from headrace.broker.mirror import Mirror
+from headrace.broker.pace import SLICE_S, Lane
 from headrace.broker.ports import GroupStorage
 from headrace.broker.telling import GroupTeller
 from headrace.groups.balanced.model import Reservation
@@ -54,6 +56,10 @@ class Home(Doubt, Protocol):
         """Limits of every group."""
 
     @property
+    def lane(self) -> Lane:
+        """The turns that long work takes."""
+
+    @property
     def mirror(self) -> Mirror:
         """Where stored positions are shown."""
 
@@ -79,6 +85,8 @@ class Runner:
         """Members whose heartbeat was answered during a write, and is in the queue to keep them: once is enough."""
         self._waiting: dict[Hashable, tuple[Request, asyncio.Future[Result]]] = {}
         self._timers = GroupTimers(table, lambda key: self.post(TimerFired(key)))
+        self._resting = False
+        """Whether events wait for their turn: those before them took long."""
         self._writing: asyncio.Task[None] | None = None
         self._began_ms = 0  # the write that is under way (ticks)
         self._rewrite = False
@@ -118,8 +126,20 @@ class Runner:
         self._queue.append((event, self._table.clock.ticks_ms()))
         self._work()
 
+    def _go_on(self) -> None:
+        self._resting = False
+        self._work()
+
     def _work(self) -> None:
+        if self._resting:
+            return
+        until = perf_counter() + SLICE_S
         while self._queue and self._writing is None:
+            if perf_counter() >= until:
+                # Of a topic of thousands of partitions each event takes milliseconds.
+                self._resting = True
+                self._table.lane.later(self._go_on)
+                return
             event, arrived_ms = self._queue.popleft()
             if isinstance(event, Heartbeat):
                 self._seen_alive.discard(event.member_id)

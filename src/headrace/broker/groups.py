@@ -12,7 +12,7 @@ from headrace.broker.coordination import Coordination, of_one_server
 from headrace.broker.group_runner import Runner
 from headrace.broker.group_timers import Firing
 from headrace.broker.mirror import Mirror, PartitionOf
-from headrace.broker.pace import Pace
+from headrace.broker.pace import Lane, Pace
 from headrace.broker.ports import GroupStorage
 from headrace.broker.taking_over import take_over_all
 from headrace.groups.description import GroupDescription
@@ -50,7 +50,9 @@ class GroupTable:
         settings: GroupSettings,
         partition_of: PartitionOf,
         coordination: Coordination | None = None,
+        lane: Lane | None = None,
     ) -> None:
+        self.lane = lane or Lane()
         self.coordination = coordination or of_one_server()
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._loading_all: asyncio.Task[None] | None = None

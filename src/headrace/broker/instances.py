@@ -5,8 +5,8 @@ read what they say is to be read, and tell them before the answer goes out what 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import msgspec
 
@@ -14,6 +14,7 @@ from headrace.broker.group_runner import Runner
 from headrace.broker.groups import GroupTable
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
+from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import Sink, read
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
@@ -41,6 +42,12 @@ __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Rese
 
 MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
+_AT_ONCE = 100
+"""Partitions that are looked up together."""
+_WIDE = 1_000
+"""Partitions of a topic from which on requests about all of them wait for each other,"""
+_MOST_READING = 4
+"""so many at a time where they read; of those that look up where a group begins, one."""
 
 FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
 """The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
@@ -48,13 +55,18 @@ FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
 
 SourceOf = Callable[[Partition], Awaitable[Source]]
 """Where a partition's records are read."""
+_Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
+"""Where each partition begins, and the leader epoch of its log."""
 
 
 class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
-    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf) -> None:
+    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane) -> None:
         self._groups = groups
+        self._lane = lane
+        self._reading = asyncio.Semaphore(_MOST_READING)
+        self._starting = asyncio.Semaphore(1)
         self._source = source
         self._find_offset = find_offset
         self._being_made: dict[tuple[str, str], int] = {}
@@ -90,8 +102,9 @@ class Instances:
                 if self._has(topic, group):
                     return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
                 with self._place_for(topic, group), _storage_errors():
-                    starts = await self._starts(topic, start)
-                    return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
+                    async with self._among_few(topic, self._starting):
+                        starts = await self._starts(topic, start)
+                        return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
             except InstanceError as error:
                 # It went, unused for too long, at the very moment: it is made anew.
                 if error.kind is not InstanceProblem.UNKNOWN_GROUP:
@@ -115,17 +128,32 @@ class Instances:
                 UNAVAILABLE. The sink's content is then void.
             UnknownTopic: the topic was deleted meanwhile.
         """
-        await self._ready(cursor.group)
+        async with self._among_few(topic, self._reading):
+            while True:
+                await self._ready(cursor.group)
+                following = await self._get(topic, cursor, sink, max_offsets)
+                if following is not None:
+                    return following
+
+    async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
+        """The next cursor; None: only now the group knows from where on to read."""
         runner = self._runner(topic, cursor.group)
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
-        delivered: tuple[tuple[int, int], ...] = ()
+        taken = _Taken()
+        failed = True
         try:
             with _storage_errors():
-                delivered = await self._read(topic, plan, sink, max_offsets)
+                await self._read(topic, plan, sink, max_offsets, taken)
+            failed = False
         finally:
             # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
-            runner.post(Delivered(topic.topic.name, plan.read, delivered))
-        offsets = {**dict(plan.cursor.offsets), **dict(delivered)}
+            delivered = () if failed else tuple(taken.offsets.items())
+            epochs = () if failed else tuple(taken.leader_epochs.items())
+            runner.post(Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts)))
+        if taken.cuts and not taken.offsets:
+            # An empty answer would say that there is nothing.
+            return None
+        offsets = {**dict(plan.cursor.offsets), **taken.offsets}
         return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
 
     async def commit(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
@@ -156,9 +184,11 @@ class Instances:
         """
         await self._ready(group)
         runner = self._runner(topic, group)
-        with _storage_errors():
-            starts = await self._starts(topic, start)
-        _accepted(await runner.request(Update(token=object(), topic=_facts(topic), starts=starts)))
+        async with self._among_few(topic, self._starting):
+            with _storage_errors():
+                starts, epochs = await self._starts(topic, start)
+            request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
+            _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
         """Every partition of the topic with its position and holder.
@@ -224,7 +254,7 @@ class Instances:
         topic: LiveTopic,
         group: str,
         instance: str,
-        starts: tuple[StoredStart, ...] | None,
+        starts: "_Starts | None",
         timeout_ms: int,
         commit_on_get: bool,
     ) -> GroupCursor:
@@ -234,17 +264,41 @@ class Instances:
             instance=instance,
             timeout_ms=timeout_ms,
             commit_on_get=commit_on_get,
-            starts=starts,
+            starts=None if starts is None else starts[0],
+            leader_epochs=() if starts is None else starts[1],
         )
         await self._ready(group)
         return await _cursor(self._groups.runner_or_new(group), request)
 
-    async def _starts(self, topic: LiveTopic, start: Start) -> tuple[StoredStart, ...]:
-        """Where each partition begins, as of now."""
-        return tuple(await asyncio.gather(*(self._start(partition, start) for partition in topic.partitions)))
+    @asynccontextmanager
+    async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
+        """For what keeps something of each partition while it is under way: of very many that is megabytes."""
+        if len(topic.partitions) <= _WIDE:
+            yield
+            return
+        async with gate:
+            await self._lane.turn()
+            yield
 
-    async def _start(self, led: Partition, start: Start) -> StoredStart:
+    async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
+        """Where each partition begins, as of now, and its log's leader epoch."""
+        found: list[tuple[StoredStart, int]] = []
+        pace = self._lane.pace()
+        partitions = topic.partitions
+        for first in range(0, len(partitions), _AT_ONCE):
+            if pace.over:
+                await pace.rest()
+            some = partitions[first : first + _AT_ONCE]
+            found += await asyncio.gather(*(self._start(partition, start) for partition in some))
+        return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
+
+    async def _start(self, led: Partition, start: Start) -> tuple[StoredStart, int]:
         partition = await self._source(led)
+        # Before it is looked up: should the log be opened anew meanwhile, what is found may be of what it was.
+        epoch = partition.leader_epoch
+        return await self._beginning_of(partition, start), epoch
+
+    async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
         # Before the look-up by time: what comes meanwhile lies behind it.
@@ -270,18 +324,28 @@ class Instances:
         assert isinstance(plan, Plan)
         return plan
 
-    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int) -> tuple[tuple[int, int], ...]:
-        """Read what is planned as far as the sink wants it; (partition, next offset) of what it took."""
+    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken") -> None:
+        """Read what is planned as far as the sink wants it, and note what it took."""
         offsets = dict(plan.cursor.offsets)
-        taken: list[tuple[int, int]] = []
         away: StorageUnavailable | None = None
+        pace = self._lane.pace()
         for each in plan.reads:
             if sink.room() <= 0:
                 break
+            if pace.over:
+                # Most of thousands of partitions have nothing to read.
+                await pace.rest()
             if each.partition not in offsets and len(offsets) >= max_offsets:
                 continue
             try:
                 partition = await self._source(topic.partitions[each.partition])
+                # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+                epoch = partition.leader_epoch
+                if (kept := partition.kept(each.reached, each.leader_epoch)) < each.reached:
+                    # Read by the next get, which knows.
+                    taken.cuts.append((each.partition, kept, epoch))
+                    continue
+                taken.leader_epochs[each.partition] = epoch
                 offset = await self._beginning(partition, each)
                 following = -1 if offset is None else await _read_on(partition, offset, sink, each)
             except StorageUnavailable as error:
@@ -289,11 +353,9 @@ class Instances:
                 away = away or error
                 continue
             if offset is not None and following > offset:
-                offsets[each.partition] = following
-                taken.append((each.partition, following))
-        if away is not None and not taken:
+                offsets[each.partition] = taken.offsets[each.partition] = following
+        if away is not None and not taken.offsets:
             raise away
-        return tuple(taken)
 
     async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
         """The offset to read from; None when there is nothing to read."""
@@ -303,6 +365,17 @@ class Instances:
             return max(each.offset, partition.log_start) if each.follows_log_start else each.offset
         found = await self._find_offset(partition, each.not_before_ms)
         return None if found.offset < 0 else max(found.offset, each.offset)
+
+
+class _Taken:
+    """What a get has read."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        """Partition -> the next offset after what the answer has of it, in the order in which they were read."""
+        self.leader_epochs: dict[int, int] = {}
+        """See `Delivered`, also of the next."""
+        self.cuts: list[tuple[int, int, int]] = []
 
 
 async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom) -> int:

@@ -362,6 +362,10 @@ class LogPartition:
         self.check_end()
         return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
 
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
+
     # Removing, and what lies beside
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:

@@ -76,6 +76,16 @@ class Source(Readable, Protocol):
     def local_start(self) -> int:
         """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last opening that is known of (KIP-101); -1: none is."""
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was for who came to `offset` under this leader epoch; -1: that is not known.
+
+        That is `offset`, or where Redis came back with less: there others have come in their place.
+        """
+
     def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is certain to lie behind all that there is, so that no reader can have come to it."""
 
@@ -105,10 +115,6 @@ class Partition(Source, Protocol):
     @property
     def log(self) -> "LogPartition | None":
         """Itself where it is a log of batches, which one broker leads; None: a plain stream, which is open to all."""
-
-    @property
-    def leader_epoch(self) -> int:
-        """The present leader epoch (KIP-101), where this server leads it."""
 
     def want_copies(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""

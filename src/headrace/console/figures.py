@@ -20,6 +20,8 @@ _STORE_S = 1.0
 _FRESH_MS = 2_000
 """For so long what was asked of Redis or of the machine is told again."""
 _SIZES_MS = 10_000
+_MOST_READING = 2
+"""Pages that read records at a time."""
 _MOST_SIZED = 1_000
 """Partitions of a topic whose size is asked."""
 
@@ -74,6 +76,8 @@ class Figures:
         self.storage = storage
         self.data = data
         self.entries = entries
+        self.reading = asyncio.Semaphore(_MOST_READING)
+        """Who reads records for a page: each holds megabytes."""
         self._store = store
         self._facts: tuple[StoreFacts | None, ProcessFacts] | None = None
         self._facts_ms = 0

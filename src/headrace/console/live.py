@@ -203,7 +203,7 @@ class Stream(Response):
         told = query.get("partition", "0")
         index = int(told[:9]) if told.isdecimal() else 0
         key = query.get("key", "")
-        wanted = key.encode("utf-8", "surrogateescape")
+        part = key.encode("utf-8", "surrogateescape")
         try:
             live = broker.topics.get(name)
             partition = live.partition(index)
@@ -221,12 +221,12 @@ class Stream(Response):
                 try:
                     newest = max(offset, partition.log_end - _TAIL_ROWS)
                     read = await reading.some(
+                        figures,
                         broker,
-                        figures.clusters.decompression,
                         partition,
                         newest,
                         _TAIL_ROWS,
-                        lambda record: not wanted or wanted in (record.key or b""),
+                        part,
                     )
                 except TopicError as error:
                     yield _event("gone" if partition.deleted else "problem", str(error))

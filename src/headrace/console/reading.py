@@ -1,27 +1,35 @@
 """Some records of a partition for a page: from an offset on, or those with a key, bounded in what is decompressed."""
 
-from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.cache import Buffer
-from headrace.broker.decompression import A_TURN, USUAL, Decompression
+from headrace.broker.decompression import A_TURN, HERE, USUAL, Decompression
 from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import read
-from headrace.records.batch import peek
-from headrace.records.errors import BatchError
-from headrace.records.walk import Record, records
+from headrace.records.batch import BatchHeader, peek
+from headrace.records.errors import BatchError, BatchTooLarge
+from headrace.records.walk import Record, Some
+from headrace.records.walk import some as some_of
 
+if TYPE_CHECKING:
+    from headrace.console.figures import Figures
+
+MOST_HEADERS = 100
+"""Headers that a page shows of a record."""
 _MOST_DECOMPRESSED = 32 << 20
 """Bytes that one page decompresses, of all batches together."""
-_ROOM = 4 << 20
+_ROOM = 2 << 20
 """Bytes that are asked for at a time."""
 _MOST_KEPT = 8 << 20
 """Bytes of records that one page keeps: it shows the beginning of each."""
-_EXPANSION = 8
-"""How many times its size a compressed batch is taken to have decompressed."""
+_COMPRESSED = 64 << 10
+"""Bytes of a compressed batch that is tried on the event loop."""
+_LEAST_COST = 2048
+"""Bytes that count for a batch even if it is empty."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -39,6 +47,9 @@ class Found(msgspec.Struct, frozen=True):
     """A record and where it lies."""
 
     record: Record
+    """With the first `MOST_HEADERS` of its headers."""
+    headers: int
+    """How many it has."""
     batch: Batch
 
 
@@ -55,10 +66,10 @@ class Read(msgspec.Struct):
 class _Sink:
     """Implements `headrace.broker.reading.Sink`."""
 
-    def __init__(self, decompression: Decompression, most: int, wanted: Callable[[Record], bool]) -> None:
+    def __init__(self, decompression: Decompression, most: int, part: bytes) -> None:
         self._decompression = decompression
         self._most = most
-        self._wanted = wanted
+        self._part = part
         self._decompressed = self._kept = 0
         self.read = Read()
 
@@ -73,31 +84,58 @@ class _Sink:
                 break
             header = peek(batch)
             following = header.base_offset + header.span
-            told = Batch(header.base_offset, following, header.count, header.size, header.codec, _epoch(batch))
-            large = header.size * (_EXPANSION if header.codec else 1) > A_TURN
-            self._decompressed += header.size * (_EXPANSION if header.codec else 1)
-            work = partial(records, batch, header.base_offset, limit=USUAL)
+            work = partial(
+                some_of,
+                batch,
+                header.base_offset,
+                offset,
+                self._part,
+                most=self._most - len(self.read.found),
+                most_bytes=_MOST_KEPT - self._kept,
+                most_headers=MOST_HEADERS,
+            )
             try:
-                if large:
-                    found = await self._decompression.usual(work)
-                else:
-                    await self._decompression.turn()
-                    found = work()
-                    self._decompression.count(max(header.size, 2048))
+                found = await self._few(header, work)
             except BatchError:
                 self.read.passed_over += 1
-                offset = following
-                continue
-            for record in found:
-                if record.offset < offset:
-                    continue
-                if not self.room():
-                    return record.offset
-                if self._wanted(record):
-                    self.read.found.append(Found(record, told))
-                    self._kept += len(record.key or b"") + len(record.value or b"")
+                self._decompressed += header.size
+            else:
+                following = found.following
+                self._decompressed += max(found.decompressed, header.size)
+                told = Batch(
+                    header.base_offset,
+                    header.base_offset + header.span,
+                    header.count,
+                    header.size,
+                    header.codec,
+                    _epoch(batch),
+                )
+                for record, headers in found.records:
+                    self.read.found.append(Found(record, headers, told))
+                    self._kept += _size(record)
             offset = max(offset, following)
         return offset
+
+    async def _few(self, header: BatchHeader, work: "partial[Some]") -> Some:
+        """A few records of a batch: read here if that is quick, else in a thread. Raises BatchError."""
+        if header.size <= (_COMPRESSED if header.codec else A_TURN):
+            await self._decompression.turn()
+            cost = _LEAST_COST
+            try:
+                found = work(limit=HERE if header.codec else header.size)
+                cost = max(cost, found.decompressed)
+                return found
+            except BatchTooLarge:
+                cost = HERE
+            finally:
+                self._decompression.count(cost)
+        return await self._decompression.usual(partial(work, limit=USUAL))
+
+
+def _size(record: Record) -> int:
+    """Bytes of what is kept of a record."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _epoch(batch: Buffer) -> int:
@@ -105,23 +143,27 @@ def _epoch(batch: Buffer) -> int:
 
 
 async def some(
+    figures: "Figures",
     broker: Broker,
-    decompression: Decompression,
     partition: Partition,
     offset: int,
     most: int,
-    wanted: Callable[[Record], bool] = lambda _: True,
+    part: bytes = b"",
 ) -> Read:
-    """At most so many records from an offset on; those before the log start are gone.
+    """At most so many records from an offset on, those whose keys have `part` in them.
+
+    What lies before the log start is gone.
 
     Raises:
         UnknownTopic, StorageUnavailable.
     """
     offset = min(max(offset, partition.log_start), partition.log_end)
-    granted = await broker.reads.acquire(_MOST_KEPT)
-    try:
-        sink = _Sink(decompression, most, wanted)
-        sink.read.following = await read(partition, offset, sink)
-        return sink.read
-    finally:
-        broker.reads.release(granted)
+    async with figures.reading:
+        await broker.lane.turn()
+        granted = await broker.reads.acquire(_MOST_KEPT)
+        try:
+            sink = _Sink(figures.clusters.decompression, most, part)
+            sink.read.following = await read(partition, offset, sink)
+            return sink.read
+        finally:
+            broker.reads.release(granted)

@@ -101,7 +101,7 @@ class Group:
                 turn.reply(event.token, self._answered(event, turn))
             case Delivered():
                 if event.topic in self.balanced:
-                    self.balanced[event.topic].delivered(event)
+                    self.balanced[event.topic].delivered(event, turn)
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)
@@ -154,7 +154,13 @@ class Group:
             raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self.name!r}")
         if section is None and isinstance(request, CreateCursor) and request.starts is not None:
             section = BalancedGroup.create(
-                self.name, request.topic, request.starts, self._positions, self._settings, turn
+                self.name,
+                request.topic,
+                request.starts,
+                request.leader_epochs,
+                self._positions,
+                self._settings,
+                turn,
             )
             self.balanced[request.topic.name] = section
             self.classic.watch_positions(turn)

@@ -40,6 +40,8 @@ class PartitionCursor(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The next one to read."""
     not_before_ms: int | None = None
     """AT_TIME found nothing yet: reading begins at the first record with this time or a later one."""
+    leader_epoch: int = -1
+    """That of the log when the cursor was made, by which records are missed that Redis has lost; -1: not known."""
 
 
 class InstanceCursor(msgspec.Struct, frozen=True, array_like=True, tag=1):

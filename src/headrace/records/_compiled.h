@@ -62,7 +62,14 @@ static inline int64_t headrace_add_wrapping(int64_t base, int64_t delta)
 {
     return (int64_t)((uint64_t)base + (uint64_t)delta);
 }
+/* Whether records can be made of a type, a named tuple; 0, or -1 with TypeError set. */
+int headrace_check_type(PyTypeObject *type);
+/* The record as such a tuple, with the first `header_count` of its headers; NULL with an error set. */
+PyObject *headrace_record_object(PyTypeObject *type, const Record *record, int64_t offset, int64_t timestamp);
 PyObject *headrace_records(PyObject *module, PyObject *args);
+
+/* _some.c */
+PyObject *headrace_some(PyObject *module, PyObject *args);
 
 /* _find.c */
 PyObject *headrace_find(PyObject *module, PyObject *args);

@@ -42,6 +42,21 @@ def records(
     fixed_timestamp: int | None,
     /,
 ) -> list[_R]: ...
+def some(
+    kind: type[_R],
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    first_offset: int,
+    part: bytes,
+    most: int,
+    most_bytes: int,
+    most_headers: int,
+    /,
+) -> tuple[list[tuple[_R, int]], int]: ...
 def find(
     payload: Buffer,
     count: int,

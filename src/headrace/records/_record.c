@@ -172,7 +172,15 @@ static PyObject *headers_of(const Record *record)
     return headers;
 }
 
-static PyObject *record_object(PyTypeObject *type, const Record *record, int64_t offset, int64_t timestamp)
+int headrace_check_type(PyTypeObject *type)
+{
+    if (PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS) && type->tp_itemsize == PyTuple_Type.tp_itemsize)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "records: the type must be a named tuple");
+    return -1;
+}
+
+PyObject *headrace_record_object(PyTypeObject *type, const Record *record, int64_t offset, int64_t timestamp)
 {
     PyObject *object = type->tp_alloc(type, 5);
     if (!object)
@@ -206,12 +214,9 @@ PyObject *headrace_records(PyObject *Py_UNUSED(module), PyObject *args)
     long long fixed_timestamp = fixed == Py_None ? 0 : PyLong_AsLongLong(fixed);
     if (fixed_timestamp == -1 && PyErr_Occurred())
         goto done;
-    if (!PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS) || type->tp_itemsize != PyTuple_Type.tp_itemsize) {
-        PyErr_SetString(PyExc_TypeError, "records: the type must be a named tuple");
-        goto done;
-    }
     Walk walk;
-    if (headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
+    if (headrace_check_type(type) < 0
+        || headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
         goto done;
     records = PyList_New(0);
     while (records && walk.remaining > 0) {
@@ -220,7 +225,7 @@ PyObject *headrace_records(PyObject *Py_UNUSED(module), PyObject *args)
         if (headrace_next_record(&walk, &record) == 0) {
             int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
                                                  : fixed_timestamp;
-            object = record_object(type, &record, headrace_add_wrapping(base_offset, record.offset_delta), timestamp);
+            object = headrace_record_object(type, &record, headrace_add_wrapping(base_offset, record.offset_delta), timestamp);
         }
         if (!object || PyList_Append(records, object) < 0)
             Py_CLEAR(records);

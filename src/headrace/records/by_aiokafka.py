@@ -110,3 +110,40 @@ def records(
         kind(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
         for record in read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
     ]
+
+
+def some(
+    kind: Callable[..., _R],
+    payload: Buffer,
+    count: int,
+    last_offset_delta: int,
+    base_offset: int,
+    base_timestamp: int,
+    fixed_timestamp: int | None,
+    first_offset: int,
+    part: bytes,
+    most: int,
+    most_bytes: int,
+    most_headers: int,
+) -> tuple[list[tuple[_R, int]], int]:
+    """A few records of a batch, as `records` has them, each with how many headers it has; and where to go on.
+
+    They are at or behind `first_offset`, with keys that have `part` in them where it is not empty: `most` of them at
+    most, none after `most_bytes` of keys, values and headers, each with `most_headers` headers at most.
+
+    Raises:
+        CorruptBatch: the records up to there cannot be read.
+    """
+    found: list[tuple[_R, int]] = []
+    size = 0
+    for record in read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp):
+        if record.offset < first_offset or (part and part not in (record.key or b"")):
+            continue
+        if len(found) >= most or (size and size >= most_bytes):
+            return found, record.offset
+        headers = tuple(record.headers)
+        made = kind(record.offset, record.timestamp, record.key, record.value, headers[:most_headers])
+        found.append((made, len(headers)))
+        size += len(record.key or b"") + len(record.value or b"")
+        size += sum(len(name.encode()) + len(value or b"") for name, value in headers)
+    return found, base_offset + last_offset_delta + 1

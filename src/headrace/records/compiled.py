@@ -86,6 +86,8 @@ open_messages: Callable[..., MessageWriter]
 publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
+some: Callable[..., tuple[list[tuple[Any, int]], int]]
+"""See `by_aiokafka.some`."""
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
 encode_rows: Callable[..., Section]
@@ -111,6 +113,7 @@ except ImportError:  # no compiler when Headrace was installed
     encode_columns = pure_encode.encode_columns
     encode_rows = pure_encode.encode_rows
     records = by_aiokafka.records
+    some = by_aiokafka.some
     find = by_aiokafka.find
     open_columns = pure_columns.PureColumns
     open_messages = pure_messages.PureMessages
@@ -128,6 +131,7 @@ else:
     encode_columns = _compiled.encode_columns
     encode_rows = _compiled.encode_rows
     records = _compiled.records
+    some = _compiled.some
     find = _compiled.find
     open_columns = _compiled.Columns
     open_messages = _compiled.Messages

@@ -52,6 +52,64 @@ def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Reco
     )
 
 
+class Some(NamedTuple):
+    """A few records of a batch."""
+
+    records: list[tuple[Record, int]]
+    """Each with the number of its headers, of which it may have the first only."""
+    following: int
+    """The offset to go on from."""
+    decompressed: int
+    """Bytes of the batch's records."""
+
+
+def some(
+    batch: Buffer,
+    base_offset: int,
+    first_offset: int,
+    part: bytes,
+    *,
+    most: int,
+    most_bytes: int,
+    most_headers: int,
+    limit: int,
+) -> Some:
+    """A few of a batch's records from an offset on, those whose keys have `part` in them. Other threads run meanwhile.
+
+    Args:
+        batch: whatever is stamped on it.
+        base_offset: where it lies.
+        first_offset: records before it are passed over.
+        part: empty: of all keys, and without one.
+        most: so many records at most.
+        most_bytes: once their keys, values and headers have so many bytes, no other record is taken.
+        most_headers: which a record is given with.
+        limit: bytes that the batch may take decompressed.
+
+    Raises:
+        BatchError: as `records`; what lies behind the last record is not read.
+    """
+    header = peek(batch)
+    if header.is_control:
+        return Some([], base_offset + header.span, 0)
+    section = payload(header, batch, limit)
+    found, following = compiled.some(
+        Record,
+        section,
+        header.count,
+        header.last_offset_delta,
+        base_offset,
+        header.base_timestamp,
+        fixed_timestamp(header),
+        first_offset,
+        part,
+        most,
+        most_bytes,
+        most_headers,
+    )
+    return Some(found, following, len(section))
+
+
 def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
     """Offset and timestamp (ms) of the first record with this timestamp or a later one; None when there is none.
 

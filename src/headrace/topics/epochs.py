@@ -46,6 +46,13 @@ class LeaderEpochs:
             return 0
         return min(end, next((row.first for row in self.rows if row.epoch > epoch), end))
 
+    def kept_for(self, offset: int, epoch: int) -> int:
+        """How much of a log is what it was for who came to `offset` under a leader epoch; below 0: not known which.
+
+        Where that epoch is lost, and nobody has opened the log since, nothing has come in place of what is lost.
+        """
+        return self.kept(offset, epoch) if 0 <= epoch <= self.rows[-1].epoch else offset
+
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """What OffsetForLeaderEpoch answers: the largest leader epoch up to this one, and where it ends.
 

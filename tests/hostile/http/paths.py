@@ -132,6 +132,23 @@ def places_that_no_log_has(target: Target) -> None:
             target.ask("GET", f"/topics/sink/records?{name}={number}")
 
 
+@case("/topics/sink/records", "bombs")
+def pages_of_records_that_are_hard_to_read(target: Target) -> None:
+    for number in range(len(target.streams)):
+        for query in ("from=oldest", "from=oldest&key=zz", "show=0"):
+            target.ask("GET", f"/topics/hostile-{number}/records?{query}")
+
+
+@case("/topics/sink/records", "many bombs")
+def many_pages_of_records_that_are_hard_to_read(target: Target) -> None:
+    with many(target, 60) as connections:
+        for number, connection in enumerate(connections):
+            path = f"/topics/hostile-{number % len(target.streams)}/records?from=oldest"
+            connection.sendall(request("GET", path, headers={"connection": "close"}))
+        for connection in connections:
+            read_all(connection)
+
+
 @case(APPEND)
 def seals_that_nobody_has_made(target: Target) -> None:
     """From whoever is no broker, with bodies as large as batches may be announced to be."""

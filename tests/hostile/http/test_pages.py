@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from headrace.kafka.codec.messages import CreateTopicsRequest
+from headrace.records.build import build
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.harness.wire import Wire
@@ -71,6 +72,31 @@ def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bys
         with many(target, ASKED) as connections:
             for connection in connections:
                 connection.sendall(request("GET", path, headers={"connection": "close"}))
+            for connection in connections:
+                assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+    print(bystander.harmless(ask))
+
+
+def test_records_of_a_plain_stream_that_are_asked_for_hurt_nobody(
+    crowded: tuple[Server, Target, Bystander],
+) -> None:
+    started, target, bystander = crowded
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="plain",
+        num_partitions=1,
+        replication_factor=-1,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name="headrace.storage", value="native")],
+    )
+    with Wire(started.kafka, timeout_s=60) as wire:
+        wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+        for _ in range(20):
+            assert wire.produce("plain", bytes(build([(None, bytes(800_000), 1, ())]))).error_code == 0
+
+    def ask() -> None:
+        with many(target, 60) as connections:
+            for connection in connections:
+                connection.sendall(request("GET", "/topics/plain/records?from=oldest", headers={"connection": "close"}))
             for connection in connections:
                 assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 

@@ -356,6 +356,10 @@ class NativePartition:
 
     # The rest of a partition
 
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """All of it: the offsets of a stream come from its clock, and none is that of another record later."""
+        return offset
+
     def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset lies behind all that there is, as far as it was heard."""
         return offset > self.log_end

@@ -15,7 +15,6 @@ from headrace.harmless import json_text, shown
 from headrace.records.walk import Record
 
 ROWS = 50
-_MOST_HEADERS = 100
 _BASE64 = 240
 """Bytes that the view of an API's JSON shows of a key or a value."""
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
@@ -29,18 +28,13 @@ async def records(ask: Ask) -> View:
     index, offset, wrong = await _start(ask, live)
     partition = live.partitions[index]
     key = query.get("key", "")
-    wanted = key.encode("utf-8", "surrogateescape")
-
-    def matches(record: Record) -> bool:
-        return not wanted or wanted in (record.key or b"")
-
-    decompression = ask.figures.clusters.decompression
-    read = await reading.some(ask.broker, decompression, partition, offset, ROWS, matches)
+    part = key.encode("utf-8", "surrogateescape")
+    read = await reading.some(ask.figures, ask.broker, partition, offset, ROWS, part)
     chosen = None
     if query.get("show", "").isdecimal():
         at = int(query["show"][:19])
         if partition.log_start <= at < partition.log_end:
-            one = await reading.some(ask.broker, decompression, partition, at, 1)
+            one = await reading.some(ask.figures, ask.broker, partition, at, 1)
             chosen = _whole(ask, live, index, one.found[0]) if one.found else None
     common = {"partition": index, "key": key}
     rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]
@@ -124,7 +118,7 @@ def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str,
         "value": text.preview(record.value),
         "null": record.value is None,
         "size": text.size(len(record.value or b"")),
-        "headers": len(record.headers),
+        "headers": each.headers,
         "href": links.records(live.topic.name, cluster, **query, show=record.offset) + "#record",
     }
 
@@ -137,7 +131,6 @@ def moment(timestamp: int) -> str:
 def _whole(ask: Ask, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
     """One record in every way."""
     record = each.record
-    headers = record.headers[:_MOST_HEADERS]
     return {
         "offset": text.count(record.offset),
         "time": moment(record.timestamp),
@@ -145,8 +138,10 @@ def _whole(ask: Ask, live: LiveTopic, index: int, each: Found) -> dict[str, Any]
         "key": text.views(record.key),
         "value": text.views(record.value),
         "size": text.size(len(record.value or b"")),
-        "headers": [(text.name(name), text.views(value[: 1 << 10] if value else value)) for name, value in headers],
-        "more_headers": len(record.headers) - len(headers),
+        "headers": [
+            (text.name(name), text.views(value[: 1 << 10] if value else value)) for name, value in record.headers
+        ],
+        "more_headers": each.headers - len(record.headers),
         "batch": each.batch,
         "codec": _CODECS.get(each.batch.codec, str(each.batch.codec)),
         "kafka": _kafka(live, index, record),
@@ -168,7 +163,7 @@ def _kafka(live: LiveTopic, index: int, record: Record) -> str:
         "timestamp": record.timestamp,
         "key": _short(record.key),
         "value": _short(record.value),
-        "headers": [[name, _short(value)] for name, value in record.headers[:_MOST_HEADERS]],
+        "headers": [[name, _short(value)] for name, value in record.headers],
     }
     return json_text(told, indent=2)
 

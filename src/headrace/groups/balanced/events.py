@@ -35,6 +35,8 @@ class CreateCursor(msgspec.Struct, frozen=True, kw_only=True):
     commit_on_get: bool
     starts: tuple[StoredStart, ...] | None
     """Where each partition of a new section begins; None: the section is thought to be there."""
+    leader_epochs: tuple[int, ...] = ()
+    """Of each partition's log, as of then."""
 
 
 class Get(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,11 @@ class Delivered(msgspec.Struct, frozen=True):
     """The `Plan`'s."""
     offsets: tuple[tuple[int, int], ...]
     """(partition, next offset) of what goes out; empty when the get failed or its client has gone."""
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+    """(partition, leader epoch) of the logs in which everything up to what was read is what it was."""
+    cuts: tuple[tuple[int, int, int], ...] = ()
+    """(partition, offset, leader epoch) of logs that Redis has lost the end of: from that offset on there are others,
+    since it was opened anew with that leader epoch."""
 
 
 class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +84,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     token: Hashable
     topic: TopicFacts
     starts: tuple[StoredStart, ...]
+    leader_epochs: tuple[int, ...] = ()
+    """Of each partition's log, as of then."""
 
 
 InstanceRequest = CreateCursor | Get | CommitCursor | Beat | Update
@@ -97,6 +106,10 @@ class ReadFrom(msgspec.Struct, frozen=True):
     """Begins at the log start should that have moved beyond `offset`."""
     not_before_ms: int | None
     """Begins at the first record of this time or later, at or behind `offset`; until there is one it has none."""
+    reached: int = -1
+    """Up to where anybody in the section has come, by the log as it was"""
+    leader_epoch: int = -1
+    """under this leader epoch; -1: not known."""
 
 
 class Plan(msgspec.Struct, frozen=True):

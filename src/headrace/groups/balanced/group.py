@@ -46,6 +46,7 @@ class BalancedGroup:
         group: str,
         topic: TopicFacts,
         starts: tuple[StoredStart, ...],
+        leader_epochs: tuple[int, ...],
         positions: Positions,
         settings: GroupSettings,
         turn: Turn,
@@ -54,7 +55,7 @@ class BalancedGroup:
         section = Section(group, topic, positions, settings, turn.now_ms)
         section.changed()
         fresh = cls(section)
-        fresh._add(starts, turn)
+        fresh._add(starts, leader_epochs, turn)
         return fresh
 
     @classmethod
@@ -95,12 +96,12 @@ class BalancedGroup:
             case Beat():
                 return CursorResult(serving.beat(section, request.cursor, turn))
             case Update():
-                self._update(request.starts, turn)
+                self._update(request, turn)
                 return Updated()
 
-    def delivered(self, event: Delivered) -> None:
+    def delivered(self, event: Delivered, turn: Turn) -> None:
         """A get is about to be answered."""
-        serving.delivered(self._section, event)
+        serving.delivered(self._section, event, turn)
 
     def timer_fired(self, name: str, turn: Turn) -> None:
         """An instance's timer fired and it was not silent: look again later."""
@@ -127,7 +128,11 @@ class BalancedGroup:
     def follow(self, index: int) -> None:
         """A position was committed through another API: it counts as this section's, too."""
         section = self._section
-        if index < len(section.holdings) and section.holdings[index].start is not None:
+        if index >= len(section.holdings):
+            return
+        # Its leader epoch, if any, came with it.
+        section.holdings[index].leader_epoch = -1
+        if section.holdings[index].start is not None:
             section.holdings[index].start = None
             section.changed()
 
@@ -153,7 +158,7 @@ class BalancedGroup:
         section.use(topic, turn.now_ms)
         missing = topic.partitions - len(section.holdings)
         if missing > 0:
-            self._add((BEGINNING,) * missing, turn)
+            self._add((BEGINNING,) * missing, (), turn)
             balancing.rebalance(section, turn)
         if section.retention_ms >= 0 and not turn.has_timer(timers.unused(section.topic)):
             self._watch_use(turn)
@@ -167,7 +172,7 @@ class BalancedGroup:
             last_out_ms = max((each.seen_ms + each.timeout_ms + 1 - turn.ticks_ms for each in instances), default=0)
             turn.set_timer(timers.unused(section.topic), min(max(left_ms, last_out_ms), timers.LONGEST_MS))
 
-    def _add(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
+    def _add(self, starts: tuple[StoredStart, ...], leader_epochs: tuple[int, ...], turn: Turn) -> None:
         section = self._section
         begun: dict[int, int] = {}
         for index, start in enumerate(starts, len(section.holdings)):
@@ -175,18 +180,21 @@ class BalancedGroup:
             section.holdings.append(Holding(None if known else start))
             if not known:
                 begun[index] = start.offset
+                section.holdings[index].leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
         section.changed()
         section.move_positions(begun, turn)
 
-    def _update(self, starts: tuple[StoredStart, ...], turn: Turn) -> None:
+    def _update(self, request: Update, turn: Turn) -> None:
         """Set every position anew. Owners stay; what they have in hand can no longer be committed."""
-        section = self._section
+        section, starts, epochs = self._section, request.starts, request.leader_epochs
         section.epoch += 1
         section.changed()
         moved = {}
         for index, holding in enumerate(section.holdings):
             holding.start = starts[index] if index < len(starts) else BEGINNING
             holding.forget_flight()
+            if index < len(epochs):
+                holding.leader_epoch = max(section.leader_epoch(index), epochs[index])
             moved[index] = holding.start.offset
         for member in section.instances.values():
             member.told = True

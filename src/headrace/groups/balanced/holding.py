@@ -9,7 +9,7 @@ class Holding:
     A tenure is the time one owner has it without a break; `granted` names it.
     """
 
-    __slots__ = ("delivered", "granted", "owner", "readers", "since_ms", "start", "target")
+    __slots__ = ("delivered", "granted", "leader_epoch", "owner", "readers", "since_ms", "start", "target")
 
     def __init__(self, start: StoredStart | None, owner: StoredOwner | None = None) -> None:
         self.start = start
@@ -25,6 +25,8 @@ class Holding:
         """Next offset after what was delivered in this tenure; -1: nothing was, as far as is known."""
         self.readers = 0
         """Gets of this tenure that are reading it now."""
+        self.leader_epoch = -1
+        """The leader epoch of the log when it was last read; the position's may be later. -1: not known."""
 
     def stored_owner(self) -> StoredOwner | None:
         """The form in which the owner survives a restart."""
@@ -33,6 +35,11 @@ class Holding:
     def grant(self, owner: str, generation: int) -> None:
         """Give the partition to an instance, by this generation."""
         self.owner, self.granted, self.target = owner, generation, None
+        self.forget_flight()
+
+    def renew(self, generation: int) -> None:
+        """The owner keeps the partition, but what it has in hand can no longer be committed."""
+        self.granted = generation
         self.forget_flight()
 
     def release(self) -> None:

@@ -151,11 +151,19 @@ class Section:
         """Whether the group has a position in a partition, by whichever API."""
         return self._positions.get(self.partition(index)) is not None
 
+    def leader_epoch(self, index: int) -> int:
+        """The latest leader epoch under which the log had what was delivered and committed; -1: not known."""
+        position = self._positions.get(self.partition(index))
+        known = self.holdings[index].leader_epoch
+        return known if position is None else max(known, position.leader_epoch)
+
     def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
         """Set positions by partition; they are saved with this turn."""
         if offsets:
             positions = {
-                self.partition(index): Position(offset=offset, topic_id=self.topic_id)
+                self.partition(index): Position(
+                    offset=offset, topic_id=self.topic_id, leader_epoch=self.leader_epoch(index)
+                )
                 for index, offset in offsets.items()
             }
             changes, _ = self._positions.commit(positions, self.settings, turn.now_ms)

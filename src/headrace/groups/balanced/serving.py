@@ -96,11 +96,13 @@ def _read_from(section: Section, index: int, known: int) -> ReadFrom:
     """From where the chain of gets has come to, if it is ahead of the position."""
     position = section.position(index)
     offset = max(known, position)
-    start = section.holdings[index].start
+    holding = section.holdings[index]
+    reached, epoch = max(offset, holding.delivered), section.leader_epoch(index)
+    start = holding.start
     if start is None:
-        return ReadFrom(index, offset, False, None)
+        return ReadFrom(index, offset, False, None, reached, epoch)
     not_before_ms = start.not_before_ms if known <= position else None
-    return ReadFrom(index, offset, start.kind is StartKind.TRIM_HORIZON, not_before_ms)
+    return ReadFrom(index, offset, start.kind is StartKind.TRIM_HORIZON, not_before_ms, reached, epoch)
 
 
 def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
@@ -109,15 +111,37 @@ def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
     return Plan(0, section.next_cursor(cursor), reads)
 
 
-def delivered(section: Section, event: Delivered) -> None:
+def delivered(section: Section, event: Delivered, turn: Turn) -> None:
     """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile."""
+    _take(section, event, turn)
+    for index, offset, epoch in event.cuts:
+        _cut(section, index, offset, epoch, turn)
+
+
+def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Turn) -> None:
+    """Redis has lost a log's records from an offset on, and others come in their place: nobody skips those.
+
+    What was delivered of the log as it was can no longer be committed, and it is no error to try.
+    """
+    if section.leader_epoch(index) >= leader_epoch:
+        # Another get has told so before, or everything was set anew.
+        return
+    holding = section.holdings[index]
+    holding.leader_epoch = leader_epoch
+    if holding.owner is not None:
+        holding.renew(section.moved())
+    if section.position(index) > offset:
+        section.move_positions({index: offset}, turn)
+
+
+def _take(section: Section, event: Delivered, turn: Turn) -> None:
     read = section.open_reads.pop(event.read, None)
     if read is None:
         return
     member = section.instances.get(read.instance)
     if member is None or member.incarnation != read.incarnation:
         return
-    offsets = dict(event.offsets)
+    offsets, epochs = dict(event.offsets), dict(event.leader_epochs)
     for index, granted in read.tenures.items():
         holding = section.holdings[index]
         if holding.owner != member.name or holding.granted != granted:
@@ -126,5 +150,6 @@ def delivered(section: Section, event: Delivered) -> None:
             holding.readers -= 1
         if index in offsets:
             holding.delivered = max(holding.delivered, offsets[index])
+        holding.leader_epoch = max(holding.leader_epoch, epochs.get(index, -1))
     if event.offsets:
         member.served = event.offsets[-1][0]

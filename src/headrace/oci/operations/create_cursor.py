@@ -60,9 +60,11 @@ async def create_cursor(call: Call) -> Answer:
     details: CreateCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
     partition = await broker.source(_partition(topic, details.partition), details.offset or 0)
+    # Before the place is looked up: should the log be opened anew meanwhile, the place may be in what it was.
+    epoch = partition.leader_epoch
     offset, not_before_ms = await _place(broker, partition, details)
     cursor = PartitionCursor(
-        topic.topic.id.bytes, call.service.cursor_expiry_ms(), partition.index, offset, not_before_ms
+        topic.topic.id.bytes, call.service.cursor_expiry_ms(), partition.index, offset, not_before_ms, epoch
     )
     return Answer(Cursor(call.service.signer.sign(cursor)))
 

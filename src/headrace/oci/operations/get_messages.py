@@ -109,24 +109,29 @@ async def _read_partition(
     if cursor.partition >= len(topic.partitions):
         raise invalid(CURSOR_INVALID)
     partition = await broker.source(topic.partitions[cursor.partition], cursor.offset)
-    offset, not_before_ms = await _start(broker, partition, cursor)
+    # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+    epoch = partition.leader_epoch
+    # Where Redis has lost what was read, others come in its place: none of them is skipped.
+    reached = partition.kept(cursor.offset, cursor.leader_epoch)
+    offset, not_before_ms = await _start(broker, partition, reached, cursor.not_before_ms)
     if offset < partition.log_start:
         raise invalid(CURSOR_BEHIND)
     if partition.certainly_past_end(offset):
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
         offset = await read(partition, offset, sink)
-    following = PartitionCursor(cursor.stream, call.service.cursor_expiry_ms(), cursor.partition, offset, not_before_ms)
+    expires_ms = call.service.cursor_expiry_ms()
+    following = PartitionCursor(cursor.stream, expires_ms, cursor.partition, offset, not_before_ms, epoch)
     return call.service.signer.sign(following)
 
 
-async def _start(broker: Broker, partition: Source, cursor: PartitionCursor) -> tuple[int, int | None]:
+async def _start(broker: Broker, partition: Source, offset: int, not_before_ms: int | None) -> tuple[int, int | None]:
     """Where to read, and the time that is still waited for."""
-    if cursor.not_before_ms is None:
-        return cursor.offset, None
-    before = max(partition.log_end, cursor.offset)
-    found = await broker.find_offset(partition, max(cursor.not_before_ms, 0))
+    if not_before_ms is None:
+        return offset, None
+    before = max(partition.log_end, offset)
+    found = await broker.find_offset(partition, max(not_before_ms, 0))
     if not 0 <= found.offset < partition.log_end:
         # Nothing up to here is late enough: it need not be looked at again, nor be there any more.
-        return before, cursor.not_before_ms
-    return max(found.offset, cursor.offset), None
+        return before, not_before_ms
+    return max(found.offset, offset), None

@@ -60,12 +60,13 @@ async def get_group(call: Call) -> Answer:
     stream_id = call.path["streamId"]
     broker, topic = call.service.stream(stream_id)
     name = check_name(call.path["groupName"], "groupName")
-    try:
-        reservations = await broker.instances.describe(topic, name)
-    except InstanceError as error:
-        raise of_instance_error(error, by_cursor=False) from None
     shown = call.service.settings.committed_offset
-    return Answer(Group(stream_id, name, [_reservation(each, shown) for each in reservations]))
+    async with call.listing() as pace:
+        try:
+            reservations = await broker.instances.describe(topic, name)
+        except InstanceError as error:
+            raise of_instance_error(error, by_cursor=False) from None
+        return Answer(Group(stream_id, name, [_reservation(each, shown) async for each in pace.each(reservations)]))
 
 
 def _reservation(found: Reservation, shown: str) -> PartitionReservation:

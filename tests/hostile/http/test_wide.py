@@ -1,0 +1,53 @@
+"""A stream of as many partitions as one may have: hundreds who ask about all of them at once hurt nobody."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from headrace.testing import server
+from tests.hostile.http.attacking import BASE, COMPARTMENT, Target, many, read_all, request
+from tests.hostile.http.bystander import Bystander
+
+PARTITIONS = 10_000
+_CLOSE = {"connection": "close"}
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[tuple[Target, Bystander]]:
+    with server(oci_auth="off") as started:
+        target = Target(
+            http=started.http.removeprefix("http://"), kafka=started.kafka, streams={}, cursors={}, open=True
+        )
+        details = {"name": "wide", "partitions": PARTITIONS, "compartmentId": COMPARTMENT}
+        stream = target.streams["wide"] = target.done("POST", "/streams", details)["id"]
+        group = {"groupName": "g", "type": "TRIM_HORIZON", "instanceName": "a"}
+        target.cursors["g"] = target.done("POST", f"/streams/{stream}/groupCursors", group)["value"]
+        bystander = Bystander(started)
+        yield target, bystander
+        bystander.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "method", "path", "body"),
+    [
+        (200, "GET", "groups/g", b""),
+        (200, "GET", "messages?cursor={cursor}", b""),
+        (20, "PUT", "groups/g", json.dumps({"type": "LATEST"}).encode()),
+    ],
+)
+def test_who_asks_about_all_partitions_hurts_nobody(
+    wide: tuple[Target, Bystander], count: int, method: str, path: str, body: bytes
+) -> None:
+    target, bystander = wide
+    there = f"{BASE}/streams/{target.streams['wide']}/{path.format(cursor=quote(target.cursors['g']))}"
+
+    def ask() -> None:
+        with many(target, count) as connections:
+            for connection in connections:
+                connection.sendall(request(method, there, body, _CLOSE))
+            for connection in connections:
+                assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+    print(bystander.harmless(ask))
