@@ -13,6 +13,7 @@ from tests.harness.waiting import until
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import groups_of, id_of, offset_at
 from headrace.records.walk import records
+from headrace.store.native_watch import MOST_STREAMS
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import (
     CorruptBatch,
@@ -372,6 +373,27 @@ async def test_many_streams_are_watched_by_one_connection(storage: RedisStorage,
     for number in range(50):
         raw.xadd(f"stream-{number}", {"a": "b"})
     await until(lambda: len(woken) == 50)
+
+
+async def test_very_many_streams_are_watched_by_several_connections(storage: RedisStorage, raw: Any) -> None:
+    """Redis goes through all streams that a connection waits for when an entry comes, or one of the keys into being."""
+    woken: list[int] = []
+    streams = [NativeStream(f"stream-{number}", 10) for number in range(2 * MOST_STREAMS + 1)]
+    for number, stream in enumerate(streams):
+        storage.native.watch(stream, 0, lambda _, number=number: woken.append(number))  # type: ignore[misc]
+
+    def waiting() -> int:
+        return sum(1 for each in raw.client_list() if each["cmd"] == "xread" and "b" in each["flags"])
+
+    await until(lambda: waiting() == 3)
+    for stream in streams[:10]:
+        storage.native.unwatch(stream)
+    for number in range(10):
+        storage.native.watch(NativeStream(f"other-{number}", 10), 0, lambda _: None)
+    for stream in streams:
+        raw.xadd(stream.key, {"a": "b"})
+    await until(lambda: sorted(woken) == list(range(10, len(streams))))
+    await until(lambda: waiting() <= 3)
 
 
 async def test_a_watch_outlives_a_killed_connection(storage: RedisStorage, raw: Any) -> None:

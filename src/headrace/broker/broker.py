@@ -83,7 +83,7 @@ class Broker:
         )
         self.topics.most_partitions = settings.max_broker_partitions
         self.native_groups = NativeGroups(
-            storage.groups, settings.headrace_native_max_pending, self._committed, self.reads
+            storage.groups, settings.headrace_native_max_pending, self._committed, self.reads, self.lane
         )
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
         self.groups = GroupTable(

@@ -5,6 +5,7 @@ Implements `broker.ports.NativeStorage`. Offsets come in and go out; ids stay he
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
@@ -15,10 +16,12 @@ from headrace.keyspace.keys import producers_of, state_of
 from headrace.metrics.counters import StoreCounters
 from headrace.records import streams
 from headrace.records.pure_streams import Built
+from headrace.shared import Shared
 from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
 from headrace.store.native_appends import NativeAppends
+from headrace.store.native_lags import group_lags
 from headrace.store.native_replies import checked
 from headrace.store.native_watch import watcher
 from headrace.store.scripts import Scripts
@@ -35,7 +38,6 @@ from headrace.topics.native import (
 
 _AT_ONCE = 10_000
 """Entries that one call of a script claims or acknowledges: Redis serves nobody else meanwhile."""
-_MOST_COUNTED = 100_000
 _MOST_ENTRIES = 500
 """Entries that one read answers, however small they are: making batches of them takes time."""
 _PLAIN = 6
@@ -80,6 +82,7 @@ class RedisNative:
         self._reading = asyncio.Lock()
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
+        self._lags: Shared[str, list[GroupLag]] = Shared(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
 
@@ -372,19 +375,7 @@ class RedisNative:
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
         """Every Redis consumer group of the stream, with its lag."""
-        reply = await self._scripts.shards.at(stream.key).call("XINFO", "GROUPS", stream.key)
-        if isinstance(reply, hiredis.ReplyError) and "no such key" in str(reply):
-            return []
-        found = []
-        for entry in checked(reply):
-            facts = dict(zip(entry[::2], entry[1::2], strict=True))
-            lag = facts.get(b"lag")
-            if lag is None:
-                counted = await self._run("count", [stream.key], facts[b"last-delivered-id"], _MOST_COUNTED)
-                lag = counted if counted < _MOST_COUNTED else None
-            name = facts[b"name"].decode("utf-8", "replace")
-            found.append(GroupLag(name, lag, facts[b"pending"], facts[b"consumers"]))
-        return found
+        return await self._lags.get(stream.key)
 
 
 def _pieces(entries: list[Any]) -> Iterator[tuple[list[Any], int]]:

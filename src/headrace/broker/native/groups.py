@@ -4,17 +4,19 @@ Stands between the group table and the storage. A commit acknowledges (XACK) bef
 that leaves takes its consumer along, and nothing is mirrored: the Redis group is the group.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace.broker.budget import ReadBudget
+from headrace.broker.native.at_once import a_few_at_once
 from headrace.broker.native.delivery import Delivery
+from headrace.broker.native.describing import describe
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import GroupReader, Reader
+from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import GroupStorage
 from headrace.groups.model import (
@@ -27,7 +29,8 @@ from headrace.groups.model import (
     StoredGroup,
     TopicPartition,
 )
-from headrace.topics.errors import TopicError
+from headrace.shared import Shared
+from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.native import NotAStream
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class NativeGroups:
         most_pending: int,
         committed: Callable[[str], Mapping[TopicPartition, Position]],
         reads: ReadBudget,
+        lane: Lane,
     ) -> None:
         """Nothing is known yet; `topic_added` and `load` bring it.
 
@@ -53,8 +57,12 @@ class NativeGroups:
             most_pending: see `Delivery`.
             committed: a group's durable positions.
             reads: see `Delivery`.
+            lane: where whoever asks about many partitions waits for a turn.
         """
         self._storage = storage
+        self._lane = lane
+        self._lives: dict[str, LiveTopic] = {}
+        self._described = Shared(self._describe)
         self._natives: dict[TopicPartition, NativePartition] = {}
         self._most_pending = most_pending
         self._owners = Owners()
@@ -112,15 +120,17 @@ class NativeGroups:
     # Commits
 
     async def _commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        await asyncio.gather(
-            *(
-                self._commit_one(group, partition, native, position.offset)
-                for partition, position in positions.items()
-                if (native := self._natives.get(partition)) is not None and position.offset >= 0
-            )
-        )
+        places = [place for place, position in positions.items() if place in self._natives and position.offset >= 0]
+        async for _ in a_few_at_once(
+            self._lane, places, lambda place: self._commit_one(group, place, positions[place].offset)
+        ):
+            pass
 
-    async def _commit_one(self, group: str, partition: TopicPartition, native: NativePartition, offset: int) -> None:
+    async def _commit_one(self, group: str, partition: TopicPartition, offset: int) -> None:
+        native = self._natives.get(partition)
+        if native is None:
+            # Its topic was deleted, or is another one, while others had their turn.
+            return
         self._told.pop((group, partition), None)
         delivery = self._deliveries.get((group, partition))
         previous = self._committed(group).get(partition)
@@ -161,13 +171,18 @@ class NativeGroups:
         Raises:
             StorageUnavailable.
         """
-        wanted = sorted({*committed, *self._natives}) if asked is None else list(asked)
-        natives = {partition: native for partition in wanted if (native := self._natives.get(partition)) is not None}
-        found = await asyncio.gather(
-            *(self._position(native, group, committed.get(partition)) for partition, native in natives.items())
-        )
-        positions = {partition: committed[partition] for partition in wanted if partition in committed}
-        for partition, position in zip(natives, found, strict=True):
+        if asked is None:
+            # There may be thousands, and hundreds who ask: what is made of them here is next to nothing.
+            await self._lane.turn()
+            positions = dict(committed)
+            natives = list(self._natives)
+        else:
+            wanted = list(asked)
+            positions = {partition: committed[partition] for partition in wanted if partition in committed}
+            natives = [partition for partition in wanted if partition in self._natives]
+        async for partition, position in a_few_at_once(
+            self._lane, natives, lambda place: self._position(place, group, committed.get(place))
+        ):
             if position is not None:
                 positions[partition] = position
                 self._told[group, partition] = position.offset
@@ -175,7 +190,11 @@ class NativeGroups:
                 positions.pop(partition, None)
         return positions
 
-    async def _position(self, native: NativePartition, group: str, committed: Position | None) -> Position | None:
+    async def _position(self, partition: TopicPartition, group: str, committed: Position | None) -> Position | None:
+        native = self._natives.get(partition)
+        if native is None:
+            # Its topic was deleted, or is another one, while others had their turn.
+            return committed
         known = None if committed is None else committed.offset
         offset = await native.storage.position(native.place, group, known)
         if offset is None:
@@ -241,34 +260,24 @@ class NativeGroups:
 
     # Topics
 
-    async def describe(self, live: "LiveTopic") -> dict[str, object]:
-        """What Redis has of a native topic.
-
-        By partition how many records, and how many entries were met that no offset stands for; how far behind every
-        Redis consumer group is.
+    async def describe(self, topic: str) -> str:
+        """What Redis has of a native topic, as JSON; see `describing`. Whoever asks at the same time is told the same.
 
         Raises:
-            StorageUnavailable.
+            StorageUnavailable, UnknownTopic.
         """
-        records: list[int | None] = []
-        unfit = [partition.unfit for partition in live.natives]
-        groups: dict[str, dict[str, dict[str, int | None]]] = {}
-        for partition in live.natives:
-            try:
-                extent = await partition.storage.extent(partition.place)
-                lags = await partition.storage.group_lags(partition.place)
-            except NotAStream:
-                records.append(None)
-                continue
-            records.append(extent.length)
-            for each in lags:
-                told = {"undelivered": each.undelivered, "pending": each.pending, "consumers": each.consumers}
-                groups.setdefault(each.name, {})[str(partition.index)] = told
-        return {"records": records, "unfit": unfit, "groups": groups}
+        return await self._described.get(topic)
+
+    async def _describe(self, topic: str) -> str:
+        if topic not in self._lives:
+            raise UnknownTopic(f"there is no native topic {topic!r}")
+        return await describe(self._lives[topic].natives)
 
     def topic_added(self, live: "LiveTopic") -> None:
         """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""
         self._drop(live.topic.name)
+        if live.natives:
+            self._lives[live.topic.name] = live
         for partition in live.natives:
             self._natives[TopicPartition(partition.topic, partition.index)] = partition
 
@@ -277,6 +286,7 @@ class NativeGroups:
         self._drop(topic)
 
     def _drop(self, topic: str) -> None:
+        self._lives.pop(topic, None)
         for partition in [each for each in self._natives if each.topic == topic]:
             del self._natives[partition]
         for known in (self._deliveries, self._told):

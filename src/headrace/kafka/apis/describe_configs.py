@@ -16,7 +16,7 @@ Version notes
 - 1: sources and synonyms. 3: documentation and types. 4: flexible.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
@@ -97,11 +97,16 @@ async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> Describ
     # Each resource once, however often it is named.
     named = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     known = sum(1 for kind, name in named if kind == BROKER or exchange.broker.topics.has(name))
-    await exchange.reserve(known * _RESOURCE_BYTES)
+    natives: dict[str, str | TopicError] = {}
+    async for resource in pace.each(named.values()):
+        if _is_native(exchange.broker, resource):
+            natives[resource.resource_name] = await _native(exchange.broker, resource.resource_name)
+    told = sum(len(each) for each in natives.values() if isinstance(each, str))
+    await exchange.reserve(known * _RESOURCE_BYTES + told)
     async for resource in pace.each(named.values()):
         try:
-            entries = await _entries(
-                exchange, resource, synonyms=request.include_synonyms, doc=request.include_documentation
+            entries = _entries(
+                exchange, resource, natives, synonyms=request.include_synonyms, doc=request.include_documentation
             )
             if exchange.version < _FLEXIBLE:
                 entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
@@ -121,15 +126,35 @@ async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> Describ
     return DescribeConfigsResponse(results=results)
 
 
-async def _entries(
-    exchange: Exchange, resource: DescribeConfigsRequest.DescribeConfigsResource, *, synonyms: bool, doc: bool
+def _is_native(broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource) -> bool:
+    """Whether somebody wants to know what Redis has of a native topic."""
+    topics, name, wanted = broker.topics, resource.resource_name, resource.configuration_keys
+    known = resource.resource_type == TOPIC and topics.has(name) and topics.get(name).config.native
+    return known and (wanted is None or NATIVE in wanted)
+
+
+async def _native(broker: Broker, topic: str) -> str | TopicError:
+    try:
+        return await broker.native_groups.describe(topic)
+    except TopicError as error:
+        return error
+
+
+def _entries(
+    exchange: Exchange,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    natives: Mapping[str, str | TopicError],
+    *,
+    synonyms: bool,
+    doc: bool,
 ) -> list[Entry]:
     broker = exchange.broker
     if resource.resource_type == TOPIC:
         entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
-        live = broker.topics.get(resource.resource_name)
-        if live.config.native:
-            told = msgspec.json.encode(await broker.native_groups.describe(live)).decode()
+        told = natives.get(resource.resource_name)
+        if isinstance(told, TopicError):
+            raise told
+        if told is not None:
             entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))

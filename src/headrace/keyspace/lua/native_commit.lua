@@ -14,8 +14,12 @@ end
 
 local facts = group_facts(stream, group)
 if not facts then
-  redis.call('XGROUP', 'CREATE', stream, group, before, 'MKSTREAM')
-  return {0, 0, 1}
+  -- Where there is no stream either the position alone tells where the group stands.
+  local there = redis.call('EXISTS', stream)
+  if there == 1 then
+    redis.call('XGROUP', 'CREATE', stream, group, before)
+  end
+  return {0, 0, there}
 end
 local last = facts['last-delivered-id']
 

@@ -1,0 +1,27 @@
+#!lua flags=no-writes
+-- The ids of the last entries below an id, the newest first: to count those behind an id, which Redis does not.
+-- KEYS: stream
+-- ARGV: id to end at, `(` before it where it is not counted; most entries; most bytes
+-- Answer: ids; 1 if there may be more. Error: WRONGTYPE.
+-- Parts: size
+--
+-- Redis has no ids without the entries: as many are looked at as have about so many bytes, and one in any case.
+local at, most, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local ids, step, largest = {}, 1, 1
+while #ids < most and room > 0 do
+  local asked = math.min(step, most - #ids)
+  local entries = redis.pcall('XREVRANGE', KEYS[1], at, '-', 'COUNT', asked)
+  if entries.err then
+    return redis.error_reply(entries.err)
+  end
+  for _, entry in ipairs(entries) do
+    local size = size_of(entry)
+    ids[#ids + 1], room, largest = entry[1], room - size, math.max(largest, size)
+  end
+  if #entries < asked then
+    return {ids, 0}
+  end
+  at = '(' .. ids[#ids]
+  step = math.max(1, math.min(2 * step, 256, math.floor(room / largest)))
+end
+return {ids, 1}
