@@ -1,6 +1,7 @@
 """The console's pages: each registers itself here, with what it needs of whoever asks; there is no default."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.broker import Broker
+from headrace.broker.pace import Pace
 
 if TYPE_CHECKING:
     from headrace.console.figures import Figures
@@ -59,6 +61,14 @@ class Ask(msgspec.Struct, frozen=True):
     def changed(self, page: str, what: str) -> None:
         """Have the log tell of something that a page has changed."""
         self.broker.access.audit.changed(str(self.principal), self.asker.host, page, what)
+
+    @contextlib.asynccontextmanager
+    async def listing(self) -> AsyncIterator[Pace]:
+        """For going through all of a long list, in slices: one page does at a time, as hundreds may be asked for."""
+        lane = self.broker.lane
+        async with self.figures.listing:
+            await lane.turn()
+            yield lane.pace()
 
     def may(self, rule: Rule, resource: Resource) -> bool:
         """Whether what a rule needs of a resource is granted to who asks."""

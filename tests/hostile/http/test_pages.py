@@ -17,7 +17,7 @@ from tests.harness.wire import Wire
 from tests.hostile.http.attacking import BASE, COMPARTMENT, Target, many, read_all, request
 from tests.hostile.http.bystander import Bystander
 
-TOPICS, PAGES, ASKED = 4_000, 60, 200
+TOPICS, PAGES, ASKED = 8_000, 60, 200
 _LISTEN_S = 5.0
 """The server looks every two seconds what is to be told."""
 
@@ -64,7 +64,9 @@ def test_pages_that_are_open_hurt_nobody(crowded: tuple[Server, Target, Bystande
     print(bystander.harmless(listen))
 
 
-@pytest.mark.parametrize("path", ["/", "/topics", "/groups"])
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/topics?sort=records", "/topics?q=topic&sort=in", "/topics?q=7", "/groups"]
+)
 def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bystander], path: str) -> None:
     _, target, bystander = crowded
 

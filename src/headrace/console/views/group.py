@@ -66,7 +66,7 @@ async def _view(ask: Ask, refused: str = "") -> View:
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
-    rows = _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
+    rows = await _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
     events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
     cells = {
         **_summary(described, len(present), found),
@@ -160,9 +160,10 @@ def _topics(rows: Sequence[Standing], cluster: str) -> list[dict[str, object]]:
     ]
 
 
-def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:
+async def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:
     """What is shown of a long list by partition; all lists of the page are turned over together."""
-    return cut(everything, {"page": ask.query.get("page", "1")}, name=name, sorts={"name": name}, rows=_ROWS)
+    async with ask.listing() as pace:
+        return await cut(everything, {"page": ask.query.get("page", "1")}, pace, name=name, rows=_ROWS)
 
 
 def _ordered(topic: str, partition: int) -> str:
@@ -218,7 +219,7 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
     moves: list[Planned] = []
     if target is not None and not wrong:
         moves = await _moves(ask, target, topic)
-    page = _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
+    page = await _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
     # Strangers chose the names: what is typed into a shell must be one word there.
     command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
     if given.get("to") in {"offset", "time"}:

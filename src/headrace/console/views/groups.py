@@ -20,17 +20,19 @@ async def groups(ask: Ask) -> View:
         found = sampler.groups.get((cluster, runner.name))
         return nan if found is None else found.lag.now
 
-    found = cut(
-        [runner for runner in ask.broker.groups.runners() if ask.sees(ResourceType.GROUP, runner.name)],
-        ask.query,
-        name=lambda runner: str(runner.name),
-        sorts={
-            "name": lambda runner: runner.name,
-            "lag": lambda runner: -1.0 if isnan(lag(runner)) else lag(runner),
-            "members": lambda runner: runner.machine.size,
-            "generations": lambda runner: runner.machine.generations,
-        },
-    )
+    async with ask.listing() as pace:
+        found = await cut(
+            list(ask.broker.groups.runners()),
+            ask.query,
+            pace,
+            name=lambda runner: str(runner.name),
+            sorts={
+                "lag": lambda runner: -1.0 if isnan(lag(runner)) else lag(runner),
+                "members": lambda runner: runner.machine.size,
+                "generations": lambda runner: runner.machine.generations,
+            },
+            shows=lambda runner: ask.sees(ResourceType.GROUP, runner.name),
+        )
     cells = {"found": text.count(found.found)}
     for number, runner in enumerate(found.rows):
         known = sampler.groups.get((cluster, runner.name))

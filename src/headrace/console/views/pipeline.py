@@ -28,13 +28,9 @@ _RUN_MS = 6 * 3600 * 1000
 @page("Pipeline", "/pipeline", needs=(needs.server(Operation.DESCRIBE),))
 async def pipeline(ask: Ask) -> View:
     """Every archive and every declared pipeline that told of itself."""
-    found = cut(
-        await _told(ask, KIND, ArchiveTold),
-        ask.query,
-        name=lambda each: str(each.topic),
-        sorts={"name": lambda each: (each.topic, each.table)},
-        rows=20,
-    )
+    archives = await _told(ask, KIND, ArchiveTold)
+    async with ask.listing() as pace:
+        found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
     runs = sorted(await _told(ask, pipelines.KIND, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
     now_ms = ask.broker.clock.now_ms()
     cells: dict[str, str] = {}

@@ -35,9 +35,8 @@ async def topic(ask: Ask) -> View:
     broker, sampler = ask.broker, ask.figures.sampler
     live = live_topic(ask)
     name = live.topic.name
-    found = cut(
-        live.partitions, ask.query, name=lambda each: f"{each.index:08}", sorts={"name": lambda each: each.index}
-    )
+    async with ask.listing() as pace:
+        found = await cut(list(live.partitions), ask.query, pace, name=lambda each: f"{each.index:08}")
     readers = await _readers(ask, name)
     cells = {
         **_traffic(sampler.topics.get((broker.cluster, name))),

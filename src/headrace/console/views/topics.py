@@ -17,18 +17,20 @@ async def topics(ask: Ask) -> View:
         found = sampler.topics.get((cluster, live.topic.name))
         return 0.0 if found is None else float(getattr(found, which))
 
-    found = cut(
-        [live for live in ask.broker.topics if ask.sees(ResourceType.TOPIC, live.topic.name)],
-        ask.query,
-        name=lambda live: str(live.topic.name),
-        sorts={
-            "name": lambda live: live.topic.name,
-            "in": lambda live: rate(live, "records_in"),
-            "out": lambda live: rate(live, "records_out"),
-            "partitions": lambda live: len(live.partitions),
-            "records": records_in,
-        },
-    )
+    async with ask.listing() as pace:
+        found = await cut(
+            list(ask.broker.topics),
+            ask.query,
+            pace,
+            name=lambda live: str(live.topic.name),
+            sorts={
+                "in": lambda live: rate(live, "records_in"),
+                "out": lambda live: rate(live, "records_out"),
+                "partitions": lambda live: len(live.partitions),
+                "records": records_in,
+            },
+            shows=lambda live: ask.sees(ResourceType.TOPIC, live.topic.name),
+        )
     cells = {"found": text.count(found.found)}
     for number, live in enumerate(found.rows):
         name = live.topic.name
