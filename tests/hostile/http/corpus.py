@@ -456,3 +456,21 @@ def resources_with_as_much_in_them_as_there_may_be(target: Target) -> None:
     for number in range(100):
         made = {"name": f"pool-{number}", "compartmentId": COMPARTMENT, "freeformTags": tags}
         target.survives("POST", f"{BASE}/streampools", json.dumps(made).encode())
+
+
+def _crowd(message: dict[str, object], target: Target) -> None:
+    """Bodies that are just below what is read in a thread, and are whole at the same moment."""
+    each = len(json.dumps(message, separators=(",", ":"))) + 1
+    body = json.dumps({"messages": [message] * (240_000 // each)}, separators=(",", ":")).encode()
+    with many(target, 300) as connections:
+        put = request("POST", path_of(target, OPERATIONS["PutMessages"]), body, {"connection": "close"})
+        for connection in connections:
+            send_what_it_takes(connection, put[:-1])
+        for connection in connections:
+            send_what_it_takes(connection, put[-1:])
+        for connection in connections:
+            read_all(connection)
+
+
+case("PutMessages", "crowd")(partial(_crowd, {"value": "AA=="}))
+case("PutMessages", "crowd_of_unusual")(partial(_crowd, {"value": "AA==", "x": []}))

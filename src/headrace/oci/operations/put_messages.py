@@ -28,6 +28,8 @@ LARGE_BODY = 256 << 10
 """Bytes of a body from which on it is read in a thread: so many messages are in it that others would have to wait."""
 MOST_UNUSUAL = 8 << 20
 """Bytes of a body that is not in the usual form, objects of `key` and `value` in plain base64: that takes longer."""
+_WAITS = 4 << 10
+"""Bytes of a body from which on it waits for its turn in a crowd."""
 _AT_ONCE = 1000
 """Messages of such a body that are read without letting others in."""
 
@@ -94,6 +96,10 @@ async def put_messages(call: Call) -> Answer:
     count = len(topic.partitions)
     now_ms = broker.clock.now_ms()
     large = len(call.body) > LARGE_BODY
+    # Hundreds may come in one turn of the loop, and be stored in one: each takes milliseconds before and after.
+    pace = broker.lane.pace() if len(call.body) > _WAITS and not large else None
+    if pace is not None and pace.over:
+        await pace.rest()
     reading = partial(_shares, call.body, count, now_ms, seed, left_out)
     shares = await asyncio.to_thread(reading) if large else reading()
     parent = service.traceparent()
@@ -102,6 +108,8 @@ async def put_messages(call: Call) -> Answer:
         shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
     publication = Publication(broker, topic, shares, service.limits, service.puts)
     await publication.send()
+    if pace is not None and pace.over:
+        await broker.lane.turn()
     return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())
 
 
