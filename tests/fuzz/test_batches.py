@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.harness.mutation import bounded, mutated
 
@@ -32,6 +32,8 @@ PARTS = st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x0c", b"\x7f", b"\x80", b
 SECTIONS = (
     mutated(BATCHES.map(lambda batch: batch[61:])) | st.binary(max_size=60) | st.lists(PARTS, max_size=40).map(b"".join)
 )
+NO_UTF8 = bytes.fromhex("14000000010102040080010c000002010100")
+"""Two records, the first with a header whose name is no UTF-8."""
 COUNTS = st.integers(1, 9) | st.integers(-3, 20) | st.sampled_from([2**31 - 1, -(2**31)])
 OFFSETS = st.integers(0, 20) | st.sampled_from([-(2**63), 2**63 - 1])
 TIMESTAMPS = st.integers(-1, 2**52) | st.sampled_from([-(2**63), 2**63 - 1])
@@ -200,6 +202,7 @@ def test_any_buffers_as_rows_to_be_encoded(
         assert found == by_python
 
 
+@example(section=NO_UTF8, count=2, last=1, base_timestamp=0, fixed=None)
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_timestamp=TIMESTAMPS, fixed=st.none() | TIMESTAMPS)
 def test_any_bytes_as_entries_of_a_stream(
     section: bytes, count: int, last: int, base_timestamp: int, fixed: int | None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from headrace.records import compiled
+from headrace.records import by_aiokafka, compiled
 from headrace.records.errors import CorruptBatch
 from headrace.records.header_text import ByteHeaders, encode_headers
 from headrace.records.pure import HEADER_SIZE, Buffer
@@ -39,11 +39,12 @@ def xadd_arguments(
 ) -> tuple[bytes, int]:
     """The records of a decompressed batch as RESP bulk strings, and how many strings that are.
 
-    For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch.
+    For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch,
+    also for names of headers that are no UTF-8, which only the C code reads.
     """
     out: list[bytes] = []
     headers = text_bytes = 0
-    for record in compiled.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
+    for record in by_aiokafka.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
         headers += len(record.headers)
         if headers > MOST_HEADERS:
             raise CorruptBatch(f"more than {MOST_HEADERS} headers in one batch for a native topic")
