@@ -7,21 +7,30 @@ carried over record by record; that takes groups without members.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
 
+from headrace.broker.cache import Buffer
+from headrace.broker.decompression import HERE
 from headrace.broker.live import LiveTopic
+from headrace.broker.native.pieces import Piece, pieces
 from headrace.broker.partition import Partition
 from headrace.broker.ports import TopicStorage
-from headrace.records.batch import log_append_time, peek
-from headrace.records.build import build
+from headrace.records.batch import peek
 from headrace.records.errors import BatchError
-from headrace.records.walk import records
 from headrace.topics.config import resolve
-from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageUnavailable, TopicError
+from headrace.topics.errors import (
+    CorruptBatch,
+    Fenced,
+    InvalidConfig,
+    InvalidRecord,
+    MessageTooLarge,
+    StorageUnavailable,
+    TopicError,
+)
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
 from headrace.topics.native import ADOPTED, STORAGE, adopted
 
@@ -33,6 +42,8 @@ _CLOSE = 4
 """Copying goes on beside the producers until a round had no more batches than this."""
 _MOST_ROUNDS = 1_000_000
 _ASK_AGAIN_S = 0.05
+_REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
+"""What the other storage does not take, whenever it is tried."""
 _log = structlog.get_logger("headrace.topics")
 
 
@@ -94,27 +105,40 @@ class Conversion:
 
     async def _append(self, index: int, stored: StoredBatch) -> None:
         """Append the records of a batch that are still readable, and remember where they go."""
-        first = self._partitions[index].log_start
-        try:
-            kept = [record for record in records(stored.batch, stored.base_offset) if record.offset >= first]
-        except BatchError as error:
-            raise CorruptBatch(f"records from offset {stored.base_offset} on cannot be read: {error}") from None
-        if not kept:
-            return
-        header = peek(stored.batch)
-        batch = bytearray(
-            build([(each.key, each.value, each.timestamp, each.headers) for each in kept], codec=header.codec)
-        )
-        newest = max(each.timestamp for each in kept)
-        if header.timestamp_type:
-            log_append_time(batch, newest)
-        base = await _append(self._targets[index], Append(batch, len(kept), newest))
-        for place, record in enumerate(kept):
-            wanted = self._wanted.get(index, [])
-            while wanted and wanted[0] <= record.offset:
+        source = self._partitions[index]
+        made = pieces(stored.batch, stored.base_offset, source.log_start)
+        at = stored.base_offset
+        while True:
+            try:
+                piece = await _next(made, stored.batch)
+            except BatchError as error:
+                why = f"{source.topic}-{index}: records from offset {at} on cannot be read: {error}"
+                raise CorruptBatch(why) from None
+            if piece is None:
+                return
+            try:
+                base = await _append(self._targets[index], Append(piece.batch, len(piece.offsets), piece.newest))
+            except _REFUSED as error:
+                why = f"{source.topic}-{index}: records from offset {piece.offsets[0]} on are not taken: {error}"
+                raise type(error)(why) from None
+            self._note(index, piece.offsets, base)
+            at = piece.offsets[-1] + 1
+
+    def _note(self, index: int, offsets: Sequence[int], base: int) -> None:
+        """Records that were at these offsets are at `base` and behind it now."""
+        wanted = self._wanted.get(index, [])
+        for place, offset in enumerate(offsets):
+            while wanted and wanted[0] <= offset:
                 self.moved[index, wanted.pop(0)] = base + place
-        self._ends[index] = base + len(kept)
-        self.copied += len(kept)
+        self._ends[index] = base + len(offsets)
+        self.copied += len(offsets)
+
+
+async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
+    """The next piece of a batch; off the event loop where that may take long."""
+    if len(batch) <= HERE and not peek(batch).codec:
+        return next(made, None)
+    return await asyncio.to_thread(next, made, None)
 
 
 async def _append(target: Partition, append: Append) -> int:
