@@ -331,7 +331,7 @@ async def all_of(live: LiveTopic) -> list[tuple[Any, ...]]:
     return found
 
 
-LARGE = {
+LARGE: dict[str, list[Any]] = {
     "records": [(None if n % 3 else b"k", b"%d" % n if n % 2 else None, 1000 + n % 7, ()) for n in range(60_000)],
     "bytes": [(None, bytes(1 << 20), 1000, (("h", None), ("i", b"x")))] * 30,
     "headers": [(None, b"x", 1000, (("h", None),) * 60_000)] * 3,
