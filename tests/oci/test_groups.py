@@ -1,9 +1,12 @@
 """The group operations on a real server, looked at on the wire; what groups do is tested in tests/groups."""
 
+import asyncio
 import base64
 import json
 import re
 from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,8 +15,11 @@ from hypothesis import strategies as st
 from tests.oci.conftest import Api, Reply, new_stream
 
 from headrace.broker.instances import InstanceError, InstanceProblem
+from headrace.broker.pace import Lane
+from headrace.oci.call import Call
 from headrace.oci.errors import CURSOR_INVALID
 from headrace.oci.group_requests import of_instance_error
+from headrace.oci.operations.groups import get_group
 from headrace.testing import InProcessServer
 
 
@@ -223,3 +229,21 @@ def test_only_json_is_answered(api: Api, stream: str) -> None:
     assert json.loads(reply.body).keys() == {"value"}
     assert reply.headers["content-type"] == "application/json"
     assert int(reply.headers["content-length"]) == len(reply.body)
+
+
+async def test_a_group_that_is_still_being_loaded_keeps_no_list_waiting() -> None:
+    """Redis may stand still; lists of streams and pages of the console do not need it."""
+    lane, loaded = Lane(), asyncio.Event()
+    instances = SimpleNamespace(ready=lambda _: loaded.wait(), reservations=lambda *_: [])
+    broker = SimpleNamespace(lane=lane, instances=instances)
+    settings = SimpleNamespace(committed_offset="last")
+    service: Any = SimpleNamespace(broker=broker, settings=settings, stream=lambda _: (broker, None))
+    anybody: Any = None
+    path = {"streamId": "s", "groupName": "g"}
+    call = Call(service, path=path, query=None, headers=None, body=None, principal=anybody, host="", endpoint="")
+    asked = asyncio.create_task(get_group(call))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30), lane.listing():
+        assert not asked.done()
+    loaded.set()
+    assert (await asked).body.reservations == []

@@ -7,9 +7,11 @@ read what they say is to be read, and tell them before the answer goes out what 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import msgspec
 
+from headrace.broker.at_once import a_few_at_once
 from headrace.broker.group_runner import Runner
 from headrace.broker.groups import GroupTable
 from headrace.broker.live import LiveTopic
@@ -42,8 +44,6 @@ __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Rese
 
 MOST_GROUPS = 50
 """Groups that a topic may have (OCI Streaming)."""
-_AT_ONCE = 100
-"""Partitions that are looked up together."""
 _WIDE = 1_000
 """Partitions of a topic from which on requests about all of them wait for each other,"""
 _MOST_READING = 4
@@ -98,7 +98,7 @@ class Instances:
         """
         while True:
             try:
-                await self._ready(group)
+                await self.ready(group)
                 if self._has(topic, group):
                     return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
                 with self._place_for(topic, group), _storage_errors():
@@ -130,7 +130,7 @@ class Instances:
         """
         async with self._among_few(topic, self._reading):
             while True:
-                await self._ready(cursor.group)
+                await self.ready(cursor.group)
                 following = await self._get(topic, cursor, sink, max_offsets)
                 if following is not None:
                     return following
@@ -162,7 +162,7 @@ class Instances:
         Raises:
             InstanceError: as `get`, but for BEHIND_LOG_START and GROUP_IN_USE.
         """
-        await self._ready(cursor.group)
+        await self.ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         return await _cursor(runner, CommitCursor(token=object(), topic=_facts(topic), cursor=cursor))
 
@@ -172,7 +172,7 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP, GROUP_IN_USE, INVALID_CURSOR, UNAVAILABLE.
         """
-        await self._ready(cursor.group)
+        await self.ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
 
@@ -182,7 +182,7 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP; GROUP_IN_USE while classic members are in it; UNAVAILABLE.
         """
-        await self._ready(group)
+        await self.ready(group)
         runner = self._runner(topic, group)
         async with self._among_few(topic, self._starting):
             with _storage_errors():
@@ -196,7 +196,11 @@ class Instances:
         Raises:
             InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
         """
-        await self._ready(group)
+        await self.ready(group)
+        return self.reservations(topic, group)
+
+    def reservations(self, topic: LiveTopic, group: str) -> list[Reservation]:
+        """As `describe`, for who has waited for `ready`. Raises InstanceError: UNKNOWN_GROUP."""
         found = self._runner(topic, group).reservations(topic.topic.name)
         if found is None:
             raise _unknown(topic, group)
@@ -208,8 +212,11 @@ class Instances:
 
     # groups
 
-    async def _ready(self, group: str) -> None:
-        """Raises InstanceError where another broker has the group, or storage does not let it be taken over."""
+    async def ready(self, group: str) -> None:
+        """Return when a group is here, which may take as long as storage does.
+
+        Raises InstanceError where another broker has the group, or storage does not let it be taken over.
+        """
         refused = await self._groups.ready(group)
         if refused is not None:
             why = "another broker coordinates it" if refused is GroupError.NOT_COORDINATOR else refused.name
@@ -267,7 +274,7 @@ class Instances:
             starts=None if starts is None else starts[0],
             leader_epochs=() if starts is None else starts[1],
         )
-        await self._ready(group)
+        await self.ready(group)
         return await _cursor(self._groups.runner_or_new(group), request)
 
     @asynccontextmanager
@@ -282,17 +289,11 @@ class Instances:
 
     async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
         """Where each partition begins, as of now, and its log's leader epoch."""
-        found: list[tuple[StoredStart, int]] = []
-        pace = self._lane.pace()
-        partitions = topic.partitions
-        for first in range(0, len(partitions), _AT_ONCE):
-            if pace.over:
-                await pace.rest()
-            some = partitions[first : first + _AT_ONCE]
-            found += await asyncio.gather(*(self._start(partition, start) for partition in some))
+        ask = partial(self._start, start)
+        found = [each async for _, each in a_few_at_once(self._lane, topic.partitions, ask)]
         return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
 
-    async def _start(self, led: Partition, start: Start) -> tuple[StoredStart, int]:
+    async def _start(self, start: Start, led: Partition) -> tuple[StoredStart, int]:
         partition = await self._source(led)
         # Before it is looked up: should the log be opened anew meanwhile, what is found may be of what it was.
         epoch = partition.leader_epoch

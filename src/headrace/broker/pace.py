@@ -5,6 +5,7 @@ them, or of several that are short. A slice is a few milliseconds, far above wha
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from time import perf_counter
@@ -37,6 +38,7 @@ class Lane:
         """How long the loop was busy since long work that waits had its last turn."""
         self._begin_until = 0.0
         """Until when work that begins in this turn of the loop may go on; 0: none has begun."""
+        self._listing = asyncio.Lock()
 
     def begin_turn(self, now: float) -> None:
         """A turn's first request is served now."""
@@ -94,6 +96,16 @@ class Lane:
             self._begin_until = now + _MOST_S
             asyncio.get_running_loop().call_soon(self._begun)
         return Pace(self, min(now + SLICE_S, self._begin_until))
+
+    @contextlib.asynccontextmanager
+    async def listing(self) -> AsyncIterator["Pace"]:
+        """For going through all of a long list: one does at a time, as hundreds may be asked for, of megabytes each.
+
+        Nobody waits for storage within: all other lists would, too.
+        """
+        async with self._listing:
+            await self.turn()
+            yield self.pace()
 
     def _begun(self) -> None:
         self._begin_until = 0.0

@@ -76,8 +76,6 @@ class Figures:
         self.storage = storage
         self.data = data
         self.entries = entries
-        self.listing = asyncio.Lock()
-        """Whoever goes through all of a long list for a page has it."""
         self.reading = asyncio.Semaphore(_MOST_READING)
         """Who reads records for a page: each holds megabytes."""
         self._store = store

@@ -1,7 +1,7 @@
 """The console's pages: each registers itself here, with what it needs of whoever asks; there is no default."""
 
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -62,13 +62,9 @@ class Ask(msgspec.Struct, frozen=True):
         """Have the log tell of something that a page has changed."""
         self.broker.access.audit.changed(str(self.principal), self.asker.host, page, what)
 
-    @contextlib.asynccontextmanager
-    async def listing(self) -> AsyncIterator[Pace]:
-        """For going through all of a long list, in slices: one page does at a time, as hundreds may be asked for."""
-        lane = self.broker.lane
-        async with self.figures.listing:
-            await lane.turn()
-            yield lane.pace()
+    def listing(self) -> AbstractAsyncContextManager[Pace]:
+        """See `Lane.listing`."""
+        return self.broker.lane.listing()
 
     def may(self, rule: Rule, resource: Resource) -> bool:
         """Whether what a rule needs of a resource is granted to who asks."""

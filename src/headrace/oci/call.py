@@ -1,7 +1,7 @@
 """One request to the API and its answer, as an operation sees them."""
 
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -63,13 +63,9 @@ class Call:
         """Whether access rules count."""
         return self.service.broker.access.enabled
 
-    @contextlib.asynccontextmanager
-    async def listing(self) -> AsyncIterator[Pace]:
-        """For going through all of a long list, in slices: one call does at a time, as hundreds may come at once."""
-        lane = self.service.broker.lane
-        async with self.service.listing:
-            await lane.turn()
-            yield lane.pace()
+    def listing(self) -> AbstractAsyncContextManager[Pace]:
+        """See `Lane.listing`."""
+        return self.service.broker.lane.listing()
 
     def tell_change(self, operation: str) -> None:
         """Have the log tell that this call has changed something. The request's id is told with every line of it."""

@@ -46,8 +46,6 @@ class OciService:
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
         """Memory for bodies of requests, until they are answered."""
-        self.listing = asyncio.Lock()
-        """Whoever goes through all of a long list has it: each that is half made takes megabytes."""
 
     async def start(self) -> None:
         """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""

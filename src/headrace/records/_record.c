@@ -225,7 +225,8 @@ PyObject *headrace_records(PyObject *Py_UNUSED(module), PyObject *args)
         if (headrace_next_record(&walk, &record) == 0) {
             int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
                                                  : fixed_timestamp;
-            object = headrace_record_object(type, &record, headrace_add_wrapping(base_offset, record.offset_delta), timestamp);
+            int64_t offset = headrace_add_wrapping(base_offset, record.offset_delta);
+            object = headrace_record_object(type, &record, offset, timestamp);
         }
         if (!object || PyList_Append(records, object) < 0)
             Py_CLEAR(records);

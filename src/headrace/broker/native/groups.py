@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.broker.at_once import a_few_at_once
 from headrace.broker.budget import ReadBudget
-from headrace.broker.native.at_once import a_few_at_once
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.describing import describe
 from headrace.broker.native.owners import Owner, Owners

@@ -61,12 +61,14 @@ async def get_group(call: Call) -> Answer:
     broker, topic = call.service.stream(stream_id)
     name = check_name(call.path["groupName"], "groupName")
     shown = call.service.settings.committed_offset
-    async with call.listing() as pace:
-        try:
-            reservations = await broker.instances.describe(topic, name)
-        except InstanceError as error:
-            raise of_instance_error(error, by_cursor=False) from None
-        return Answer(Group(stream_id, name, [_reservation(each, shown) async for each in pace.each(reservations)]))
+    try:
+        await broker.instances.ready(name)
+        async with call.listing() as pace:
+            reservations = broker.instances.reservations(topic, name)
+            told = [_reservation(each, shown) async for each in pace.each(reservations)]
+    except InstanceError as error:
+        raise of_instance_error(error, by_cursor=False) from None
+    return Answer(Group(stream_id, name, told))
 
 
 def _reservation(found: Reservation, shown: str) -> PartitionReservation:

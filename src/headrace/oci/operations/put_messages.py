@@ -109,7 +109,7 @@ async def put_messages(call: Call) -> Answer:
     publication = Publication(broker, topic, shares, service.limits, service.puts)
     await publication.send()
     if pace is not None and pace.over:
-        await broker.lane.turn()
+        await pace.rest()
     return Answer(await asyncio.to_thread(publication.answer) if large else publication.answer())
 
 
