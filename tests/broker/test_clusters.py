@@ -5,70 +5,18 @@ from uuid import UUID
 
 import pytest
 import redis.asyncio
+from tests.broker.several_clusters import World, append, stored
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
-from headrace.broker.broker import Broker
-from headrace.broker.cache import CacheBudget
-from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.broker.clusters import DEFAULT, UnknownCluster
 from headrace.broker.live import LiveTopic
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
 from headrace.groups.model import Position, SavePositions, TopicPartition
-from headrace.keyspace.keys import Keyspace
 from headrace.membership.view import Member, View
-from headrace.records.build import build
-from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
 from headrace.topics.errors import InvalidConfig, NotLeader, TopicExists, UnknownTopic
-from headrace.topics.model import Appended
 from headrace.topics.values import InvalidSetting
-
-
-class World:
-    """A Redis, and one server's clusters after the other on it."""
-
-    def __init__(self, url: str, given: dict[str, str] | None = None) -> None:
-        self.url = url
-        self.given = given or {}
-        self.epoch = 0
-        self.cache = CacheBudget(1 << 20)
-        self.clusters: Clusters
-        self.storage: RedisStorage
-        self.told: list[tuple[str, str]] = []
-
-    async def start(self, ownership: Ownership | None = None) -> Clusters:
-        self.epoch += 1
-        link = redis.asyncio.from_url(self.url)
-        await link.set(Keyspace().epoch, self.epoch)
-        self.storage = await RedisStorage.open(self.url, link, self.epoch)
-        settings, clock = BrokerSettings.of(self.given), ManualClock()
-        self.clusters = Clusters(
-            self.storage,
-            settings,
-            clock,
-            cluster_id="c",
-            stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
-            parts=Parts(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
-        )
-        self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
-        self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
-        await self.clusters.start()
-        return self.clusters
-
-    @staticmethod
-    def _at(broker: Broker, live: LiveTopic) -> str:
-        return f"{broker.cluster}/{live.topic.name}"
-
-    async def restart(self, ownership: Ownership | None = None) -> Clusters:
-        await self.stop()
-        return await self.start(ownership)
-
-    async def stop(self) -> None:
-        await self.clusters.stop()
-        await self.storage.close()
 
 
 @pytest.fixture
@@ -85,19 +33,6 @@ async def test_all_clusters_cache_within_the_budget_given(world: World) -> None:
     await world.clusters.create("pool", {})
 
     assert [broker.cache for _, broker in world.clusters] == [world.cache, world.cache]
-
-
-async def append(broker: Broker, topic: str, value: bytes) -> int:
-    answers: list[Appended | Exception] = []
-    broker.append(topic, 0, build([(None, value, 1, ())]), answers.append)
-    await broker.storage.documents.load("nothing")  # behind it on the same connection
-    (answer,) = answers
-    assert isinstance(answer, Appended)
-    return answer.base_offset
-
-
-async def stored(broker: Broker, topic: str) -> int:
-    return len(await broker.storage.logs.read(broker.topics.partition(topic, 0).stream, 0, 1_000))
 
 
 async def test_clusters_and_their_settings_survive_a_restart(world: World) -> None:

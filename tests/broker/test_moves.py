@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 import redis.asyncio
-from tests.broker.test_clusters import World, append, stored
+from tests.broker.several_clusters import World, append, stored
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 import structlog
-from tests.harness.owning import STREAM, Contents, batch
+from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.rawlog import RawLog
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
@@ -99,16 +99,22 @@ async def test_entries_that_somebody_deleted_are_told_and_their_offsets_not_give
 # A Redis that comes back with less
 
 
-async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_says_so(start: Start, link: Any) -> None:
+async def of_a_redis_that_lost_the_end(start: Start, link: Any) -> Owner:
+    """An owner that has appended six batches, of which Redis has the first three again; it has not noticed yet."""
     owner = await start()
     for number in range(3):
         await owner.append(batch(number))
     before = {key: link.dump(key) for key in link.scan_iter()}
     for number in range(3, 6):
         await owner.append(batch(number))
-    epoch = owner.partition.leader_epoch
     for key, value in before.items():
         link.restore(key, 0, value, replace=True)
+    return owner
+
+
+async def test_a_redis_that_comes_back_with_less_raises_the_leader_epoch_and_says_so(start: Start, link: Any) -> None:
+    owner = await of_a_redis_that_lost_the_end(start, link)
+    epoch = owner.partition.leader_epoch
     with structlog.testing.capture_logs() as told:
         link.client_kill_filter(_type="normal", skipme=True)
         await until(lambda: owner.partition.leader_epoch > epoch)
@@ -124,14 +130,7 @@ async def test_what_another_broker_wrote_in_place_of_lost_records_is_read_though
     start: Start, link: Any
 ) -> None:
     """A broker stands still while a failover loses its last records, and the view by which another one led the log."""
-    owner = await start()
-    for number in range(3):
-        await owner.append(batch(number))
-    before = {key: link.dump(key) for key in link.scan_iter()}
-    for number in range(3, 6):
-        await owner.append(batch(number))
-    for key, value in before.items():
-        link.restore(key, 0, value, replace=True)
+    owner = await of_a_redis_that_lost_the_end(start, link)
     second = await start(view=2)
     for number in range(3, 6):
         assert await second.append(batch(10 * number)) == Appended(number)
@@ -191,14 +190,7 @@ async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of
 async def test_one_that_comes_back_with_less_in_the_middle_of_a_connection_is_noticed_too(
     start: Start, link: Any
 ) -> None:
-    owner = await start()
-    for number in range(3):
-        await owner.append(batch(number))
-    before = {key: link.dump(key) for key in link.scan_iter()}
-    for number in range(3, 6):
-        await owner.append(batch(number))
-    for key, value in before.items():
-        link.restore(key, 0, value, replace=True)
+    owner = await of_a_redis_that_lost_the_end(start, link)
     assert isinstance(await owner.append(batch(6)), StorageUnavailable)
 
 

@@ -1,0 +1,73 @@
+"""One server's virtual clusters over a real Redis, restarted as often as a test likes."""
+
+import redis.asyncio
+
+from headrace.broker.broker import Broker
+from headrace.broker.cache import CacheBudget
+from headrace.broker.clusters import Clusters
+from headrace.broker.live import LiveTopic
+from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
+from headrace.broker.settings import BrokerSettings
+from headrace.keyspace.keys import Keyspace
+from headrace.records.build import build
+from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
+from headrace.topics.model import Appended
+
+
+class World:
+    """A Redis, and one server's clusters after the other on it."""
+
+    def __init__(self, url: str, given: dict[str, str] | None = None) -> None:
+        self.url = url
+        self.given = given or {}
+        self.epoch = 0
+        self.cache = CacheBudget(1 << 20)
+        self.clusters: Clusters
+        self.storage: RedisStorage
+        self.told: list[tuple[str, str]] = []
+
+    async def start(self, ownership: Ownership | None = None) -> Clusters:
+        self.epoch += 1
+        link = redis.asyncio.from_url(self.url)
+        await link.set(Keyspace().epoch, self.epoch)
+        self.storage = await RedisStorage.open(self.url, link, self.epoch)
+        settings, clock = BrokerSettings.of(self.given), ManualClock()
+        self.clusters = Clusters(
+            self.storage,
+            settings,
+            clock,
+            cluster_id="c",
+            stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
+            parts=Parts(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
+        )
+        self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
+        self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
+        await self.clusters.start()
+        return self.clusters
+
+    @staticmethod
+    def _at(broker: Broker, live: LiveTopic) -> str:
+        return f"{broker.cluster}/{live.topic.name}"
+
+    async def restart(self, ownership: Ownership | None = None) -> Clusters:
+        await self.stop()
+        return await self.start(ownership)
+
+    async def stop(self) -> None:
+        await self.clusters.stop()
+        await self.storage.close()
+
+
+async def append(broker: Broker, topic: str, value: bytes) -> int:
+    answers: list[Appended | Exception] = []
+    broker.append(topic, 0, build([(None, value, 1, ())]), answers.append)
+    await broker.storage.documents.load("nothing")  # behind it on the same connection
+    (answer,) = answers
+    assert isinstance(answer, Appended)
+    return answer.base_offset
+
+
+async def stored(broker: Broker, topic: str) -> int:
+    return len(await broker.storage.logs.read(broker.topics.partition(topic, 0).stream, 0, 1_000))
