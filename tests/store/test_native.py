@@ -248,6 +248,24 @@ async def test_delete_up_to_an_offset(storage: RedisStorage, raw: Any) -> None:
     extent = await storage.native.trim(STREAM, before_offset=first + 4)
     assert extent.log_start == first + 4
     assert len(ids(raw)) == 6
+    assert (await storage.native.trim(STREAM, before_offset=0)).log_start == first + 4
+
+
+@pytest.mark.parametrize("bits", [0, 10, 20])
+async def test_offsets_above_2_to_the_53_are_trimmed_to_the_digit(storage: RedisStorage, raw: Any, bits: int) -> None:
+    stream, first = NativeStream(KEY, bits), (1 << 60) + (1 << bits) - 1
+    for offset in range(first, first + 4):
+        raw.xadd(KEY, {"a": "b"}, id=id_of(offset, bits))
+    for start in range(first + 1, first + 4):
+        extent = await storage.native.trim(stream, before_offset=start)
+        assert (extent.log_start, ids(raw)) == (start, [id_of(each, bits) for each in range(start, first + 4)])
+    oldest = (first + 3 >> bits) + 1
+    assert (await storage.native.trim(stream, before_ms=oldest)).log_start == first + 4
+
+
+async def test_a_trim_beyond_all_offsets_starts_where_the_log_ends(storage: RedisStorage, raw: Any) -> None:
+    raw.xadd(KEY, {"a": "b"}, id="18446744073709551615-5")
+    assert (await storage.native.trim(STREAM, max_bytes=0)).log_start == 1 << 62
 
 
 # Topics

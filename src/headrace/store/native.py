@@ -278,10 +278,11 @@ class RedisNative:
     ) -> Extent:
         """Retention by the time of the ids and by bytes, or up to an offset. Forgets producers idle for long."""
         oldest, most, first = ("" if value is None else value for value in (before_ms, max_bytes, before_offset))
+        first_id = "" if before_offset is None else native.id_of(before_offset, stream.bits)
         keys = [stream.key, state_of(stream.key)]
         await asyncio.gather(
             self._forget_producers(stream.key),
-            self._run("trim", keys, self._fence.number, stream.bits, oldest, most, first),
+            self._run("trim", keys, self._fence.number, stream.bits, oldest, most, first, first_id),
         )
         return await self.extent(stream)
 

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- Retention of a native partition: XTRIM by the time of the ids, by about how many bytes are kept, or up to an offset.
 -- KEYS: stream, state
--- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at or ''
+-- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at and its id
+--       or ''
 -- Answer: how many entries went. Errors: FENCED, GONE.
--- Parts: facts, partition, size
+-- Parts: facts, offsets, partition, size
 --
 -- allow-oom: this is what makes room again.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b')
@@ -13,32 +14,30 @@ if no then
 end
 local stream, per = KEYS[1], 2 ^ tonumber(ARGV[2])
 local length = redis.call('EXISTS', stream) == 1 and redis.call('XLEN', stream) or 0
-local log_start = tonumber(state[2])
+local log_start = state[2] or '0'
 local went = 0
 
--- Drop what lies before an id; the log starts after the last that went, or at `least`.
-local function trim_to(first, least)
+local function start_at(offset)
+  log_start = larger(offset, log_start) and offset or log_start
+end
+
+-- Drop what lies before an id; the log starts after the last that went.
+local function trim_to(first)
   local last = redis.call('XREVRANGE', stream, '(' .. first, '-', 'COUNT', 1)[1]
   if last then
-    local ms, sequence = string.match(last[1], '^(%d+)-(%d+)$')
-    local after = tonumber(sequence) + 1
-    after = after >= per and (tonumber(ms) + 1) * per or tonumber(ms) * per + after
     went = went + redis.call('XTRIM', stream, 'MINID', '=', first)
-    log_start = math.max(log_start, after)
+    start_at(offset_after(last[1], per))
   end
-  log_start = math.max(log_start, least)
 end
 
 if ARGV[3] ~= '' and length > 0 and tonumber(ARGV[3]) > 0 then
-  trim_to(ARGV[3] .. '-0', 0)
+  trim_to(ARGV[3] .. '-0')
 end
 if ARGV[5] ~= '' then
-  local offset = tonumber(ARGV[5])
-  if length > 0 then
-    trim_to(string.format('%.0f-%.0f', math.floor(offset / per), offset % per), offset)
-  else
-    log_start = math.max(log_start, offset)
+  if length > 0 and ARGV[6] ~= '0-0' then
+    trim_to(ARGV[6])
   end
+  start_at(ARGV[5])
 end
 if ARGV[4] ~= '' and length > 0 then
   -- As many entries stay as reach that size, counted from the newest: to the entry in short streams; a long one is
@@ -64,23 +63,22 @@ if ARGV[4] ~= '' and length > 0 then
     step = size - before < 65536 and math.min(2 * step, 64) or math.max(1, math.floor(step / 2))
   end
   if enough then
-    trim_to(first_kept or '18446744073709551615-18446744073709551615', 0)
+    trim_to(first_kept or '18446744073709551615-18446744073709551615')
   elseif kept >= 10000 then
     local keep = math.ceil(most * kept / math.max(size, 1))
     if keep < redis.call('XLEN', stream) then
       went = went + redis.call('XTRIM', stream, 'MAXLEN', '=', string.format('%.0f', keep))
       local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-      local ms, sequence = string.match(first[1], '^(%d+)-(%d+)$')
-      log_start = math.max(log_start, tonumber(ms) * per + math.min(tonumber(sequence), per - 1))
+      start_at(offset_at(first[1], per))
     end
   end
 end
-if log_start > tonumber(state[2]) or went > 0 then
+if log_start ~= state[2] or went > 0 then
   local removed = 0
   if redis.call('EXISTS', stream) == 1 then
     local facts = facts_of(redis.call('XINFO', 'STREAM', stream))
     removed = (facts['entries-added'] or facts['length']) - facts['length']
   end
-  redis.call('HSET', KEYS[2], 'e', ARGV[1], 'b', string.format('%.0f', log_start), 'd', string.format('%.0f', removed))
+  redis.call('HSET', KEYS[2], 'e', ARGV[1], 'b', log_start, 'd', string.format('%.0f', removed))
 end
 return went
