@@ -358,7 +358,9 @@ class RedisNative:
             committed: the last commit's offset, None when there was none.
         """
         before = "" if committed is None else native.id_before(committed, stream.bits)
-        what, *entry_id = await self._run("position", [stream.key], group, before)
+        what, entry_id = b"more", [b"-"]
+        while what == b"more":
+            what, *entry_id = await self._run("position", [stream.key], group, before, entry_id[0])
         if what == b"none":
             return None
         if what == b"commit":

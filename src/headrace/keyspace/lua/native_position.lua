@@ -1,10 +1,12 @@
 #!lua flags=no-writes,allow-stale
 -- Where a group stands in a partition, whoever moved it. Creates nothing.
 -- KEYS: stream
--- ARGV: group, id just before the committed offset or '' when there was no commit
+-- ARGV: group, id just before the committed offset or '' when there was no commit, id to look for pending entries from
+--       or '-'
 -- Answer: 'none' (no commit and no group, or one that has not begun), 'commit' (the committed offset), 'at' and the id
---         of the lowest pending entry, or 'after' and the last delivered id.
--- Parts: group, ids
+--         of the lowest pending entry, 'after' and the last delivered id, or 'more' and the id to look from in the next
+--         call: many pending entries were deleted.
+-- Parts: group, ids, size
 local stream, group, before = KEYS[1], ARGV[1], ARGV[2]
 local nothing = before == '' and {'none'} or {'commit'}
 if redis.call('TYPE', stream)['ok'] ~= 'stream' then
@@ -16,20 +18,23 @@ if not facts then
 end
 local last = facts['last-delivered-id']
 
--- The lowest pending entry that is still there: what was trimmed or deleted must not pin the group.
+-- The lowest pending entry that is still there: what was trimmed or deleted must not pin the group. The next that is
+-- pending and the next that is there are looked up in turn, so that runs of either are passed at once.
 local lowest
 if facts['pending'] > 0 then
-  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-  local from = first and first[1]
-  while from and not lowest do
-    local entries = redis.call('XPENDING', stream, group, from, '+', 100)
-    for _, entry in ipairs(entries) do
-      if #redis.call('XRANGE', stream, entry[1], entry[1]) > 0 then
-        lowest = entry[1]
-        break
+  local steps, room = 250, 4194304
+  local entry = redis.call('XRANGE', stream, ARGV[3], '+', 'COUNT', 1)[1]
+  while entry and not lowest do
+    local pending = redis.call('XPENDING', stream, group, entry[1], '+', 1)[1]
+    if pending and pending[1] == entry[1] then
+      lowest = entry[1]
+    else
+      steps, room = steps - 1, room - size_of(entry)
+      entry = pending and redis.call('XRANGE', stream, pending[1], '+', 'COUNT', 1)[1]
+      if entry and (steps == 0 or room < 0) then
+        return {'more', entry[1]}
       end
     end
-    from = #entries == 100 and '(' .. entries[100][1] or nil
   end
 end
 
