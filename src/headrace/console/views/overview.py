@@ -5,7 +5,9 @@ from math import isnan
 from typing import Any
 
 from headrace.access.needs import Operation, ResourceType
+from headrace.broker.pace import Pace
 from headrace.console import charts, links, needs, text
+from headrace.console.listing import cut
 from headrace.console.registry import Ask, View, page
 from headrace.console.sampler import EVERY_MS, Event, Sampler
 from headrace.metrics.facts import StoreFacts
@@ -27,6 +29,8 @@ async def overview(ask: Ask) -> View:
     store, process = await figures.facts()
     topics = sum(1 for _ in ask.broker.topics)
     names = ask.broker.groups.names()
+    async with ask.listing() as pace:
+        busiest, behind = await _busiest(ask, cluster, pace), await _behind(ask, cluster, pace)
     cells = {
         "in": text.short(sampler.records_in.now),
         "out": text.short(sampler.records_out.now),
@@ -42,8 +46,8 @@ async def overview(ask: Ask) -> View:
         "partitions": text.many(ask.broker.topics.partitions, "partition"),
         "groups": text.many(len(names), "group"),
         **traffic(sampler),
-        **_busiest(ask, cluster),
-        **_behind(ask, cluster),
+        **busiest,
+        **behind,
         **happened([event for event in sampler.events_of(cluster) if _sees(ask, event)][:EVENTS], EVENTS),
     }
     data = {
@@ -100,20 +104,18 @@ def _sees(ask: Ask, event: Event) -> bool:
     return ask.sees(ResourceType.GROUP if event.kind == "group" else ResourceType.TOPIC, event.name)
 
 
-def _busiest(ask: Ask, cluster: str) -> dict[str, str]:
-    sampler = ask.figures.sampler
-    found = sorted(
-        (
-            (each.records_in + each.records_out, name)
-            for (where, name), each in sampler.topics.items()
-            if where == cluster and ask.sees(ResourceType.TOPIC, name)
-        ),
-        key=lambda one: (-one[0], one[1]),
-    )[:SLOTS]
+async def _busiest(ask: Ask, cluster: str, pace: Pace) -> dict[str, str]:
+    found = await cut(
+        [(name, each) for (where, name), each in ask.figures.sampler.topics.items() if where == cluster],
+        {"sort": "traffic"},
+        pace,
+        name=lambda one: str(one[0]),
+        sorts={"traffic": lambda one: float(one[1].records_in + one[1].records_out)},
+        shows=lambda one: ask.sees(ResourceType.TOPIC, one[0]),
+        rows=SLOTS,
+    )
     cells = {}
-    for slot in range(SLOTS):
-        name = found[slot][1] if slot < len(found) else None
-        each = sampler.topics[cluster, name] if name is not None else None
+    for slot, (name, each) in enumerate(_padded(found.rows)):
         cells[f"busy.{slot}.name"] = "" if name is None else text.name(name)
         cells[f"busy.{slot}.href"] = "" if name is None else links.topic(name, cluster)
         cells[f"busy.{slot}.in"] = "" if each is None else text.short(each.records_in)
@@ -122,27 +124,30 @@ def _busiest(ask: Ask, cluster: str) -> dict[str, str]:
     return cells
 
 
-def _behind(ask: Ask, cluster: str) -> dict[str, str]:
-    sampler = ask.figures.sampler
-    found = sorted(
-        (
-            (-1.0 if isnan(each.lag.now) else each.lag.now, name)
-            for (where, name), each in sampler.groups.items()
-            if where == cluster and ask.sees(ResourceType.GROUP, name)
-        ),
-        key=lambda one: (-one[0], one[1]),
-    )[:SLOTS]
+async def _behind(ask: Ask, cluster: str, pace: Pace) -> dict[str, str]:
+    found = await cut(
+        [(name, each) for (where, name), each in ask.figures.sampler.groups.items() if where == cluster],
+        {"sort": "lag"},
+        pace,
+        name=lambda one: str(one[0]),
+        sorts={"lag": lambda one: -1.0 if isnan(one[1].lag.now) else float(one[1].lag.now)},
+        shows=lambda one: ask.sees(ResourceType.GROUP, one[0]),
+        rows=SLOTS,
+    )
     cells = {}
-    for slot in range(SLOTS):
-        lag, name = found[slot] if slot < len(found) else (None, None)
-        each = sampler.groups[cluster, name] if name is not None else None
+    for slot, (name, each) in enumerate(_padded(found.rows)):
         state = None if each is None or each.seen is None else each.seen
         cells[f"behind.{slot}.name"] = "" if name is None else text.name(name)
         cells[f"behind.{slot}.href"] = "" if name is None else links.group(name, cluster)
-        cells[f"behind.{slot}.lag"] = "" if lag is None else text.short(None if lag < 0 else lag)
+        cells[f"behind.{slot}.lag"] = "" if each is None else text.short(None if isnan(each.lag.now) else each.lag.now)
         cells[f"behind.{slot}.members"] = "" if state is None else str(state[2])
         cells[f"behind.{slot}.spark"] = "" if each is None else charts.spark(each.lag.last(charts.SPARK_COUNT))
     return cells
+
+
+def _padded(rows: tuple[tuple[str, Any], ...]) -> tuple[tuple[str | None, Any], ...]:
+    """As many rows as the page has lines."""
+    return rows + ((None, None),) * (SLOTS - len(rows))
 
 
 def happened(events: list[Event], slots: int) -> dict[str, str]:
