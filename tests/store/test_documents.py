@@ -5,7 +5,7 @@ import redis
 from tests.harness.redis import RedisServer
 
 from headrace.store.storage import RedisStorage
-from headrace.topics.errors import Fenced
+from headrace.topics.errors import Fenced, StorageFull
 
 OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
@@ -75,3 +75,16 @@ async def test_a_kind_that_cannot_be_a_key_is_refused(open_storage: OpenStorage)
     storage = await open_storage()
     with pytest.raises(ValueError, match="cannot be part of a key"):
         await storage.documents.save({("a:b", "1"): b"one"})
+
+
+async def test_what_is_kept_is_read_where_redis_is_full(open_storage: OpenStorage, raw: "redis.Redis") -> None:
+    """A server starts then: it is what trims."""
+    storage = await open_storage()
+    assert await storage.documents.keep("a", "1", b"first") == b"first"
+    raw.config_set("maxmemory", 1)
+    try:
+        assert await storage.documents.keep("a", "1", b"second") == b"first"
+        with pytest.raises(StorageFull):
+            await storage.documents.keep("a", "2", b"first")
+    finally:
+        raw.config_set("maxmemory", 0)

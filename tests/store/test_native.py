@@ -201,6 +201,25 @@ async def test_a_read_ends_where_it_was_told_to(storage: RedisStorage, raw: Any)
     assert (again.entries, again.more) == (10, False)
 
 
+async def test_where_redis_is_full_a_group_reads_what_there_is(storage: RedisStorage, raw: Any) -> None:
+    """A new member claims what the one before it was given, and commits; a group that is new begins."""
+    first = await base(storage, batch(3))
+    native = storage.native
+    before = await native.enter(STREAM, "group", "gone", first)
+    await native.read_new(STREAM, "group", "gone", 1, 1_000, last_id=before.last_id, at=first)
+    raw.config_set("maxmemory", 1)
+    try:
+        for group, pending in (("group", 1), ("new", 0)):
+            entered = await native.enter(STREAM, group, "m", first)
+            assert entered.pending == pending
+            at = first + pending
+            read = await native.read_new(STREAM, group, "m", 10, 1_000, last_id=entered.last_id, at=at)
+            assert offsets(read) == list(range(at, first + 3))
+            assert await native.commit(STREAM, group, first + 3) == (3, False)
+    finally:
+        raw.config_set("maxmemory", 0)
+
+
 async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
     await base(storage, batch(1))
     with pytest.raises(GroupGone):

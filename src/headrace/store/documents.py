@@ -30,8 +30,12 @@ class RedisDocuments:
         """Store a document unless there is one; see `broker.ports.DocumentStorage.keep`."""
         key = self._keyspace.documents(kind)
         connection = self._scripts.shards.at(key)
-        checked(await connection.call("HSETNX", key, name, document))
-        kept: bytes = checked(await connection.call("HGET", key, name))
+        # Where it is there already it is only read: a server has to start while Redis is full, or takes no writes.
+        kept: bytes | None = checked(await connection.call("HGET", key, name))
+        if kept is None:
+            checked(await connection.call("HSETNX", key, name, document))
+            kept = checked(await connection.call("HGET", key, name))
+        assert kept is not None
         return kept
 
     @asynccontextmanager

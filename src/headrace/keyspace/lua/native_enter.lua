@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- A member begins to read a partition: see that the Redis group is there, and take over what members before it were
 -- given and have not committed.
 -- KEYS: stream, state, groups
@@ -7,6 +8,8 @@
 --
 -- A partition has one owner: whatever other member has entries pending here is not it any more. A Redis program's
 -- consumers are not in the groups hash, so theirs stay theirs.
+--
+-- allow-oom: a full Redis can be read, by groups too.
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then
