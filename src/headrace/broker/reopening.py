@@ -45,8 +45,7 @@ async def reopened(
     first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
     tries = Backoff(clock, first_ms, _MOST_RETRY_MS)
     if full:
-        # Of a full storage every log tells the same: a line that comes again is counted, not written.
-        _log.warning("records are refused", reason=str(reason))
+        tell_refused(reason)
     if full or moving:
         await tries.pause()
     told = ""
@@ -70,6 +69,14 @@ async def reopened(
                 told = str(error)
                 _log.exception("partition cannot be opened", topic=topic, partition=index)
             await tries.pause()
+
+
+def tell_refused(reason: Exception) -> None:
+    """Tell in our log that storage takes no records.
+
+    Every partition tells the same: a line that comes again is counted, not written.
+    """
+    _log.warning("records are refused", reason=str(reason))
 
 
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:

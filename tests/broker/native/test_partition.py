@@ -9,6 +9,7 @@ from typing import cast
 import msgspec
 import pytest
 import redis
+from structlog.testing import capture_logs
 from tests.harness.redis import RedisServer
 
 from headrace.broker.native.partition import NativePartition
@@ -18,7 +19,14 @@ from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics import refusals
-from headrace.topics.errors import BehindRefused, NotEnoughReplicas, OutOfOrderSequence, StorageUnavailable
+from headrace.topics.errors import (
+    BehindRefused,
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    StorageFull,
+    StorageUnavailable,
+    StorageUnwritten,
+)
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
 from headrace.topics.refusals import WAIT_MS, Refusals
@@ -118,6 +126,17 @@ def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it
         Appended,
         OutOfOrderSequence,
     ]
+
+
+@pytest.mark.parametrize("refusal", [StorageFull("OOM"), StorageUnwritten("MISCONF")])
+def test_that_redis_takes_no_records_is_told_in_the_log_when_it_begins(refusal: Exception) -> None:
+    partition = answering(Stream(refusal, refusal, Appended(1), refusal))
+    with capture_logs() as lines:
+        told_of(partition, (0, 0), (0, 0))
+    assert [(line["event"], line["reason"]) for line in lines] == [("records are refused", str(refusal))]
+    with capture_logs() as lines:
+        told_of(partition, (0, 0), (0, 1))
+    assert [line["event"] for line in lines] == ["records are refused"]
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:

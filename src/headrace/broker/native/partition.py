@@ -18,6 +18,7 @@ from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import NativeStorage
+from headrace.broker.reopening import tell_refused
 from headrace.broker.replication import check_replicas, done_with_copies
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
@@ -30,6 +31,7 @@ from headrace.topics.errors import (
     OutOfOrderSequence,
     StorageFull,
     StorageUnavailable,
+    StorageUnwritten,
     TopicError,
     UnknownTopic,
 )
@@ -81,6 +83,8 @@ class NativePartition:
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.refusals = refusals or Refusals(SystemClock().ticks_ms)
         self._under_way = UnderWay()
+        self._refused = False
+        """Whether Redis takes no records, and our log has told so."""
         self._recovery: asyncio.Task[None] | None = None
         self.place = stream
         self.unfit = 0
@@ -226,11 +230,16 @@ class NativePartition:
     def _stored_native(self, append: Append, number: int, done: AppendDone, result: Appended | Exception) -> None:
         self._under_way.answered(append.producer_id, number)
         if isinstance(result, Appended):
+            self._refused = False
             if self.refusals.first:
                 self.refusals.stored(append, repeated=result.duplicate)
             if not result.duplicate:
                 self.log_end = max(self.log_end, result.base_offset + append.span)
                 self._watchers.tell(len(append.batch))
+        elif isinstance(result, StorageFull | StorageUnwritten):
+            if not self._refused:
+                self._refused = True
+                tell_refused(result)
         elif isinstance(result, UnknownTopic) and not self.deleted:
             # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody.
             if self._recovery is None:
