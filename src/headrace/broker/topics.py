@@ -269,7 +269,7 @@ class TopicTable:
             try:
                 await self.storage.topics.create(topic)
             except TopicExists:
-                await self._open_stored(name)
+                await self.open_stored(name)
                 raise
             live = await self.open(topic)
             _log.info("topic created", topic=name, partitions=partitions, config=config)
@@ -289,7 +289,7 @@ class TopicTable:
         """
         return await to_the_end(adopt(self, name, stream, partition, config))
 
-    async def _open_stored(self, name: str) -> None:
+    async def open_stored(self, name: str) -> None:
         """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
         for topic in await self.storage.topics.load():
             if topic.name == name:

@@ -17,8 +17,8 @@ from headrace.broker.cache import Buffer
 from headrace.broker.decompression import HERE
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.pieces import Piece, pieces
+from headrace.broker.native.replacing import replace
 from headrace.broker.partition import Partition
-from headrace.broker.ports import TopicStorage
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.topics.config import resolve
@@ -28,7 +28,6 @@ from headrace.topics.errors import (
     InvalidConfig,
     InvalidRecord,
     MessageTooLarge,
-    StorageUnavailable,
     TopicError,
 )
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
@@ -41,7 +40,6 @@ _READ_BYTES = 1 << 20
 _CLOSE = 4
 """Copying goes on beside the producers until a round had no more batches than this."""
 _MOST_ROUNDS = 1_000_000
-_ASK_AGAIN_S = 0.05
 _REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
 """What the other storage does not take, whenever it is tried."""
 _log = structlog.get_logger("headrace.topics")
@@ -198,7 +196,7 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
                 await _check_view(table, before, view)
                 carried = True
                 await move.carry(live, conversion.moved)
-            await _replace(table, target, before, view)
+            await replace(table.storage.topics, target, before, view)
         except Exception as error:
             # Of whatever kind: it would take nothing any more.
             for partition in live.partitions:
@@ -252,26 +250,3 @@ async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: Mov
         await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
     except TopicError as error:
         _log.warning("groups may read a topic again", topic=live.topic.name, reason=str(error))
-
-
-async def _replace(table: "TopicTable", target: Topic, before: Topic, view: int | None) -> None:
-    """The step that counts, under the view in which this server was found alone.
-
-    A broker that has joined since takes records for the topic as it was, which nobody would copy any more. It is in a
-    later view before it loads any topic, and under that nothing is replaced.
-    """
-    topics = table.storage.topics
-    try:
-        await topics.replace(target, before, view)
-    except StorageUnavailable:
-        # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
-        if await _stored(topics, target.name) != target:
-            raise
-
-
-async def _stored(topics: TopicStorage, name: str) -> Topic | None:
-    while True:
-        try:
-            return await topics.find(name)
-        except StorageUnavailable:
-            await asyncio.sleep(_ASK_AGAIN_S)
