@@ -17,7 +17,7 @@ from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
 from headrace.broker.native.adopting import adopt
 from headrace.broker.native.converting import MovePositions, convert
-from headrace.broker.native.opening import open_partitions
+from headrace.broker.native.opening import open_partitions, point_to_registry
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
@@ -164,6 +164,7 @@ class TopicTable:
         """A topic is there from now on."""
         # By a view that came while its partitions were being opened, too: it found none of them.
         self.leading.adopt(live.topic, live.partitions)
+        point_to_registry(live, self.storage.topics)
         self._by_name[live.topic.name] = live
         self._by_id[live.topic.id] = live
         self.partitions += len(live.partitions)
@@ -188,6 +189,7 @@ class TopicTable:
         self.leading.adopt(live.topic, partitions)
         self.leading.forget({each.stream for each in live.partitions} - {each.stream for each in partitions})
         live.partitions, live.natives = partitions, natives
+        point_to_registry(live, self.storage.topics)
         for listener in self.adopted:
             listener(live)
 

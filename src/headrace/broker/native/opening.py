@@ -1,12 +1,14 @@
 """Opens the partitions of native topics."""
 
 import asyncio
+from functools import partial
 
 import structlog
 
 from headrace.broker.clock import Clock
+from headrace.broker.live import LiveTopic
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import NativeStorage
+from headrace.broker.ports import NativeStorage, TopicStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 from headrace.topics.model import Topic
 from headrace.topics.native import Extent, NativeStream, bits_of
@@ -48,3 +50,14 @@ async def open_partition(
         _log.error("partition not readable", topic=topic.name, partition=index, reason=str(error))
         extent = Extent()
     return NativePartition(topic.name, index, stream, extent, storage, Refusals(clock.ticks_ms))
+
+
+def point_to_registry(live: LiveTopic, topics: TopicStorage) -> None:
+    """The partitions of a native topic ask in that registry from now on whether they are still a topic's."""
+
+    async def listed(stream: str) -> bool:
+        stored = await topics.find(live.topic.name)
+        return stored is not None and stream in stored.streams
+
+    for native in live.natives:
+        native.listed = partial(listed, native.stream)

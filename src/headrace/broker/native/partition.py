@@ -6,6 +6,7 @@ tells of every new entry. What is read comes with where the log starts and ends,
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -86,6 +87,8 @@ class NativePartition:
         self._refused = False
         """Whether Redis takes no records, and our log has told so."""
         self._recovery: asyncio.Task[None] | None = None
+        self.listed: Callable[[], Awaitable[bool]] = _listed
+        """Asks whether the registry has the partition: a topic goes from there before its streams do."""
         self.place = stream
         self.unfit = 0
         """Entries met that no offset stands for."""
@@ -241,7 +244,7 @@ class NativePartition:
                 self._refused = True
                 tell_refused(result)
         elif isinstance(result, UnknownTopic) and not self.deleted:
-            # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody.
+            # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody, with the topic perhaps.
             if self._recovery is None:
                 self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
@@ -261,7 +264,9 @@ class NativePartition:
 
     async def _recover(self) -> None:
         try:
-            self.learn(await self.storage.open(self.place))
+            # Opened once more, a partition of a topic that somebody deletes would take records again.
+            if await self.listed():
+                self.learn(await self.storage.open(self.place))
         except TopicError as error:
             _log.error("partition not opened again", topic=self.topic, partition=self.index, reason=str(error))
         finally:
@@ -415,6 +420,10 @@ class NativePartition:
             if task is not None:
                 task.cancel()
         self._watchers.tell(0)
+
+
+async def _listed() -> bool:
+    return True
 
 
 def _parts(entry_id: str) -> tuple[int, int]:
