@@ -209,13 +209,16 @@ class NativeStorage(Protocol):
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
+    def append(
+        self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False, least: int = 0
+    ) -> None:
         """Append the records of a batch, all or none. Raises CorruptBatch when they cannot be read.
 
         It may have to wait until so many records of others are with Redis that there is room for its own; then `done`
         is told CorruptBatch. Those of one stream are appended in the order in which they were given.
 
         `follows`: batches of its producer were given ahead of it: it is out of order where Redis knows none of them.
+        `least`: it lies there or behind.
         """
 
     def refuse_waiting(self, stream: NativeStream, error: TopicError) -> None:

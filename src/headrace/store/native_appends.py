@@ -47,7 +47,9 @@ class NativeAppends:
         self._given_up = 0
         """How many appends got no answer: one of them that comes in later than what is sent from now on is refused."""
 
-    def append(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False) -> None:
+    def append(
+        self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False, least: int = 0
+    ) -> None:
         """Append the records of a checked batch, one entry each, all or none.
 
         Args:
@@ -55,12 +57,13 @@ class NativeAppends:
             append: the batch, which must stay as it is until it has its answer.
             done: told where it lies, or why it does not.
             follows: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
+            least: it lies there or behind.
 
         Raises:
             CorruptBatch: its records cannot be read. Where it waits to be opened, `done` is told so.
         """
         if self._opened.has_room:
-            self._send(stream, append, done, follows=follows)
+            self._send(stream, append, done, follows=follows, least=least)
             return
 
         def turn(refused: Exception | None) -> None:
@@ -68,7 +71,7 @@ class NativeAppends:
                 done(refused)
                 return
             try:
-                self._send(stream, append, done, follows=follows)
+                self._send(stream, append, done, follows=follows, least=least)
             except TopicError as error:
                 done(error)
 
@@ -87,7 +90,7 @@ class NativeAppends:
             await turned
         checked(await self._scripts.shards.at(stream.key).call("PING"))
 
-    def _send(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool) -> None:
+    def _send(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool, least: int) -> None:
         try:
             arguments, count = streams.xadd_arguments(append.batch)
         except BatchError as error:
@@ -106,7 +109,7 @@ class NativeAppends:
             [
                 "EVALSHA", script("native_append").sha, 3, stream.key, state_of(stream.key), producers_of(stream.key),
                 self._fence.number, self._process, self._given_up, stream.bits, append.max_timestamp, *producer,
-                append.span,
+                append.span, least,
             ]
         )  # fmt: skip
         # The command continues with what was encoded elsewhere: its count of arguments has to say so.

@@ -14,7 +14,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import Copies, NativeStorage
-from headrace.keyspace.keys import producers_of
+from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
@@ -64,7 +64,13 @@ class Stream:
         self.follows: list[bool] = []
 
     def append(
-        self, _place: NativeStream, _append: Append, done: Callable[[Appended | Exception], None], *, follows: bool
+        self,
+        _place: NativeStream,
+        _append: Append,
+        done: Callable[[Appended | Exception], None],
+        *,
+        follows: bool,
+        least: int,
     ) -> None:
         """The next answer."""
         self.follows.append(follows)
@@ -404,4 +410,31 @@ async def test_of_a_new_producer_the_second_batch_does_not_take_the_place_of_the
         send(sequence)
     await storage.ping()
     assert [type(each) for each in told] == [BehindRefused, Appended, Appended]
+    partition.close()
+
+
+async def test_what_comes_after_a_loss_lies_behind_all_that_was_acknowledged(
+    open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
+) -> None:
+    """Ids that are ahead of the clock go back with Redis, and readers would be past the records that follow."""
+    storage = await open_storage()
+    stream = NativeStream("plain", 0)
+    keys = (stream.key, state_of(stream.key))
+    partition = NativePartition("t", 0, stream, await storage.native.open(stream), storage.native)
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+
+    async def put(count: int) -> int:
+        made = build((None, b"v", 1, ()) for _ in range(count))
+        partition.append(Append(made, count, 1), answers.put_nowait)
+        result = await answers.get()
+        assert isinstance(result, Appended)
+        return result.base_offset
+
+    await put(10_000)
+    with redis.Redis.from_url(any_redis.url) as raw:
+        dumped = [raw.dump(key) for key in keys]
+        end = await put(10_000) + 10_000
+        for key, dump in zip(keys, dumped, strict=True):
+            raw.restore(key, 0, dump, replace=True)
+    assert await put(1) == end
     partition.close()

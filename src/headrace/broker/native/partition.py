@@ -84,6 +84,9 @@ class NativePartition:
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.refusals = refusals or Refusals(SystemClock().ticks_ms)
         self._under_way = UnderWay()
+        self._next = 0
+        """The offset behind all that was acknowledged here. Redis may lose that, and would go on with older ids where
+        its clock is behind them: readers are past those."""
         self._refused = False
         """Whether Redis takes no records, and our log has told so."""
         self._recovery: asyncio.Task[None] | None = None
@@ -225,7 +228,8 @@ class NativePartition:
         # Only Redis knows what has become of those ahead of it.
         follows = behind or not self.refusals.may_begin(append)
         try:
-            self.storage.append(self.place, append, partial(self._stored_native, append, number, done), follows=follows)
+            told = partial(self._stored_native, append, number, done)
+            self.storage.append(self.place, append, told, follows=follows, least=self._next)
         except BaseException:
             self._under_way.not_sent(append.producer_id, number)
             raise
@@ -236,8 +240,10 @@ class NativePartition:
             self._refused = False
             if self.refusals.first:
                 self.refusals.stored(append, repeated=result.duplicate)
+            end = result.base_offset + append.span
+            self._next = max(self._next, end)
             if not result.duplicate:
-                self.log_end = max(self.log_end, result.base_offset + append.span)
+                self.log_end = max(self.log_end, end)
                 self._watchers.tell(len(append.batch))
         elif isinstance(result, StorageFull | StorageUnwritten):
             if not self._refused:

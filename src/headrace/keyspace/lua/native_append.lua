@@ -2,8 +2,8 @@
 -- KEYS: stream, state, producers
 -- ARGV: fencing epoch, name of the server's process, how many appends it has given up, sequence bits, largest
 --       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'follows' where it is
---       refused unless its producer is known, how many records, then for each record: how many arguments follow, field
---       names and values
+--       refused unless its producer is known, how many records, the least base offset, then for each record: how many
+--       arguments follow, field names and values
 -- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
 --         SEQUENCE, EPOCH, or Redis' own.
 -- Parts: facts, partition
@@ -66,9 +66,10 @@ if producer ~= '' then
   end
 end
 
-local base = math.max(now * per, tonumber(state[2]))
+-- Where Redis has lost what it had acknowledged it knows only older ids than were read.
+local base = math.max(now * per, tonumber(state[2]), tonumber(ARGV[11]))
 local ms, sequence = math.floor(base / per), base % per
-local place = 11
+local place = 12
 local count = tonumber(ARGV[place])
 local arguments = {unpack(ARGV, place + 1, place + count)}
 local added = redis.pcall('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
