@@ -360,3 +360,44 @@ async def test_a_record_that_a_native_topic_does_not_take_is_named(open_storage:
     with pytest.raises(CorruptBatch, match=r"t-0: records from offset 5 on are not taken: .* more than 100000 headers"):
         await broker.topics.convert("t", "native", NoPositions())
     assert not live.config.native
+
+
+def away_twice(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    left = 2
+
+    async def called(*args: Any) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise StorageUnavailable("the connection was lost")
+        await call(*args)
+
+    return called
+
+
+async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is converted by then: nobody would try again, and a copy of all records would stay in Redis."""
+    storage = await open_storage()
+    broker = over(storage)
+    live = await broker.topics.create("t", 1, {})
+    for _ in range(2):
+        await stored(broker, bytearray(build([(None, b"x", 5, ())])))
+    place = TopicPartition("t", 0)
+    commit = Commit(token=1, generation=-1, member_id="", instance_id=None, positions={place: Position(offset=1)})
+    await broker.groups.request("g", commit)
+    replace = storage.topics.replace
+
+    async def replace_and_go_away(*args: Any) -> None:
+        await replace(*args)
+        monkeypatch.setattr(storage.groups, "save", away_twice(storage.groups.save))
+        monkeypatch.setattr(storage.topics, "drop_streams", away_twice(storage.topics.drop_streams))
+
+    monkeypatch.setattr(storage.topics, "replace", replace_and_go_away)
+    assert await broker.topics.convert("t", "native", GroupPositions(broker)) == 2
+    batches = await live.partitions[0].read_range(0, 1 << 20)
+    offsets = [record.offset for each in batches for record in records(each.batch, each.base_offset)]
+    assert (await broker.positions("g", [place]))[place].offset == offsets[1]
+    with redis.Redis.from_url(any_redis.url) as raw:
+        assert not raw.exists("t:0")

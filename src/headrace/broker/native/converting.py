@@ -17,7 +17,7 @@ from headrace.broker.cache import Buffer
 from headrace.broker.decompression import HERE
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.pieces import Piece, pieces
-from headrace.broker.native.replacing import replace
+from headrace.broker.native.replacing import patiently, replace
 from headrace.broker.partition import Partition
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
@@ -216,11 +216,22 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         table.leading.tell_again(converted.partitions, {})
         for partition in closed:
             partition.close()
-        if storage == "native":
-            await move.carry(live, conversion.moved)
-        await table.storage.topics.drop_streams(before)
         _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
+        try:
+            if storage == "native":
+                await move.carry(live, conversion.moved)
+        finally:
+            await _drop(table, before)
         return conversion.copied
+
+
+async def _drop(table: "TopicTable", before: Topic) -> None:
+    """The topic's old streams go: nobody would find them later."""
+    try:
+        await patiently(lambda: table.storage.topics.drop_streams(before))
+    except TopicError as error:
+        _log.error("old streams not removed", topic=before.name, streams=before.streams, reason=str(error))
+        raise
 
 
 async def _check_positions(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:

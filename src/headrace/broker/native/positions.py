@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.broker.native.replacing import patiently
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult
+from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.subscriptions import topics_of
@@ -13,6 +15,9 @@ from headrace.topics.errors import InvalidConfig, StorageUnavailable
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.live import LiveTopic
+
+
+_AWAY = GroupError.COORDINATOR_NOT_AVAILABLE
 
 
 class GroupPositions:
@@ -57,20 +62,42 @@ class GroupPositions:
 
     async def carry(self, live: "LiveTopic", moved: Mapping[tuple[int, int], int]) -> None:
         """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
-        failed: list[str] = []
-        for group, positions in self._stand.items():
-            new = {
-                partition: Position(offset=moved[partition.partition, position.offset], metadata=position.metadata)
-                for partition, position in positions.items()
-            }
-            token = object()
-            commit = Commit(token=token, generation=-1, member_id="", instance_id=None, positions=new)
-            result = await self._broker.groups.request(group, commit)
-            assert isinstance(result, CommitResult)
-            if any(error is not None for error in result.partitions.values()):
-                failed.append(f"positions of group {group!r} were not taken: {result.partitions}")
-        if failed:
-            raise StorageUnavailable("; ".join(failed))
+        left = dict(self._stand)
+        refused: dict[str, CommitResult] = {}
+
+        async def commit_left() -> None:
+            refused.clear()
+            for group, positions in tuple(left.items()):
+                result = await self._commit(group, positions, moved)
+                if any(error is not None for error in result.partitions.values()):
+                    refused[group] = result
+                else:
+                    # Not once more: it may have moved on by the time that others are taken.
+                    del left[group]
+            if any(_AWAY in result.partitions.values() for result in refused.values()):
+                raise StorageUnavailable(_untaken(refused))
+
+        await patiently(commit_left)
+        if refused:
+            raise StorageUnavailable(_untaken(refused))
+
+    async def _commit(
+        self, group: str, positions: Mapping[TopicPartition, Position], moved: Mapping[tuple[int, int], int]
+    ) -> CommitResult:
+        new = {
+            partition: Position(offset=moved[partition.partition, position.offset], metadata=position.metadata)
+            for partition, position in positions.items()
+        }
+        commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=new)
+        result = await self._broker.groups.request(group, commit)
+        assert isinstance(result, CommitResult)
+        return result
+
+
+def _untaken(refused: Mapping[str, CommitResult]) -> str:
+    return "; ".join(
+        f"positions of group {group!r} were not taken: {result.partitions}" for group, result in refused.items()
+    )
 
 
 async def _groups_of_redis(live: "LiveTopic") -> set[str]:
