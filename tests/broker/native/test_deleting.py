@@ -1,4 +1,4 @@
-"""A native topic that is deleted while producers go on: nothing of it comes back, on a real Redis."""
+"""What is deleted of native topics, while producers go on or Redis is away, does not come back; on a real Redis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,9 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.settings import BrokerSettings
+from headrace.groups.effects import DeleteGroupResult
+from headrace.groups.events import Commit, DeleteGroup
+from headrace.groups.model import Position, TopicPartition
 from headrace.records.build import build
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
@@ -65,3 +68,34 @@ async def test_what_producers_send_meanwhile_does_not_bring_it_back(
     with redis.Redis.from_url(any_redis.url, decode_responses=True) as raw:
         left: Any = raw.keys("*t:0*")
     assert left == []
+
+
+async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not_stay(
+    open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next group of that name would begin where it stood, and it could not be deleted once more."""
+    storage = await open_storage()
+    broker = over(storage)
+    places = [TopicPartition(name, 0) for name in ("t", "u")]
+    for place in places:
+        await broker.topics.create(place.topic, 1, {"headrace.storage": "native"})
+    positions = {place: Position(offset=5 << 10) for place in places}
+    for _ in range(2):
+        # Where there is no stream yet the position alone tells where a group stands.
+        await broker.groups.request(
+            "g", Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=positions)
+        )
+        assert isinstance(await put(broker), Appended)
+    assert await storage.native.group_lags(broker.topics.get("t").natives[0].place)
+    forget, away = storage.native.forget_group, 3
+
+    async def forget_after_a_while(*args: Any) -> bool:
+        nonlocal away
+        if away:
+            away -= 1
+            raise StorageUnavailable("the connection was lost")
+        return await forget(*args)
+
+    monkeypatch.setattr(storage.native, "forget_group", forget_after_a_while)
+    assert await broker.groups.request("g", DeleteGroup(token=object())) == DeleteGroupResult()
+    assert await broker.positions("g", places) == {}

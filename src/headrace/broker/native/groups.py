@@ -16,6 +16,7 @@ from headrace.broker.native.describing import describe
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import GroupReader, Reader
+from headrace.broker.native.replacing import patiently
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable
 from headrace.broker.ports import GroupStorage
@@ -30,7 +31,7 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.shared import Shared
-from headrace.topics.errors import TopicError, UnknownTopic
+from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import NotAStream
 
 if TYPE_CHECKING:
@@ -252,11 +253,24 @@ class NativeGroups:
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[0] == group]:
                 del known[key]
-        for native in list(self._natives.values()):
-            try:
-                await native.storage.forget_group(native.place, group)
-            except TopicError as error:
-                _log.warning("Redis group not removed", group=group, stream=native.stream, reason=str(error))
+        left = list(self._natives.values())
+
+        async def forget_left() -> None:
+            while left:
+                try:
+                    await left[-1].storage.forget_group(left[-1].place, group)
+                except StorageUnavailable:
+                    raise
+                except TopicError as error:
+                    _tell_left(group, left[-1], error)
+                left.pop()
+
+        try:
+            # What is left is where the next group of that name would begin.
+            await patiently(forget_left)
+        except StorageUnavailable as error:
+            for native in left:
+                _tell_left(group, native, error)
 
     # Topics
 
@@ -292,3 +306,7 @@ class NativeGroups:
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[1].topic == topic]:
                 del known[key]
+
+
+def _tell_left(group: str, native: NativePartition, error: TopicError) -> None:
+    _log.warning("Redis group not removed", group=group, stream=native.stream, reason=str(error))

@@ -1,4 +1,4 @@
-"""Puts a topic into the registry in place of the same one with other streams, and what has to come behind that."""
+"""Puts a topic into the registry in place of the same one with other streams; and what has to follow a change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
