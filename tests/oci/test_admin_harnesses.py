@@ -62,6 +62,18 @@ def test_a_connect_harness_to_the_letter(api: Api) -> None:
     assert api.call("GET", "/connectharnesses").error[:2] == (400, "MissingParameter")
 
 
+def test_a_connect_harness_moves_to_no_compartment_that_has_one_of_its_name(api: Api) -> None:
+    made, other = (
+        api.done("POST", "/connectharnesses", {"name": "moves", "compartmentId": c})["id"] for c in ("a", "b")
+    )
+    for ocid, compartment in ((made, "b"), (other, "a")):
+        moved = api.call("POST", f"/connectharnesses/{ocid}/actions/changeCompartment", {"compartmentId": compartment})
+        assert moved.error == (409, "Conflict", "A connect harness named moves exists already in this compartment")
+    assert api.call("DELETE", f"/connectharnesses/{other}").status == 204
+    moved = api.call("POST", f"/connectharnesses/{made}/actions/changeCompartment", {"compartmentId": "b"})
+    assert moved.status == 204
+
+
 def test_tags_etags_and_names(clients: OciClients, admin: Any) -> None:
     made = make(clients)
     details = M.UpdateConnectHarnessDetails(freeform_tags={"a": "b"})

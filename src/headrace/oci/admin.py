@@ -9,7 +9,7 @@ import msgspec
 from headrace.oci import ocids
 from headrace.oci.call import Answer, Call
 from headrace.oci.resources.lifecycle import STATES
-from headrace.oci.resources.paging import Key, Order, Page, page_of
+from headrace.oci.resources.paging import LONGEST, Key, Order, Page, page_of
 from headrace.oci.resources.records import Record, WorkRequestRecord
 
 R = TypeVar("R", bound=Record)
@@ -26,7 +26,7 @@ def _any_case(words: Iterable[str]) -> str:
 
 Ocid = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=50)]
-PageToken = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+PageToken = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 SortOrder = Annotated[str, msgspec.Meta(pattern=_any_case(("ASC", "DESC")))]
 SortBy = Annotated[str, msgspec.Meta(pattern=_any_case(("NAME", "TIMECREATED")))]
 LifecycleState = Annotated[str, msgspec.Meta(pattern=_any_case(STATES))]

@@ -1,4 +1,5 @@
 import base64
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -71,6 +72,25 @@ def test_ten_are_a_page() -> None:
     assert set(first.headers) == {"opc-next-page"}
     assert set(page(items, "DESC", None, first.following).headers) == {"opc-next-page", "opc-prev-page"}
     assert len(page(items, "DESC", None, page(items, "DESC", None, first.following).following).items) == 5
+
+
+LONG = ("x" * 701, "\x01" * 117, "\U0001f600" * 176, "y" * 1024, "\x01" * 1024, "z" * 600)
+
+
+def test_a_name_of_any_length_has_room_in_a_token() -> None:
+    items = [(name + end, id_.hex) for name in LONG for end in "ba" for id_ in (uuid4(), uuid4())]
+    seen: list[tuple[str, str]] = []
+    token: str | None = None
+    while True:
+        found = page_of(items, lambda item: item, "NAME", "DESC", 1, token)
+        seen += found.items
+        assert all(len(each) <= 1024 for each in found.headers.values())
+        token = found.following
+        if token is None:
+            break
+    assert sorted(seen) == sorted(items)
+    whole = {each for each in items if each[0][0] == "z"}
+    assert [each for each in seen if each in whole] == sorted(whole, reverse=True)
 
 
 def forged(text: bytes) -> str:

@@ -210,6 +210,42 @@ async def test_a_pool_moves_with_its_streams(world: World) -> None:
     assert {each.compartment for each in catalog.streams.all()} == {"elsewhere"}
 
 
+async def test_a_pool_moves_to_no_compartment_that_has_one_of_its_name(world: World) -> None:
+    made = await world.pool()
+    inside = await world.stream(pool_id=world.pool_id(made))
+    other, _ = await world.catalog.create_pool(None, "p", "elsewhere", {})
+    with pytest.raises(OciError, match="p exists already") as caught:
+        await world.catalog.move_pool(world.pool_id(made), None, "elsewhere")
+    assert refused(caught) == (409, "Conflict")
+    assert world.catalog.pools.get(world.pool_id(made)) == made
+    assert world.catalog.streams.get(world.stream_id(inside)).compartment == COMPARTMENT
+    await world.catalog.move_pool(world.pool_id(made), None, COMPARTMENT)
+    await world.catalog.delete_pool(world.pool_id(other), None)
+    await world.catalog.move_pool(world.pool_id(made), None, "elsewhere")
+
+
+async def test_a_pool_and_its_streams_move_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who moves is told so or not, and a server that dies meanwhile leaves neither half."""
+    made = await world.pool()
+    inside = await world.stream(pool_id=world.pool_id(made))
+    documents = world.storage.documents
+    save, saved = documents.save, 0
+
+    async def once(changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
+        nonlocal saved
+        saved += 1
+        if saved > 1:
+            raise StorageUnavailable("gone")
+        return await save(changes, lock)
+
+    monkeypatch.setattr(documents, "save", once)
+    await world.catalog.move_pool(world.pool_id(made), None, "elsewhere")
+    monkeypatch.undo()
+    catalog = await world.restart()
+    assert catalog.pools.get(world.pool_id(made)).compartment == "elsewhere"
+    assert catalog.streams.get(world.stream_id(inside)).compartment == "elsewhere"
+
+
 async def test_states_in_between(world: World) -> None:
     await world.restart(lifecycle_delay_ms=1_000)
     made = await world.pool()

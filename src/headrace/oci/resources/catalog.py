@@ -11,7 +11,7 @@ from headrace.broker.clusters import Clusters
 from headrace.oci import ocids
 from headrace.oci.errors import OciError, invalid
 from headrace.oci.resources import lifecycle
-from headrace.oci.resources.documents import Documents, Table
+from headrace.oci.resources.documents import Changes, Documents, Table
 from headrace.oci.resources.harnesses import Harnesses
 from headrace.oci.resources.pools import Pools
 from headrace.oci.resources.records import (
@@ -190,13 +190,11 @@ class Catalog:
             pool = self.pools.get(pool_id)
             if self.pools.is_default(pool) and self.state_of(pool) != "DELETED":
                 raise OciError(409, "The default stream pool of a compartment cannot be moved")
-            streams = self.streams.in_pool(pool)
-            _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment})
-            moved = {
+            moved: Changes = {
                 (self.documents.streams, each.id): msgspec.structs.replace(each, compartment=compartment)
-                for each in streams
+                for each in self.streams.in_pool(pool)
             }
-            await self.documents.save(moved)
+            _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment}, moved)
             return request
 
         return await self._change(move())

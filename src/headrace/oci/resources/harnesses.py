@@ -32,11 +32,7 @@ class Harnesses:
         self, name: str, compartment: str, freeform_tags: dict[str, str], defined_tags: DefinedTags
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
         """A new one, to be saved. Raises OciError 409: the name is taken in its compartment."""
-        if any(
-            each.name == name and each.compartment == compartment and not lifecycle.is_deleted(each)
-            for each in self._documents.harnesses.values.values()
-        ):
-            raise OciError(409, f"A connect harness named {name} exists already in this compartment")
+        self._check_name(name, compartment)
         record = HarnessRecord(
             id=uuid4().hex,
             name=name,
@@ -53,12 +49,21 @@ class Harnesses:
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
         """Change fields of one. Raises OciError: 404, 412, 409."""
         record = self._documents.changed(self._changeable(harness_id, if_match), "UPDATING", **fields)
+        if "compartment" in fields:
+            self._check_name(record.name, record.compartment, record.id)
         return record, await self._save("UPDATE", record)
 
     async def delete(self, harness_id: str, if_match: str | None) -> WorkRequestRecord:
         """Delete one. Raises OciError: 404, 412, 409."""
         record = self._documents.changed(self._changeable(harness_id, if_match), "DELETING")
         return await self._save("DELETE", record)
+
+    def _check_name(self, name: str, compartment: str, own: str = "") -> None:
+        if any(
+            each.name == name and each.compartment == compartment and each.id != own and not lifecycle.is_deleted(each)
+            for each in self._documents.harnesses.values.values()
+        ):
+            raise OciError(409, f"A connect harness named {name} exists already in this compartment")
 
     def _changeable(self, harness_id: str, if_match: str | None) -> HarnessRecord:
         record = self.get(harness_id)

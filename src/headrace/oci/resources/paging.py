@@ -7,6 +7,7 @@ makes no other item appear twice or not at all.
 import base64
 import binascii
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -18,6 +19,12 @@ Key = tuple[int | str, str]
 """What an item is sorted by, and its id, since names and times may be those of several."""
 Order = Literal["ASC", "DESC"]
 DEFAULT_LIMIT = 10
+LONGEST = 1024
+"""Characters of a token (OCI Streaming's API)."""
+_ROOM = 700
+"""Bytes that a text may take in a token, in JSON: the rest of the token is some 60, and base64 makes four of three."""
+_CUT = _ROOM // len("\\u0001")
+"""Characters that have room in a token, whichever they are."""
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
@@ -50,33 +57,42 @@ def page_of(
         items: the whole list, in any order.
         key: what it is sorted by.
         sorting: names the key; a token is good for the sorting it was given with.
-        order: rising or falling.
+        order: rising or falling. Of texts that have no room in a token only the beginning counts, and then the id.
         limit: most items of a page; None: 10.
         token: of an earlier page; None: the first one.
 
     Raises:
         OciError: 400, the token is none, or that of another sorting.
     """
-    ordered = sorted(items, key=key, reverse=order == "DESC")
+    placed = sorted(((_told(key(item)), item) for item in items), key=itemgetter(0), reverse=order == "DESC")
+    ordered, places = [item for _, item in placed], [place for place, _ in placed]
     sorting = f"{sorting} {order}"
     most = limit or DEFAULT_LIMIT
     start, end = 0, most
     if token is not None:
         found = _read(token, sorting)
-        if ordered and type(found.place[0]) is not type(key(ordered[0])[0]):
+        if places and type(found.place[0]) is not type(places[0][0]):
             raise _no_token()
         if found.forward:
-            passed = sum(not _beyond(key(item), found.place, order) for item in ordered)
+            passed = sum(not _beyond(place, found.place, order) for place in places)
             start, end = passed, passed + most
         else:
-            end = sum(_beyond(found.place, key(item), order) for item in ordered)
+            end = sum(_beyond(found.place, place, order) for place in places)
             start = max(0, end - most)
-    chosen = ordered[start:end]
+    chosen, their = ordered[start:end], places[start:end]
     return Page(
         chosen,
-        _write(_Token(sorting, True, key(chosen[-1]))) if chosen and end < len(ordered) else None,
-        _write(_Token(sorting, False, key(chosen[0]))) if chosen and start > 0 else None,
+        _write(_Token(sorting, True, their[-1])) if chosen and end < len(ordered) else None,
+        _write(_Token(sorting, False, their[0])) if chosen and start > 0 else None,
     )
+
+
+def _told(key: Key) -> Key:
+    """A key as a token tells it."""
+    text, unique = key
+    if isinstance(text, str) and len(text) > _CUT and len(msgspec.json.encode(text)) > _ROOM:
+        return text[:_CUT], unique
+    return key
 
 
 def _beyond(place: Key, other: Key, order: Order) -> bool:

@@ -16,7 +16,7 @@ from headrace.broker.refreshing import refresh_all
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
-from headrace.oci.resources.documents import Documents
+from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.records import PoolRecord, WorkRequestRecord
 
 DEFAULT_NAME = "DefaultPool"
@@ -177,19 +177,31 @@ class Pools:
         return pool, self._request("CREATE", pool)
 
     async def update(
-        self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
+        self,
+        pool_id: str,
+        if_match: str | None,
+        kafka: Mapping[str, str],
+        fields: Mapping[str, Any],
+        beside: Changes | None = None,
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Change a pool: `kafka` as above, `fields` of its record. Only within a change."""
+        """Change a pool: `kafka` as above, `fields` of its record. Only within a change.
+
+        What is to change `beside` is stored with it.
+        """
         pool = self._changeable(pool_id, if_match)
-        if "name" in fields:
-            self._check_name(fields["name"], pool.compartment, pool.id)
+        if fields.keys() & {"name", "compartment"}:
+            self._check_name(fields.get("name", pool.name), fields.get("compartment", pool.compartment), pool.id)
         if kafka:
             settings = {**self._clusters.settings_of(pool.cluster), **kafka}
             await self._clusters.create(pool.cluster, settings, self._documents.store)
         pool = self._documents.changed(pool, "UPDATING", **fields)
         request = self._request("UPDATE", pool)
         await self._documents.save(
-            {(self._documents.pools, pool.id): pool, (self._documents.requests, request.id): request}
+            {
+                **(beside or {}),
+                (self._documents.pools, pool.id): pool,
+                (self._documents.requests, request.id): request,
+            }
         )
         return pool, request
 
