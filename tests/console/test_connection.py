@@ -29,6 +29,13 @@ class App:
         self.requests = 0
         self.parsed = 0
         self.received = 0
+        self.go_on = asyncio.Event()
+        """Answers wait for it."""
+        self.go_on.set()
+        self.endless = False
+        """Whether answers go on until the client is gone."""
+        self.gone = 0
+        """How many clients were missed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.parsed += 1
@@ -39,10 +46,26 @@ class App:
                 return
             more = message["more_body"]
             self.received += len(message["body"])
+        if self.endless:
+            await self._go_on_until_gone(receive, send)
+            return
+        await self.go_on.wait()
         self.requests += 1
         headers = [(b"content-length", b"%d" % len(self.answer))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": self.answer})
+
+    async def _go_on_until_gone(self, receive: Receive, send: Send) -> None:
+        async def miss() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        missed = asyncio.create_task(miss())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not missed.done():
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.sleep(0)
+        self.gone += 1
 
 
 class Served:
@@ -205,6 +228,71 @@ async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:
         for _ in range(count):
             await reader.readuntil(b"ok")
         assert here.app.requests == count
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"no request\r\n\r\n", START + b"transfer-encoding: chunked\r\n\r\nno size\r\n", START + b" x: y\r\n"]
+)
+@pytest.mark.parametrize("ahead", [1, 3])
+async def test_what_is_wrong_behind_requests_is_told_behind_their_answers(wrong: bytes, ahead: int) -> None:
+    """Told first it would be taken for an answer to one that was done."""
+    async with served() as here:
+        here.app.go_on.clear()
+        reader, writer = await here.connect()
+        writer.write((START + b"content-length: 1\r\n\r\nx") * ahead + wrong)
+        await until(lambda: here.app.parsed)
+        here.app.go_on.set()
+        for _ in range(ahead):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        assert refusal(await closed(reader)) == (400, "CannotParseRequest")
+        assert here.app.requests == ahead
+        writer.close()
+
+
+async def test_what_is_wrong_in_a_body_is_told_at_once() -> None:
+    async with served() as here:
+        reader, writer = await here.connect()
+        writer.write(START + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\nno size\r\n")
+        assert refusal(await closed(reader)) == (400, "CannotParseRequest")
+        assert here.app.requests == 0
+        writer.close()
+
+
+async def test_who_goes_is_missed_also_with_requests_sent_ahead() -> None:
+    async with served() as here:
+        here.app.endless = True
+        reader, writer = await here.connect()
+        writer.write((START + b"content-length: 1\r\n\r\nx") * 3)
+        await reader.readuntil(b"x")
+        writer.transport.abort()
+        await until(lambda: here.app.gone)
+        assert here.app.parsed == 1
+
+
+UPGRADE = START + b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n"
+LENGTH, CHUNKS = b"content-length: %d\r\n\r\n%b", b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize(("framing", "body"), [(LENGTH, b""), (LENGTH, b"xyz"), (LENGTH, START), (CHUNKS, START)])
+async def test_there_is_nothing_to_upgrade_to(framing: bytes, body: bytes, apart: bool) -> None:
+    """Java's client asks for HTTP/2 with each first request. Its body is one, and what comes behind it is answered."""
+    framed = framing % (len(body), body)
+    count = 3
+    async with served() as here:
+        reader, writer = await here.connect()
+        requests = (UPGRADE + framed) * count + START + framed
+        for place in range(len(requests)) if apart else ():
+            writer.write(requests[place : place + 1])
+            await writer.drain()
+            await asyncio.sleep(0)
+        if not apart:
+            writer.write(requests)
+        for _ in range(count + 1):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+        assert here.app.requests == here.app.parsed == count + 1
+        assert here.app.received == len(body) * (count + 1)
         writer.close()
 
 

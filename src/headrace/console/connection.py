@@ -13,7 +13,7 @@ import httptools
 import msgspec
 import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.console.leaving import DRAIN
@@ -44,6 +44,8 @@ ANSWER_MS = 600_000
 CERTIFIED = "headrace.certified"
 """The extension of a request's scope that has whom the client's certificate names."""
 
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers that tell where a body ends."""
 _SLICE = 16 << 10
 """Bytes that are parsed at a time: as many as the shortest requests or chunks may fill without holding up others."""
 _SLICES = 2
@@ -77,6 +79,8 @@ class Connection(HttpToolsProtocol):
         """Bytes of the present body that have come."""
         self._body_left = 0
         """Bytes of it that are to come, where its head told."""
+        self._framed = False
+        """Whether the present request has a body."""
         self._fields = 0
         """Bytes of the present request's headers, trailers too."""
         self._count = 0
@@ -98,6 +102,10 @@ class Connection(HttpToolsProtocol):
         """Since when there have been any."""
         self._ending_ms = 0
         """Since when it has been closed with nothing left, as far as the transport tells."""
+        self._answering: RequestResponseCycle | None = None
+        """The request that is being answered, or was last; `cycle` is the one that was parsed last."""
+        self._broken: str | None = None
+        """What is wrong with what came behind requests that are not answered yet: said once they are."""
 
     # Coming and going
 
@@ -121,8 +129,13 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Free the memory that the connection holds."""
         self._held.clear()
+        self.pipeline.clear()
         self.listener.forget(self, self._host)
         super().connection_lost(exc)
+        # uvicorn tells only the request that was parsed last: one with others behind it would never hear of it.
+        if self._answering is not None:
+            self._answering.disconnected = not self._answering.response_complete
+            self._answering.message_event.set()
 
     def _rest(self, phase: Phase) -> None:
         self._phase = phase
@@ -208,7 +221,7 @@ class Connection(HttpToolsProtocol):
     @property
     def _paused(self) -> bool:
         """Whether nothing is to be parsed just now: requests wait for their turn, or a body is enough for now."""
-        return bool(self.pipeline) or self.flow.read_paused
+        return bool(self.pipeline) or self.flow.read_paused or self._broken is not None
 
     def _take_turn(self) -> None:
         """Parse some of what was received."""
@@ -262,15 +275,31 @@ class Connection(HttpToolsProtocol):
     def _feed(self, data: bytes | memoryview) -> None:
         self._progress = False
         # As uvicorn's `data_received`, whose log lines do not say whose connection it was.
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-        except httptools.HttpParserUpgrade:
-            pass  # there is nothing to upgrade to: it is answered as any other request
+        rest = data
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            except httptools.HttpParserUpgrade as upgrade:
+                # There is nothing to upgrade to: it is answered as any other request, and so is what comes behind it.
+                rest = rest[upgrade.args[0] :]
+                if self._framed:
+                    self._read_body()
+                continue
+            break
         self._unread = 0 if self._progress else self._unread + len(data)
         if self._unread > MOST_HEAD and not self.transport.is_closing():
             self.send_400_response(_TOO_LONG)
+
+    def _read_body(self) -> None:
+        """Have the body read of a request to upgrade, as Java's HTTP client sends them.
+
+        Its parser takes what follows the head for another protocol's, or for the next request.
+        """
+        framing = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
+        self.parser = httptools.HttpRequestParser(_FromTheBody(self))
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
 
     # What the parser finds
 
@@ -278,6 +307,7 @@ class Connection(HttpToolsProtocol):
         """A request begins."""
         self._progress = True
         self._fields = self._count = self._body_bytes = self._body_left = 0
+        self._framed = False
         super().on_message_begin()
         self.scope["extensions"] = {
             "headrace.drop": {"drop": self._drop},
@@ -294,8 +324,10 @@ class Connection(HttpToolsProtocol):
         if self._fields > MOST_HEAD or self._count > MOST_FIELDS:
             self._wrong = _TOO_LONG
             raise ValueError(_TOO_LONG)
-        if len(name) == 14 and name.lower() == b"content-length" and value.isdigit() and len(value) < 16:
-            self._body_left = int(value)
+        if name.lower() in _FRAMING:
+            self._framed = value.strip(b"0") != b""
+            if value.isdigit() and len(value) < 16:
+                self._body_left = int(value)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -313,11 +345,17 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is whole; of one to upgrade only the head is, if it has a body."""
+        if self._framed and self.parser.should_upgrade():
+            return
         super().on_message_complete()
         if self._phase is Phase.BODY:
             done = self.cycle is None or self.cycle.response_complete
             self._rest(Phase.IDLE if done else Phase.SERVER)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """As uvicorn has it, but for its timer: the listener looks after connections that rest."""
@@ -329,6 +367,9 @@ class Connection(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+        elif self._broken is not None:
+            self._refuse(400, "CannotParseRequest", self._broken)
+            return
         self.flow.resume_reading()
         self.go_on()
 
@@ -336,8 +377,17 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP, or too much of it."""
-        _log.warning("malformed request", client=self._host, reason=self._wrong or msg)
-        self._refuse(400, "CannotParseRequest", self._wrong or msg)
+        reason = self._wrong or msg
+        _log.warning("malformed request", client=self._host, reason=reason)
+        # Whether it is in the body of a request whose head was right.
+        own = self.cycle is not None and self.cycle.more_body
+        if own and self.pipeline:
+            self.pipeline.popleft()
+        elif self._answering is None or self._answering.response_complete or own:
+            self._refuse(400, "CannotParseRequest", reason)
+            return
+        # Else it would be taken for the answer to a request before it, which may well have been done.
+        self._broken = reason
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer in the form of OCI's API, and close."""
@@ -347,6 +397,25 @@ class Connection(HttpToolsProtocol):
         )
         self.transport.write(STATUS_LINE[status] + head % (uuid4().hex.upper().encode(), len(body)) + body)
         self.transport.close()
+
+
+class _FromTheBody:
+    """Between a connection and a parser that is fed a head once more: what is in that is not told again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._head = True
+
+    def on_headers_complete(self) -> None:
+        """The end of that head, or of another request's."""
+        if self._head:
+            self._head = False
+        else:
+            self._connection.on_headers_complete()
+
+    def __getattr__(self, name: str) -> Any:
+        tell = getattr(self._connection, name)
+        return lambda *found: None if self._head else tell(*found)
 
 
 class _Writer:
