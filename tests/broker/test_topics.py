@@ -196,6 +196,26 @@ async def test_a_topic_stored_without_an_answer_is_found_by_the_next_who_asks(
         await table.create("t", 1, {})
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_whether_a_topic_is_made_is_asked_where_the_answer_is_lost(
+    table: TopicTable, storage: MemoryStorage, stored: bool
+) -> None:
+    async def lost(topic: Topic) -> None:
+        if stored:
+            await MemoryTopics.create(storage.topics, topic)
+        raise StorageUnavailable("the connection was lost")
+
+    storage.topics.create = lost  # type: ignore[method-assign]
+    if stored:
+        live = await table.create("t", 2, {"retention.ms": "1000"})
+        assert live.topic == storage.topics.stored["t"]
+        assert (len(live.partitions), live.config.retention_ms) == (2, 1000)
+    else:
+        with pytest.raises(StorageUnavailable):
+            await table.create("t", 2, {})
+    assert table.names() == list(storage.topics.stored)
+
+
 async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicTable, storage: MemoryStorage) -> None:
     gone: list[str] = []
     table.removed.append(lambda live: gone.append(live.topic.name))

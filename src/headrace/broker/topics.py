@@ -29,6 +29,7 @@ from headrace.topics.config import TopicConfig, TopicDefaults, check_given, reso
 from headrace.topics.errors import (
     InvalidConfig,
     InvalidPartitions,
+    StorageAway,
     StorageUnavailable,
     TooManyPartitions,
     TopicChanged,
@@ -273,6 +274,9 @@ class TopicTable:
             except TopicExists:
                 await self.open_stored(name)
                 raise
+            except StorageUnavailable as error:
+                if isinstance(error, StorageAway) or not await self._stored(topic):
+                    raise
             live = await self.open(topic)
             _log.info("topic created", topic=name, partitions=partitions, config=config)
             return live
@@ -405,7 +409,7 @@ class TopicTable:
             await self._gone(live)
             raise
         except StorageUnavailable:
-            if await self._still_stored(live.topic):
+            if await self._stored(live.topic) is not False:
                 raise
             if await self.leading.has_moved(live.topic.name, live.topic.streams[0]):
                 await self._gone(live)
@@ -427,8 +431,8 @@ class TopicTable:
         for listener in self.removed:
             listener(live)
 
-    async def _still_stored(self, topic: Topic) -> bool:
-        """Whether a topic is still in the registry, after a change whose answer was lost; waits for the storage."""
+    async def _stored(self, topic: Topic) -> bool | None:
+        """Whether a topic is in the registry, after a change whose answer was lost; None: storage does not say."""
         for _ in range(_ASKED_AGAIN):
             try:
                 stored = await self.storage.topics.find(topic.name)
@@ -436,7 +440,7 @@ class TopicTable:
                 await asyncio.sleep(_ASK_AGAIN_S)
             else:
                 return stored is not None and stored.id == topic.id
-        return True
+        return None
 
     async def delete_all(self) -> None:
         """Delete every topic. Unless this raises, no other can be created from here on."""
@@ -477,7 +481,7 @@ class TopicTable:
             try:
                 await store(live.topic)
             except StorageUnavailable:
-                if await self._still_stored(live.topic):
+                if await self._stored(live.topic) is not False:
                     raise
             await self.hand_over(live, target)
 

@@ -258,6 +258,36 @@ async def test_a_stream_that_was_written_down_without_an_answer_leaves_nothing(
     assert list(await documents.load("oci.streams")) == [record.id]
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_what_was_done_is_written_down_once_storage_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """A connection that is lost for a moment leaves no topic that nobody asked for, in no compartment, without tags."""
+    documents = world.storage.documents
+    save, tries = documents.save, 0
+
+    async def unanswered(changes: Changes, lock: Lock | None = None) -> dict[str, int]:
+        nonlocal tries
+        tries += 1
+        if stored or tries > 2:
+            await save(changes, lock)
+        if tries <= 2:
+            raise StorageUnavailable("the answer was lost")
+        return {}
+
+    world.catalog.documents.tries = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "save", unanswered)
+        made = await world.stream("t", freeform_tags={"a": "b"})
+        tries = 0
+        await world.catalog.delete_stream(world.stream_id(made), None)
+    catalog = await world.restart()
+    (record,) = catalog.streams.all()
+    assert (record.id, record.compartment, record.freeform_tags) == (made.id, COMPARTMENT, {"a": "b"})
+    assert world.state(record) == "DELETED"
+    assert {each.operation for each in catalog.work_requests()} == {"CREATE_STREAM", "DELETE_STREAM"}
+
+
 async def test_a_stream_that_cannot_be_written_down_is_not_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise StorageUnavailable("away")

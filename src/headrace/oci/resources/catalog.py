@@ -213,7 +213,7 @@ class Catalog:
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
             resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams)]
             request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)
-            await self.documents.save(
+            await self.documents.finish(
                 {(self.documents.pools, pool.id): pool, (self.documents.requests, request.id): request}
             )
             return request
@@ -271,7 +271,7 @@ class Catalog:
                 request=token.request,
                 expires_ms=now_ms + lifecycle.DAY_MS,
             )
-        await self.documents.save(changes)
+        await self.documents.finish(changes)
         return record, request.id
 
     @staticmethod

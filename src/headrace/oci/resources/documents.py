@@ -24,12 +24,14 @@ from headrace.oci.resources.records import (
 )
 from headrace.oci.settings import OciSettings
 from headrace.tasks import close_with
+from headrace.topics.errors import LockLost, StorageUnavailable
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
+_TRIES, _AGAIN_S = 40, 0.05
 _DECODED_AT_ONCE = 1_000
 """Documents that are decoded in one turn of the loop: some 1.5 ms."""
 CLUSTERS = frozenset({clusters.KIND, moved.KIND})
@@ -97,6 +99,8 @@ class Documents:
         self._changing = Changing(storage, "oci", kinds | CLUSTERS, self._refresh)
         self._values = asyncio.Lock()
         self._purge_ms = 0
+        self.tries = _TRIES
+        """How often `finish` tries in vain before the last time."""
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Read what another broker has stored of these kinds anew; of all kinds for none. Raises StorageUnavailable."""
@@ -150,6 +154,20 @@ class Documents:
                 table.values.pop(name, None)
             else:
                 table.values[name] = value
+
+    async def finish(self, changes: Changes) -> None:
+        """As `save`, for what tells of something that has been done: tried again where Redis is away for a moment.
+
+        It may be stored twice, which is the same: nobody else changes anything meanwhile.
+        """
+        for _ in range(self.tries):
+            try:
+                return await self.save(changes)
+            except LockLost:
+                raise
+            except StorageUnavailable:
+                await asyncio.sleep(_AGAIN_S)
+        return await self.save(changes)
 
     async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store documents of whoever takes part in a change, as they are. Only within `exclusively`.

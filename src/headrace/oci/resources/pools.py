@@ -130,7 +130,7 @@ class Pools:
             return known
         pool = self._new(DEFAULT_NAME, compartment, default=True)
         await self._open(pool, _NEW)
-        await self._documents.save({(self._documents.pools, pool.id): pool})
+        await self._documents.finish({(self._documents.pools, pool.id): pool})
         return pool
 
     # Changes

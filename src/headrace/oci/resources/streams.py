@@ -334,7 +334,7 @@ class Streams:
 
     async def _save(self, what: str, record: StreamRecord) -> WorkRequestRecord:
         request = self._documents.request(f"{what}_STREAM", record.compartment, (ocids.STREAM, record.id))
-        await self._documents.save(
+        await self._documents.finish(
             {(self._documents.streams, record.id): record, (self._documents.requests, request.id): request}
         )
         return request
