@@ -23,6 +23,8 @@ _AROUND_RECORD = 32
 _AROUND_BATCHES = 4096
 _LEAST_COST = 2048
 """Bytes that count for a batch even if it is empty: so long is it looked at."""
+_MESSAGE_COST = 100
+"""Bytes that count for a message at least: so much JSON is written around each, however small it is."""
 _COMPRESSED = 64 << 10
 """Bytes of a compressed batch that is tried on the event loop."""
 _log = structlog.get_logger("headrace.oci")
@@ -99,13 +101,14 @@ class MessageSink:
         """Write a batch's messages: here if that is quick, else in a thread. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
             await self._decompression.turn()
-            decompressed = self._decompressed
+            decompressed, count = self._decompressed, self._messages.count
             try:
                 return write(HERE)
             except BatchTooLarge:
                 pass
             finally:
-                self._decompression.count(max(self._decompressed - decompressed, _LEAST_COST))
+                messages = (self._messages.count - count) * _MESSAGE_COST
+                self._decompression.count(max(self._decompressed - decompressed, messages, _LEAST_COST))
         elif not header.codec:
             return await self._decompression.usual(partial(write, header.size))
         try:
