@@ -13,8 +13,10 @@ from headrace.testing import InProcessServer
 EVIL = "rebound.example.com"
 
 
-def ask(hosts: Hosts, *headers: tuple[bytes, bytes], version: str = "1.1", local: str = "10.1.2.3") -> Refused | None:
-    return hosts.refusal([(b"accept", b"*/*"), *headers], version, local)
+def ask(
+    hosts: Hosts, *headers: tuple[bytes, bytes], version: str = "1.1", local: str = "10.1.2.3", method: str = "GET"
+) -> Refused | None:
+    return hosts.refusal([(b"accept", b"*/*"), *headers], version, local, method)
 
 
 def host_passes(text: str, hosts: Hosts | None = None) -> bool:
@@ -85,6 +87,27 @@ def test_one_host_no_more_and_no_less() -> None:
     # HTTP/1.0 has no Host, and no browser speaks it.
     assert ask(Hosts(), version="1.0") is None
     assert ask(Hosts(), (b"host", EVIL.encode()), version="1.0") is not None
+
+
+OTHER_PORT = (b"origin", b"http://localhost:3000")
+
+
+@pytest.mark.parametrize(
+    ("site", "method", "passes"),
+    [(b"same-origin", "POST", True), (b"none", "POST", True), (b"same-site", "GET", True),
+     (b"same-site", "POST", False), (b"cross-site", "DELETE", False)],
+)  # fmt: skip
+def test_a_page_of_another_port_of_this_machine_changes_nothing(site: bytes, method: str, passes: bool) -> None:
+    found = ask(Hosts(), (b"host", b"localhost:8080"), OTHER_PORT, (b"sec-fetch-site", site), method=method)
+    assert (found is None) == passes
+    assert found is None or (found.status == 403 and "localhost:3000" in found.message)
+
+
+def test_a_page_whose_name_is_allowed_may_change_something() -> None:
+    told = [(b"host", b"localhost"), OTHER_PORT, (b"sec-fetch-site", b"cross-site")]
+    for allowed in ("localhost", "*"):
+        assert ask(Hosts(allowed=[allowed]), *told, method="POST") is None
+    assert ask(Hosts(["localhost"]), *told, method="POST") is not None
 
 
 # A server
