@@ -10,7 +10,7 @@ from headrace.keyspace.keys import Keyspace
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
-from headrace.oci.resources.catalog import TokenUse
+from headrace.oci.resources.catalog import MOST_NAMED, TokenUse
 from headrace.topics.errors import LockLost, StorageUnavailable
 from headrace.topics.model import Topic
 
@@ -131,6 +131,17 @@ async def test_a_deleted_pool_takes_its_streams_along(world: World, any_redis: R
         assert refused(caught) == (404, "NotAuthorizedOrNotFound")
         with pytest.raises(OciError, match="Unknown stream pool"):
             await catalog.delete_pool(world.pool_id(made), None)
+
+
+async def test_a_deletion_names_no_more_than_the_first_streams(world: World) -> None:
+    made = await world.pool("p")
+    topics = world.clusters.get(made.cluster).topics
+    for number in range(MOST_NAMED + 3):
+        await topics.create(f"s{number}", 1, {})
+    named = (await world.catalog.delete_pool(world.pool_id(made), None)).resources
+    assert named[0] == (ocids.STREAM_POOL, made.id)
+    assert [kind for kind, _ in named[1:]] == [ocids.STREAM] * MOST_NAMED
+    assert not list(topics)
 
 
 async def test_a_deletion_that_storage_refuses_can_be_asked_for_again(

@@ -27,6 +27,9 @@ from headrace.oci.resources.streams import Streams
 from headrace.oci.settings import OciSettings
 from headrace.topics.errors import LockLost
 
+MOST_NAMED = 100
+"""Streams of a deleted pool that its work request names: a list has 50 requests, and a pool may have 10 000 streams."""
+
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 _log = structlog.get_logger("headrace.oci")
@@ -211,7 +214,7 @@ class Catalog:
             with self.streams.asked(streams):
                 await self._clusters.delete(pool.cluster, self.documents.store)
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
-            resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams)]
+            resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams[:MOST_NAMED])]
             request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)
             await self.documents.finish(
                 {(self.documents.pools, pool.id): pool, (self.documents.requests, request.id): request}
