@@ -49,7 +49,7 @@ def test_what_is_put_off_comes_in_order_when_nothing_holds_it_up(order: Order) -
     order.begin(METADATA)
     for key in (PRODUCE, METADATA, PRODUCE):
         assert order.must_wait(key, SMALL)
-        order.put_off.append(memoryview(key.to_bytes(2, "big") + b"..."))
+        order.put_off.append((memoryview(key.to_bytes(2, "big") + b"..."), 7))
     assert not order.ready
     assert order.take() is None
     order.end(METADATA)
@@ -60,7 +60,7 @@ def test_what_is_put_off_comes_in_order_when_nothing_holds_it_up(order: Order) -
         begin(order, one[0])
     assert taken == [PRODUCE], "what follows has to see the outcome of this one"
     order.produces -= 1
-    assert order.take() == (METADATA, b"\0\3...")
+    assert order.take() == (METADATA, b"\0\3...", 7)
 
 
 def test_a_client_that_takes_no_answers_is_served_nothing_but_appends(order: Order) -> None:
@@ -109,7 +109,7 @@ def test_in_a_large_crowd_each_is_served_one_request(monkeypatch: pytest.MonkeyP
     for _ in range(3):
         order.quota -= 1
         if waiting := order.must_wait(PRODUCE, SMALL):
-            order.put_off.append(memoryview(b"\0\0..."))
+            order.put_off.append((memoryview(b"\0\0..."), 7))
         waits.append(waiting)
     assert waits == [False, True, True]
     assert order.ready

@@ -84,6 +84,11 @@ def answered_at(server: Stoppable, client: Wire, request: Any, version: int, aft
     began_ms = server.clock.ticks_ms()
     client.send(request, version)
     assert client.is_silent(SEEN_S)
+    return received_at(server, client, began_ms, after_ms)
+
+
+def received_at(server: Stoppable, client: Wire, began_ms: int, after_ms: int) -> Any:
+    """The next answer, of what was asked then: as `answered_at`."""
     # Time goes on by itself as well, and `advance` waits a while for what Valkey keeps from being done.
     server.clock.advance(max(0, began_ms + after_ms - LATE_MS - server.clock.ticks_ms()) / 1000)
     last_ms = 0
@@ -146,6 +151,13 @@ def commit(group: str, topic: str, offset: int) -> OffsetCommitRequest:
     )
     topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[asked])]
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+
+
+def own_commit(joined: Any, topic: str, offset: int) -> OffsetCommitRequest:
+    """By the member of the group that has the topic's name."""
+    request = commit(topic, topic, offset)
+    request.generation_id_or_member_epoch, request.member_id = joined.generation_id, joined.member_id
+    return request
 
 
 def offset_deletion(group: str, topic: str) -> OffsetDeleteRequest:
@@ -258,6 +270,47 @@ def test_what_was_asked_for_comes_to_pass(stoppable: Stoppable, client: Wire, to
     # Its turn comes behind the first one.
     assert codes(client.ask(commit("g" + topic, topic, 8), 8)) == {0}
     assert client.committed("g" + topic, topic) == 8
+
+
+def test_commits_sent_ahead_are_given_up_by_when_they_came(stoppable: Stoppable, client: Wire, topic: str) -> None:
+    """And the heartbeat behind them has its answer; in its place, as all answers of a connection."""
+    client.create(topic)
+    joined = client.ask(join(topic), 3)
+    assert client.ask(sync(topic, joined.generation_id, joined.member_id), 3).error_code == 0
+    ahead = range(1, 21)
+    began_ms = stoppable.clock.ticks_ms()
+    with stoppable.stopped():
+        for offset in ahead:
+            client.send(own_commit(joined, topic, offset), 8)
+            # Half of them come when others are put off already.
+            assert offset != len(ahead) // 2 or client.is_silent(SEEN_S)
+        beat = HeartbeatRequest(group_id=topic, generation_id=joined.generation_id, member_id=joined.member_id)
+        client.send(beat, 4)
+        assert client.is_silent(SEEN_S)
+        stoppable.clock.advance((STORED_MS - 2 * LATE_MS) / 1000)
+        later_ms = stoppable.clock.ticks_ms()
+        client.send(own_commit(joined, topic, 30), 8)
+        assert client.is_silent(SEEN_S)
+        stoppable.clock.advance(2 * LATE_MS / 1000)
+        assert [codes(client.receive()) for _ in ahead] == [{Code.REQUEST_TIMED_OUT}] * len(ahead)
+        assert client.receive().error_code == 0
+        assert stoppable.clock.ticks_ms() - began_ms < 2 * STORED_MS
+        # This one came later, and is waited for as long as the others were.
+        assert codes(received_at(stoppable, client, later_ms, STORED_MS)) == {Code.REQUEST_TIMED_OUT}
+    # What was never begun is not stored behind what comes now.
+    assert codes(client.ask(own_commit(joined, topic, 40), 8)) == {0}
+    assert client.committed(topic, topic) == 40
+
+
+def test_commits_behind_one_that_is_stored_at_last_are_stored(stoppable: Stoppable, client: Wire, topic: str) -> None:
+    client.create(topic)
+    with stoppable.stopped():
+        for offset in range(1, 4):
+            client.send(commit(topic, topic, offset), 8)
+        assert client.is_silent(SEEN_S)
+        stoppable.clock.advance((STORED_MS - LATE_MS) / 1000)
+    assert [codes(client.receive()) for _ in range(1, 4)] == [{0}] * 3
+    assert client.committed(topic, topic) == 3
 
 
 def test_of_several_topics_none_is_created_after_the_answer(stoppable: Stoppable, client: Wire, topic: str) -> None:

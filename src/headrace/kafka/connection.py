@@ -23,11 +23,12 @@ from headrace.kafka.gate import may, serve
 from headrace.kafka.intake import SMALL_BYTES
 from headrace.kafka.login import take_bare
 from headrace.kafka.muting import Muting
-from headrace.kafka.order import FETCH, LARGE, MEMBERS, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE, Order
-from headrace.kafka.overdue import Overdue, overdue_among
+from headrace.kafka.order import COMMIT, FETCH, LARGE, MEMBERS, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE, Order
+from headrace.kafka.overdue import Overdue, is_over, overdue_among
 from headrace.kafka.putting_off import PutOff
 from headrace.kafka.registry import APIS, SHORTCUTS
 from headrace.kafka.telling import tell_ended, tell_opened
+from headrace.kafka.work import Work
 from headrace.tasks import close_with
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Connection(Framing):
         self.fetches = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
-        self._tasks: dict[asyncio.Task[None], Exchange | None] = {}
+        self._work = Work()
 
     # Life of the connection
 
@@ -94,22 +95,12 @@ class Connection(Framing):
             self._put_off.leave()
         self._closed = True
         self._answers.drop(self.broker.reads)
-        if self.let_go():
-            self._listener.gone.add(self)
+        if self._work.let_go():
+            self._listener.gone.add(self._work)
         self.login.end()
         self._drop_frame()
         self._memory.forget(self)
         self._go_on()
-
-    def let_go(self) -> bool:
-        """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
-
-        What comes to wait for something else then, such as other members, is ended the next time.
-        """
-        for task, exchange in self._tasks.items():
-            if exchange is None or not exchange.stays:
-                task.cancel()
-        return bool(self._tasks)
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
@@ -194,7 +185,7 @@ class Connection(Framing):
 
     def _defer(self, frame: memoryview, *, owned: bool) -> None:
         """Put a request off."""
-        if self._put_off.add(frame, owned=owned):
+        if self._put_off.add(frame, self.broker.clock.ticks_ms(), owned=owned):
             self._pause_reading()
         else:
             self.abort("sent ahead of requests that wait, while too much does")
@@ -217,8 +208,8 @@ class Connection(Framing):
                 taken = self._put_off.take()
                 if taken is None:
                     break
-                key, frame = taken
-                self._serve(frame, 0, len(frame), key, owned=True)
+                key, frame, arrived_ms = taken
+                self._serve(frame, 0, len(frame), key, owned=True, arrived_ms=arrived_ms)
             while self._put_off.left and (taken := self._put_off.take()) is not None:
                 self._decode(taken[1], owned=True)
                 self._answers.drop(self.broker.reads)
@@ -245,8 +236,13 @@ class Connection(Framing):
         if self._order.ready:
             self._go_on()
 
-    def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool) -> None:
-        """Serve one request, by its shortcut if it is plain enough. `key`: its API; the rest as `_request`."""
+    def _serve(
+        self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool, arrived_ms: int | None = None
+    ) -> None:
+        """Serve one request, by its shortcut if it is plain enough.
+
+        `key`: its API; `arrived_ms`: when it came (ticks), if it was put off; the rest as `_request`.
+        """
         if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
@@ -255,7 +251,7 @@ class Connection(Framing):
             if key == PRODUCE and self._order.must_wait_if_not_plain(stop - start):
                 self._defer(buffer[start:stop], owned=owned)
             else:
-                self._decode(buffer[start:stop], owned=owned)
+                self._decode(buffer[start:stop], owned=owned, arrived_ms=arrived_ms)
             return
         if self.broker.quotas.limiting:
             exchange.client_id = client_id_of(buffer, start)
@@ -267,7 +263,7 @@ class Connection(Framing):
         if exchange.account is not None:
             exchange.account.pause()
 
-    def _decode(self, frame: memoryview, *, owned: bool) -> None:
+    def _decode(self, frame: memoryview, *, owned: bool, arrived_ms: int | None = None) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
             api, exchange, request = decode_request(frame, self)
@@ -281,10 +277,13 @@ class Connection(Framing):
         if self._put_off.left and request.acks:
             return
         exchange.owned = owned
+        over = False
         if api.bound is not None:
             exchange.late = Overdue(api, api.bound, request)
+            if exchange.api_key == COMMIT and arrived_ms is not None and self._order.kept:
+                over = is_over(exchange, arrived_ms, self._waiting)
         self._begin(exchange)
-        if exchange.api_key in MEMBERS and not exchange.may_wait():
+        if over or (exchange.api_key in MEMBERS and not exchange.may_wait()):
             exchange.give_up()
             return
         try:
@@ -297,7 +296,7 @@ class Connection(Framing):
         if account is not None:
             account.pause()
         if later is not None:
-            close_with(self._keep(self._complete(later, exchange), exchange), later)
+            close_with(self._work.keep(self._complete(later, exchange), exchange), later)
 
     def _failed(self, exchange: Exchange) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -312,7 +311,7 @@ class Connection(Framing):
             # Until it has its answer nothing may come, though the look at it begins a moment later.
             self.login.raw = False
             self._flush()
-            self._keep(take_bare(self, bytes(frame), self.transport.write))
+            self._work.keep(take_bare(self, bytes(frame), self.transport.write))
             return False
         key = int.from_bytes(frame[:2], "big")
         if not self.login.admits(key):
@@ -378,13 +377,6 @@ class Connection(Framing):
         self._go_on()
         self._read_on()
 
-    def _keep(self, work: Coroutine[Any, Any, None], exchange: Exchange | None = None) -> asyncio.Task[None]:
-        """Do something that ends with the connection, unless it is for an exchange that is kept then."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = exchange
-        task.add_done_callback(self._tasks.pop)
-        return task
-
     async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
         # Whatever is logged on behalf of this request says whose it is.
         who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
@@ -415,6 +407,9 @@ class Connection(Framing):
                 self._failed(exchange)
         if self._order.kept > PAUSE_REQUESTS:
             self._pause_reading()
+        elif self._read_paused and not self._closed and self._frame is None and self._put_off.may_hear(now_ms):
+            self._read_paused = False
+            self.transport.resume_reading()  # until one more is put off
 
     def ended(self, exchange: Exchange) -> None:
         """What an exchange asked for is through: it is not counted any longer, if it was beyond its answer."""

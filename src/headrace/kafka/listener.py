@@ -19,6 +19,7 @@ from headrace.kafka.connection import Connection
 from headrace.kafka.exchange import Exchange
 from headrace.kafka.intake import RequestMemory
 from headrace.kafka.registry import APIS
+from headrace.kafka.work import Work
 from headrace.metrics.counters import Counters
 from headrace.tls.handshakes import TlsAcceptor
 from headrace.tls.peers import Tls, principal_of
@@ -110,8 +111,8 @@ class KafkaListener:
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
         self._overdue: asyncio.Task[None] | None = None
-        self.gone: set[Connection] = set()
-        """Connections that have ended, and of which storage has not answered all."""
+        self.gone: set[Work] = set()
+        """Of connections that have ended: what storage has not answered."""
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
@@ -154,9 +155,9 @@ class KafkaListener:
             pace = self.broker.lane.pace()
             async for connection in pace.each(tuple(self.connections)):
                 await pace.drain(connection.answer_overdue(self.broker.clock.ticks_ms()))
-            async for connection in pace.each(tuple(self.gone)):
-                if not connection.let_go():
-                    self.gone.discard(connection)
+            async for work in pace.each(tuple(self.gone)):
+                if not work.let_go():
+                    self.gone.discard(work)
             await asyncio.sleep(SWEEP_MS / 1000)
 
     def clients(self) -> dict[str, tuple[int, int]]:

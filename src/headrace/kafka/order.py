@@ -14,12 +14,14 @@ from headrace.kafka.codec.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     MetadataRequest,
+    OffsetCommitRequest,
     ProduceRequest,
     SyncGroupRequest,
 )
 from headrace.kafka.exchange import Exchange
 
 PRODUCE, FETCH, METADATA = ProduceRequest.API_KEY, FetchRequest.API_KEY, MetadataRequest.API_KEY
+COMMIT = OffsetCommitRequest.API_KEY
 MEMBERS = frozenset({JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
 _HELD = frozenset({FETCH, *MEMBERS})
 """They may be held for long, and nothing but Metadata depends on their end."""
@@ -64,8 +66,8 @@ class Order:
         """Requests that were given up, and of which what they asked for is still under way."""
         self.kept_bytes = 0
         """Their bytes."""
-        self.put_off: deque[memoryview] = deque()
-        """Requests that wait for their turn; their memory is their own."""
+        self.put_off: deque[tuple[memoryview, int]] = deque()
+        """Requests that wait for their turn, with the time of their arrival (ticks); their memory is their own."""
         self.produces = 0
         """Produce requests without an answer yet."""
         self.fetches = 0
@@ -176,12 +178,21 @@ class Order:
     @property
     def large_next(self) -> bool:
         """Whether the first of those put off may be served, and be made of thousands of elements."""
-        return self.ready and len(self.put_off[0]) > LARGE and _key_of(self.put_off[0]) != PRODUCE
+        return self.ready and len(self.put_off[0][0]) > LARGE and _key_of(self.put_off[0][0]) != PRODUCE
 
     @property
     def ready(self) -> bool:
         """Whether the first of those put off need not wait for those under way any more."""
-        return bool(self.put_off) and not self._depends(_key_of(self.put_off[0]))
+        return bool(self.put_off) and not self._depends(_key_of(self.put_off[0][0]))
+
+    def may_hear(self, now_ms: int) -> bool:
+        """Whether to take what has come while requests are put off, to know when it came: a commit waits for storage.
+
+        It has since an earlier look than this one (ticks), and the time of those behind it counts from their arrival.
+        """
+        if not self.put_off or self.muted or self.write_paused:
+            return False
+        return any(each.api_key == COMMIT and not each.done and 0 <= each.seen_ms < now_ms for each in self.waiting)
 
     @property
     def may_read(self) -> bool:
@@ -189,26 +200,30 @@ class Order:
         few = len(self.waiting) + self.kept <= PAUSE_REQUESTS // 2 and self.waiting_bytes <= PAUSE_BYTES // 2
         return few and not self.put_off
 
-    def take(self) -> tuple[int, memoryview] | None:
-        """The first of those put off, with its API key, taken out to be served; None: what is left has to wait."""
+    def take(self) -> tuple[int, memoryview, int] | None:
+        """The first of those put off, taken out to be served; None: what is left has to wait.
+
+        API key, request, time of its arrival.
+        """
         if not self.put_off:
             return None
-        frame = self.put_off[0]
+        frame, arrived_ms = self.put_off[0]
         key = _key_of(frame)
         if self._depends(key):
             return None
         self.quota -= 1
         if self.quota < 0 and self._slice_over():
             return None
-        return key, self.put_off.popleft()
+        self.put_off.popleft()
+        return key, frame, arrived_ms
 
     def leave(self) -> list[memoryview]:
         """The client has left: what was put off, but for Produce, is taken out.
 
         The others wait for those alone that are placed turn by turn.
         """
-        dropped = [frame for frame in self.put_off if _key_of(frame) != PRODUCE]
-        self.put_off = deque(frame for frame in self.put_off if _key_of(frame) == PRODUCE)
+        dropped = [frame for frame, _ in self.put_off if _key_of(frame) != PRODUCE]
+        self.put_off = deque(each for each in self.put_off if _key_of(each[0]) == PRODUCE)
         self.others = sum(each.alone and not each.done for each in self.waiting)
         return dropped
 

@@ -67,10 +67,7 @@ def overdue_among(waiting: Reversible[Exchange], now_ms: int) -> list[Exchange]:
 
     `waiting`: of one connection, in the order in which they came.
     """
-    for exchange in reversed(waiting):
-        if exchange.seen_ms >= 0:
-            break
-        exchange.seen_ms = now_ms
+    _see(waiting, now_ms)
     overdue = []
     for exchange in waiting:
         if now_ms - exchange.seen_ms < LEAST_MS:
@@ -78,6 +75,26 @@ def overdue_among(waiting: Reversible[Exchange], now_ms: int) -> list[Exchange]:
         if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
             overdue.append(exchange)
     return overdue
+
+
+def is_over(exchange: Exchange, arrived_ms: int, waiting: Reversible[Exchange]) -> bool:
+    """Whether the time of a request that came then (ticks) is over before it is served: it waited behind one given up.
+
+    `waiting`: as for `overdue_among`, without this request.
+    """
+    now_ms = exchange.broker.clock.ticks_ms()
+    # Who has been seen tells that those before it were.
+    _see(waiting, now_ms)
+    exchange.seen_ms = arrived_ms
+    due_ms = exchange.due_ms()
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _see(waiting: Reversible[Exchange], now_ms: int) -> None:
+    for exchange in reversed(waiting):
+        if exchange.seen_ms >= 0:
+            break
+        exchange.seen_ms = now_ms
 
 
 def _through(steps: Steps) -> Rest:
