@@ -16,11 +16,14 @@ from headrace.broker.budget import ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.pace import SLICE_S
-from headrace.broker.partition import Readable
+from headrace.broker.partition import UNKNOWN_SIZE, Readable
 from headrace.broker.reading import next_offset
 from headrace.topics.errors import TopicError
 
 _LEAST_WEIGHT = 2_048
+_LOOKS = 16
+"""How often storage is asked at most whether enough is there by now, of what comes without its size being told. All of
+it is read each time: what a fetch costs must not grow with how many come, one by one."""
 _log = structlog.get_logger("headrace.fetch")
 
 
@@ -100,8 +103,9 @@ class Fetch:
     """One fetch under way. `done` is called exactly once, unless it is cancelled before."""
 
     __slots__ = (
-        "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_first", "_granted", "_max_bytes", "_min_bytes",
-        "_missing", "_task", "_timer", "_waiter", "_wakeups", "_watched",
+        "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
+        "_max_bytes", "_min_bytes", "_missing", "_pause_ms", "_task", "_timer", "_unsized", "_waiter", "_wakeups",
+        "_watched",
     )  # fmt: skip
 
     def __init__(
@@ -143,6 +147,13 @@ class Fetch:
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
         self._missing = 0
+        self._ends: Sequence[int] = ()
+        """Where the asked logs ended when storage was asked, as far as it was known; empty: it was not asked."""
+        self._unsized = False
+        """Whether more was appended than has been read, nobody knows how much."""
+        self._pause_ms = 0
+        self._again_ms = 0
+        """When (ticks) such is read at the earliest."""
         self._timer: Timer | None = None
         self._due = False
         self._task: asyncio.Task[None] | None = None
@@ -163,7 +174,7 @@ class Fetch:
         """Read with bytes that were taken from the budget."""
         self._waiter = None
         self._granted = granted
-        self._missing = 0
+        self._missing, self._unsized, self._ends = 0, False, ()
         found, stored = self._from_memory()
         if not stored:
             self._settle(found)
@@ -179,6 +190,7 @@ class Fetch:
             self._granted = more
         # What is appended between Redis' answer and its turn here is in none that is told later.
         self._watch()
+        self._ends = [-1 if isinstance(ask.partition, Exception) else ask.partition.log_end for ask in self._asks]
         self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
 
     def cancel(self) -> None:
@@ -295,17 +307,29 @@ class Fetch:
         if answer_now or (total and self._leaves_some(found)):
             self._answer(found)
         else:
+            if total and self._ends:
+                self._pace()
             self._wait(self._min_bytes - total)
 
     def _leaves_some(self, found: list[Found]) -> bool:
-        """Whether there is more than was taken: it is the room that was short, and waiting brings nothing."""
-        for ask, answer in zip(self._asks, found, strict=True):
+        """Whether there is more than was taken: it is the room that was short, and waiting brings nothing.
+
+        What has come since storage was asked is not meant: it is read once more.
+        """
+        for index, (ask, answer) in enumerate(zip(self._asks, found, strict=True)):
             partition = ask.partition
             if isinstance(partition, Exception) or answer.error is not None:
                 continue
-            if not partition.at_end(next_offset(answer.chunks) if answer.chunks else ask.offset):
+            following = next_offset(answer.chunks) if answer.chunks else ask.offset
+            if not partition.at_end(following) and not (self._ends and following >= self._ends[index]):
                 return True
         return False
+
+    def _pace(self) -> None:
+        """Storage had too little: what comes next, of unknown size, may wait for more."""
+        now_ms = self._clock.ticks_ms()
+        self._pause_ms = self._pause_ms or max(1, (self._deadline_ms - now_ms) // _LOOKS)
+        self._again_ms = now_ms + self._pause_ms
 
     def _answer(self, found: list[Found]) -> None:
         self._stop_waiting()
@@ -323,8 +347,7 @@ class Fetch:
         self._give_back(0)
         self._missing += missing
         if self._missing <= 0:
-            self._stop_waiting()
-            self._wakeups.add(self._again)
+            self._read_again()
             return
         self._watch()
         if self._timer is None:
@@ -340,9 +363,21 @@ class Fetch:
     def _grown(self, size: int) -> None:
         """A batch was appended (0: a partition went away). Read once for all that come together, not once per batch."""
         self._missing -= size or self._min_bytes
+        self._unsized = self._unsized or size >= UNKNOWN_SIZE
         if self._missing <= 0 and self._task is None:
-            self._stop_waiting()
+            self._read_again()
+
+    def _read_again(self) -> None:
+        """There may be enough by now."""
+        self._stop_waiting()
+        if self._unsized and self._clock.ticks_ms() < self._again_ms:
+            self._timer = self._clock.call_at(min(self._again_ms, self._deadline_ms), self._paused)
+        else:
             self._wakeups.add(self._again)
+
+    def _paused(self) -> None:
+        self._timer = None
+        self._wakeups.add(self._again)
 
     def _again(self) -> None:
         if self._done is not None:

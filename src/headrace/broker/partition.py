@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Watcher = Callable[[int], None]
 """Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
+UNKNOWN_SIZE = 1 << 40
+"""Said of what comes without its size being known: enough for whoever waits to look again."""
 
 
 class Readable(Protocol):

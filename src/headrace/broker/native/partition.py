@@ -17,7 +17,7 @@ from headrace.broker.cache import Buffer
 from headrace.broker.clock import SystemClock
 from headrace.broker.native.under_way import UnderWay
 from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
-from headrace.broker.partition import Watchers, changing, gone, outside
+from headrace.broker.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
 from headrace.broker.ports import NativeStorage
 from headrace.broker.reopening import tell_refused
 from headrace.broker.replication import check_replicas, done_with_copies
@@ -42,8 +42,6 @@ from headrace.topics.refusals import Refusals
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
-_UNKNOWN_SIZE = 1 << 40
-"""Said of entries whose size is not known: enough for whoever waits to look again."""
 _MARKS = 256
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.native")
@@ -133,7 +131,7 @@ class NativePartition:
         """The log ends there at least: whoever is the first to hear so tells those who wait."""
         if end > self.log_end:
             self.log_end = end
-            self._watchers.tell(_UNKNOWN_SIZE)
+            self._watchers.tell(UNKNOWN_SIZE)
 
     async def _look(self) -> None:
         try:
