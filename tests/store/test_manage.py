@@ -8,7 +8,7 @@ import structlog
 from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.redis_cluster import RedisCluster
 
-from headrace.redis_clients import asynchronous, primaries
+from headrace.redis_clients import Primary, asynchronous, primaries
 from headrace.store.manage import Managing
 from headrace.store.rewrite import DUE_PERIOD_S, PERIOD_S
 
@@ -115,6 +115,27 @@ async def test_a_redis_that_is_away_is_told_of_and_set_when_it_is_back(
     server.start()
     await managing.look()
     assert await _settings(admin) == [FOR_A_LOG]
+
+
+async def test_a_cluster_that_is_away_once_more_is_told_of_once_more(
+    admin: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Primary(admin)
+    node.name = "127.0.0.1:7000"
+    is_away = iter([False, True, True, False, True])
+
+    async def tell(_: redis.asyncio.Redis) -> list[Primary]:
+        if next(is_away):
+            raise redis.exceptions.ConnectionError("none of its nodes answers")
+        return [node]
+
+    monkeypatch.setattr("headrace.store.manage.primaries", tell)
+    managing = Managing(admin)
+    await managing.look()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(4):
+            await managing.look()
+    assert [each["reason"] for each in logs] == 2 * ["none of its nodes answers"]
 
 
 @pytest.mark.redis_cluster

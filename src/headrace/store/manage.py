@@ -32,7 +32,7 @@ class Managing:
         self._least_bytes = least_bytes
         self._watches: dict[str, Rewriting] = {}
         self._refused: dict[str, str] = {}
-        """Name of a primary -> why it was not set, as was told last."""
+        """Name of a primary -> why it was not set, as was told last; of a cluster that told of none, no name."""
 
     async def look(self) -> float:
         """Set what differs, and start the rewrites that are due; seconds until the next look."""
@@ -44,6 +44,8 @@ class Managing:
         self._watches = {
             each.name: self._watches.get(each.name) or Rewriting(each, self._least_bytes) for each in found
         }
+        # Those that are gone, and the cluster that told of none, have nothing to say any more: next time it is news.
+        self._refused = {name: reason for name, reason in self._refused.items() if name in self._watches}
         for each in found:
             try:
                 if await _is_settled(each):
