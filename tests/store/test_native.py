@@ -1,5 +1,6 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from tests.harness.waiting import until
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.native import groups_of, id_of, offset_at
 from headrace.records.walk import records
+from headrace.redis_clients import asynchronous
 from headrace.store.native_watch import MOST_STREAMS
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import (
@@ -260,6 +262,22 @@ async def test_trim_by_bytes_of_a_long_stream(storage: RedisStorage, raw: Any) -
     size = sum(len(part) for _, fields in raw.xrange(KEY) for pair in fields.items() for part in pair)
     await storage.native.trim(STREAM, max_bytes=size * 2 // 3)
     assert 19_000 < raw.xlen(KEY) < 21_500
+
+
+async def test_others_are_served_while_large_entries_are_weighed(
+    storage: RedisStorage, raw: Any, any_redis: RedisServer
+) -> None:
+    """With ten thousand of 60 kB each Redis would stand still for half a second."""
+    for number in range(400):
+        raw.xadd(KEY, {"value": bytes(60_000)}, id=f"{number + 1}-0")
+    served = 0
+    async with asynchronous(any_redis.url) as other:
+        trimming = asyncio.create_task(storage.native.trim(STREAM, max_bytes=15_000_000))
+        while not trimming.done():
+            await other.ping()
+            served += 1
+    assert served >= 10
+    assert raw.xlen(KEY) == 250
 
 
 async def test_delete_up_to_an_offset(storage: RedisStorage, raw: Any) -> None:

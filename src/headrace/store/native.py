@@ -21,6 +21,7 @@ from headrace.store.copies import Copies, NoCopies
 from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
 from headrace.store.native_appends import NativeAppends
+from headrace.store.native_keeping import Kept, kept
 from headrace.store.native_lags import group_lags
 from headrace.store.native_replies import checked
 from headrace.store.native_watch import watcher
@@ -277,12 +278,14 @@ class RedisNative:
         before_offset: int | None = None,
     ) -> Extent:
         """Retention by the time of the ids and by bytes, or up to an offset. Forgets producers idle for long."""
-        oldest, most, first = ("" if value is None else value for value in (before_ms, max_bytes, before_offset))
+        oldest, first = ("" if value is None else value for value in (before_ms, before_offset))
         first_id = "" if before_offset is None else native.id_of(before_offset, stream.bits)
+        stay = Kept() if max_bytes is None else await kept(self._scripts, stream.key, max_bytes)
         keys = [stream.key, state_of(stream.key)]
+        bounds = (oldest, stay.first, first, first_id, stay.entries)
         await asyncio.gather(
             self._forget_producers(stream.key),
-            self._run("trim", keys, self._fence.number, stream.bits, oldest, most, first, first_id),
+            self._run("trim", keys, self._fence.number, stream.bits, *bounds),
         )
         return await self.extent(stream)
 

@@ -10,6 +10,7 @@ from typing import Any
 import hiredis
 
 from headrace.keyspace.native import parts_of
+from headrace.store.native_newest import newest
 from headrace.store.native_replies import checked
 from headrace.store.scripts import Scripts
 from headrace.topics.native import GroupLag
@@ -17,8 +18,6 @@ from headrace.topics.native import GroupLag
 MOST_COUNTED = 100_000
 MOST_BYTES = 64 << 20
 """Entries that are counted, and their bytes: Redis has to look at each."""
-_AT_ONCE, _BYTES_AT_ONCE = 1_000, 512 << 10
-"""What one call looks at: Redis serves nobody else meanwhile."""
 
 
 async def group_lags(scripts: Scripts, stream: str) -> list[GroupLag]:
@@ -43,20 +42,17 @@ async def _count(scripts: Scripts, stream: str, after: dict[int, bytes]) -> dict
     # The last of them is the newest.
     wanted = sorted((parts_of(entry_id), place) for place, entry_id in after.items())
     found: dict[int, int] = {}
-    counted, size, end, more = 0, 0, "+", 1
-    while more and wanted and counted < MOST_COUNTED and size < MOST_BYTES:
-        ids, more = checked(await scripts.call("native_ids", [stream], end, _AT_ONCE, _BYTES_AT_ONCE))
-        if not ids:
-            break
-        if wanted[-1][0] >= parts_of(ids[-1]):
-            ordered = [parts_of(each) for each in reversed(ids)]
+    counted, size = 0, 0
+    async for entries in newest(scripts, stream):
+        if wanted[-1][0] >= parts_of(entries[-1][0]):
+            ordered = [parts_of(entry_id) for entry_id, _ in reversed(entries)]
             while wanted and wanted[-1][0] >= ordered[0]:
                 entry_id, place = wanted.pop()
                 found[place] = counted + len(ordered) - bisect_right(ordered, entry_id)
-        counted += len(ids)
-        # Where there is more, and these are fewer, they have as many bytes as they may.
-        size += _BYTES_AT_ONCE if len(ids) < _AT_ONCE else 0
-        end = f"({ids[-1].decode()}"
-    if not more:
+        counted += len(entries)
+        size += sum(its_size for _, its_size in entries)
+        if not wanted or counted >= MOST_COUNTED or size >= MOST_BYTES:
+            break
+    else:
         found.update((place, counted) for _, place in wanted)
     return found

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- The ids of the last entries below an id, the newest first: to count those behind an id, which Redis does not.
+-- The last entries below an id, the newest first: to count or weigh those behind an id, which Redis does not.
 -- KEYS: stream
 -- ARGV: id to end at, `(` before it where it is not counted; most entries; most bytes
--- Answer: ids; 1 if there may be more. Error: WRONGTYPE.
+-- Answer: ids; 1 if there may be more; bytes of each. Error: WRONGTYPE.
 -- Parts: size
 --
 -- Redis has no ids without the entries: as many are looked at as have about so many bytes, and one in any case.
 local at, most, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local ids, step, largest = {}, 1, 1
+local ids, sizes, step, largest = {}, {}, 1, 1
 while #ids < most and room > 0 do
   local asked = math.min(step, most - #ids)
   local entries = redis.pcall('XREVRANGE', KEYS[1], at, '-', 'COUNT', asked)
@@ -16,12 +16,13 @@ while #ids < most and room > 0 do
   end
   for _, entry in ipairs(entries) do
     local size = size_of(entry)
-    ids[#ids + 1], room, largest = entry[1], room - size, math.max(largest, size)
+    ids[#ids + 1], sizes[#sizes + 1] = entry[1], size
+    room, largest = room - size, math.max(largest, size)
   end
   if #entries < asked then
-    return {ids, 0}
+    return {ids, 0, sizes}
   end
   at = '(' .. ids[#ids]
   step = math.max(1, math.min(2 * step, 256, math.floor(room / largest)))
 end
-return {ids, 1}
+return {ids, 1, sizes}

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Retention of a native partition: XTRIM by the time of the ids, by about how many bytes are kept, or up to an offset.
+-- Retention of a native partition: XTRIM by the time of the ids, by what is kept of the newest, or up to an offset.
 -- KEYS: stream, state
--- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', bytes to keep or '', offset to start at and its id
---       or ''
+-- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', first id to keep or '', offset to start at and its
+--       id or '', most entries to keep or ''
 -- Answer: how many entries went. Errors: FENCED, GONE.
--- Parts: facts, offsets, partition, size
+-- Parts: facts, offsets, partition
 --
 -- allow-oom: this is what makes room again.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b')
@@ -40,37 +40,14 @@ if ARGV[5] ~= '' then
   start_at(ARGV[5])
 end
 if ARGV[4] ~= '' and length > 0 then
-  -- As many entries stay as reach that size, counted from the newest: to the entry in short streams; a long one is
-  -- judged by its newest ten thousand.
-  -- What is looked at comes into memory: many at once only where they are small.
-  local most, size, kept, at, enough = tonumber(ARGV[4]), 0, 0, '+', false
-  local first_kept
-  local step = 1
-  while not enough and kept < 10000 do
-    local before = size
-    local entries = redis.call('XREVRANGE', stream, at, '-', 'COUNT', step)
-    for _, entry in ipairs(entries) do
-      if size >= most then
-        enough = true
-        break
-      end
-      size, kept, first_kept = size + size_of(entry), kept + 1, entry[1]
-    end
-    if #entries < step then
-      break
-    end
-    at = '(' .. entries[#entries][1]
-    step = size - before < 65536 and math.min(2 * step, 64) or math.max(1, math.floor(step / 2))
-  end
-  if enough then
-    trim_to(first_kept or '18446744073709551615-18446744073709551615')
-  elseif kept >= 10000 then
-    local keep = math.ceil(most * kept / math.max(size, 1))
-    if keep < redis.call('XLEN', stream) then
-      went = went + redis.call('XTRIM', stream, 'MAXLEN', '=', string.format('%.0f', keep))
-      local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-      start_at(offset_at(first[1], per))
-    end
+  trim_to(ARGV[4])
+end
+if ARGV[7] ~= '' and tonumber(ARGV[7]) < length then
+  local trimmed = redis.call('XTRIM', stream, 'MAXLEN', '=', ARGV[7])
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  if trimmed > 0 and first then
+    went = went + trimmed
+    start_at(offset_at(first[1], per))
   end
 end
 if log_start ~= state[2] or went > 0 then
