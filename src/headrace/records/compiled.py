@@ -86,7 +86,7 @@ open_messages: Callable[..., MessageWriter]
 publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
-some: Callable[..., tuple[list[tuple[Any, int]], int]]
+some: Callable[..., tuple[list[tuple[Any, int]], int, int, int]]
 """See `by_aiokafka.some`."""
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]

@@ -93,7 +93,7 @@ def some(
     if header.is_control:
         return Some([], base_offset + header.span, 0)
     section = payload(header, batch, limit)
-    found, following = compiled.some(
+    found, following, _, _ = compiled.some(
         Record,
         section,
         header.count,

@@ -45,13 +45,14 @@ def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece
     header = peek(batch)
     if header.is_control:
         return
-    section, fixed = payload(header, batch), fixed_timestamp(header)
+    section, fixed = memoryview(payload(header, batch)), fixed_timestamp(header)
+    count = header.count
     at, end = max(base_offset, first_offset), base_offset + header.span
     while at < end:
-        found, at = compiled.some(
+        found, at, read, count = compiled.some(
             Record,
             section,
-            header.count,
+            count,
             header.last_offset_delta,
             base_offset,
             header.base_timestamp,
@@ -62,6 +63,7 @@ def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece
             MOST_BYTES,
             _ALL_HEADERS,
         )
+        section = section[read:]
         for some in _split([record for record, _ in found]):
             yield _piece(some, append_time=fixed is not None)
 
