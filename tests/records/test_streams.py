@@ -12,7 +12,7 @@ from tests.harness.mutation import mutated
 from headrace.records import header_text, pure_streams, streams
 from headrace.records.batch import check, peek
 from headrace.records.build import build
-from headrace.records.errors import CorruptBatch
+from headrace.records.errors import BatchTooLarge, CorruptBatch
 from headrace.records.walk import records
 
 BUILDERS: list[Any] = [pure_streams.build_batches]
@@ -49,6 +49,13 @@ def entries_of(batch: bytes | bytearray, first_ms: int = 5) -> list[Any]:
         entries.append([b"%d-0" % (first_ms + len(entries)), parts[1 : fields + 1]])
         parts = parts[fields + 1 :]
     return entries
+
+
+def record_of(fields: list[bytes]) -> pure_streams.Row:
+    """The record of an entry at 5 ms."""
+    row = streams.read_fields(fields, 5)
+    assert row is not None
+    return row
 
 
 def test_a_null_component_is_an_absent_field_and_an_empty_one_an_empty_field() -> None:
@@ -198,11 +205,45 @@ def test_headers_of_a_batch_have_a_length_as_text(arguments: Any) -> None:
 def test_headers_in_another_form_have_a_length() -> None:
     most = streams.LONGEST_OTHER
     fitting, long = (b'{"a":"%b"}' % bytes(size).replace(b"\0", b"x") for size in (most - 8, most))
-    assert streams.read_fields([b"value", b"v", b"headers", fitting], 5)[3] == ((b"a", b"x" * (most - 8)),)
-    key, value, _, headers = streams.read_fields([b"value", b"v", b"headers", long], 5)
+    assert record_of([b"value", b"v", b"headers", fitting])[3] == ((b"a", b"x" * (most - 8)),)
+    key, value, _, headers = record_of([b"value", b"v", b"headers", long])
     assert (key, headers) == (None, ())
     assert value is not None
     assert value.startswith(b'{"value":"v","headers":"{')
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_an_entry_that_would_be_too_much_json_is_no_record(builder: Any) -> None:
+    half = bytes(streams.LARGEST_OBJECT // 2 - 1)
+    entries = [
+        [b"5-0", [b"a", half, b"b", half]],
+        [b"6-0", [b"a", half, b"b", half + b"x"]],
+        [b"7-0", [b"a", 2 * half + b"more"]],
+        [b"8-0", [b"value", b"v", b"headers", b"[" + bytes(pure_streams.MOST_HEADER_TEXT) + b"]"]],
+    ]
+    batches, unfit, gone = builder(entries, 10, 1, streams.read_fields)
+    assert [base for base, _, _ in batches] == [5 << 10, 7 << 10]
+    assert (unfit, gone) == ([b"6-0", b"8-0"], [])
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_an_entry_of_which_only_the_size_is_known_is_no_record(builder: Any) -> None:
+    entries = [[b"5-0", 1 << 30], [b"6-0", [b"a", b"v"]], [b"7-0", None]]
+    batches, unfit, gone = builder(entries, 10, 1 << 20, streams.read_fields)
+    assert [base for base, _, _ in batches] == [6 << 10]
+    assert (unfit, gone) == ([b"5-0"], [b"7-0"])
+
+
+def test_no_batch_is_written_whose_entries_would_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = tuple(("h", b"\1" * 100) for _ in range(10))
+    small, large, escaped = (
+        bytes(build([(None, value, 1, had)])) for value, had in ((b"v" * 900, ()), (b"v" * 2_000, ()), (b"", headers))
+    )
+    monkeypatch.setattr(streams, "LARGEST_ENTRY", 2_000)
+    streams.xadd_arguments(small)
+    for each in (large, escaped):
+        with pytest.raises(BatchTooLarge, match="2000 in one batch"):
+            streams.xadd_arguments(each)
 
 
 @given(
@@ -217,7 +258,7 @@ def test_several_fields_are_json(pairs: list[tuple[str, str]]) -> None:
     names = {name for name, _ in pairs}
     if names <= {"key", "value", "headers", "timestamp"}:
         return
-    _, value, _, _ = streams.read_fields([part.encode() for pair in pairs for part in pair], 5)
+    _, value, _, _ = record_of([part.encode() for pair in pairs for part in pair])
     assert value is not None
     assert json.loads(value) == dict(pairs)
 

@@ -165,7 +165,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
         if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
             click.echo(f"  {shown(key)}={shown(entry.value)}")
     if native is not None and (unfit := sum(native.get("unfit", []))):
-        click.echo(f"  careful: {unfit} entries were met whose sequence fits no offset: they are not served")
+        click.echo(f"  careful: {unfit} entries were met that are not served: no offset fits them, or they are large")
     if unknown := sum(each["log_end"] is None for each in partitions):
         click.echo(
             f"  careful: where {unknown} of the partitions end is not known: a leader is away, or the replicas that "

@@ -54,6 +54,7 @@ static int put_field(Bytes *out, const char *name, const void *data, size_t size
 }
 
 enum { MOST_HEADERS = 100000, MOST_HEADER_TEXT = 32 << 20 }; /* of a batch; as in pure_streams.py */
+enum { SHORT_HEADER_TEXT = 64 << 10 }; /* what is longer is read while other threads run */
 
 /* `left`: bytes that the texts of the batch may still have. */
 static int put_headers(Bytes *out, const Record *record, Bytes *text, size_t *left)
@@ -333,8 +334,18 @@ static int read_plain(PyObject *fields, int64_t ms, Row *row, Bytes *section)
     }
     if (!headers)
         return 1;
-    int found = headrace_read_header_text((const uint8_t *)PyBytes_AS_STRING(headers),
-                                          (size_t)PyBytes_GET_SIZE(headers), section);
+    const uint8_t *text = (const uint8_t *)PyBytes_AS_STRING(headers);
+    size_t size = (size_t)PyBytes_GET_SIZE(headers);
+    if (size > MOST_HEADER_TEXT) /* this server wrote none as long */
+        return 0;
+    int found;
+    if (size <= SHORT_HEADER_TEXT) {
+        found = headrace_read_header_text(text, size, section);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        found = headrace_read_header_text(text, size, section);
+        Py_END_ALLOW_THREADS
+    }
     set_headers(row, section);
     if (found < 0)
         PyErr_NoMemory();
@@ -378,9 +389,9 @@ static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *section, Py
         PyErr_Format(PyExc_ValueError, "%R is no entry id", id);
         return -1;
     }
-    if (!PyList_Check(fields)) /* delivered once, deleted since */
+    if (fields == Py_None) /* delivered once, deleted since */
         return PyList_Append(gone, id);
-    if (sequence >> bits || ms >= (UINT64_C(1) << (62 - bits)))
+    if (!PyList_Check(fields) || sequence >> bits || ms >= (UINT64_C(1) << (62 - bits)))
         return PyList_Append(unfit, id);
     int64_t offset = (int64_t)(ms << bits | sequence);
     Row row;
@@ -392,6 +403,10 @@ static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *section, Py
     Py_XDECREF(number);
     if (!made)
         return -1;
+    if (made == Py_None) {
+        Py_DECREF(made);
+        return PyList_Append(unfit, id);
+    }
     int result = read_tuple(made, &row, section) < 0 ? -1 : put_row(batch, offset, &row, batches, limit);
     Py_DECREF(made);
     return result;

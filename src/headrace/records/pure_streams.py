@@ -14,9 +14,9 @@ from headrace.records.walk import Record
 
 Row = tuple[bytes | None, bytes | None, int, ByteHeaders]
 """Key, value, timestamp (ms), headers."""
-Reader = Callable[[Sequence[bytes], int], Row]
+Reader = Callable[[Sequence[bytes], int], Row | None]
 Built = tuple[list[tuple[int, int, bytes]], list[bytes], list[bytes]]
-"""Batches with base and next offset; ids that are no offsets; ids of entries that are gone."""
+"""Batches with base and next offset; ids of entries that are no records; ids of entries that are gone."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
@@ -84,13 +84,15 @@ def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader
     """Entries as record batches of about `limit` bytes at most, each record at its id's offset.
 
     Args:
-        entries: `[id, [name, value, ...]]` in order, or `[id, None]` for one that was deleted.
+        entries: `[id, [name, value, ...]]` in order, `[id, None]` for one that was deleted, or `[id, bytes]` for one
+            that is too large for a record.
         bits: of an offset that hold the sequence.
         limit: bytes; a record that is larger has a batch of its own.
-        read_fields: makes a record of fields that are not simply key, value and timestamp.
+        read_fields: makes a record of fields that are not simply key, value and timestamp; None: they are none.
 
     Returns:
-        Batches; ids whose sequence or time is too large for an offset; ids of deleted entries.
+        Batches; ids whose sequence or time is too large for an offset, or whose entry is no record; ids of deleted
+        entries.
     """
     batches: list[tuple[int, int, bytes]] = []
     unfit: list[bytes] = []
@@ -105,11 +107,12 @@ def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader
         if fields is None:
             gone.append(entry_id)
             continue
-        if sequence >> bits or ms >= 1 << (62 - bits):
+        fits = isinstance(fields, list) and not sequence >> bits and ms < 1 << (62 - bits)
+        row = (read_plain(fields, ms) or read_fields(fields, ms)) if fits else None
+        if row is None:
             unfit.append(entry_id)
             continue
         offset = ms << bits | sequence
-        row = read_plain(fields, ms) or read_fields(fields, ms)
         header_bytes = len(_headers(row[3]))
         most = 51 + len(row[0] or b"") + len(row[1] or b"") + header_bytes
         if rows and (offset - rows[0][0] > _MAX_DELTA or size + most > limit):

@@ -5,7 +5,8 @@ Entries that somebody else wrote are records too:
 
 - with fields among those four it is read as ours; without `timestamp` its time is that of its id;
 - a single field, whatever its name, is the value (`timestamp` alone is a record of nothing but its time);
-- anything else is a JSON object with all fields as the value; a field that comes more than once is an array.
+- anything else is a JSON object with all fields as the value; a field that comes more than once is an array. Where that
+  would take too long, it is no record.
 
 JSON is UTF-8; what is not becomes `{"base64": "..."}`. Headers are as `header_text` has them.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from headrace.records import pure_streams
 from headrace.records.batch import peek
-from headrace.records.errors import InvalidBatch
+from headrace.records.errors import BatchTooLarge, InvalidBatch
 from headrace.records.header_text import ByteHeaders, as_text, decode_headers, to_json
 from headrace.records.pure import Buffer
 from headrace.records.pure_streams import Built, Row
@@ -36,6 +37,11 @@ else:
 MOST_DECOMPRESSED = 16 << 20
 MOST_RECORDS = 50_000
 """Of a batch: each becomes an entry, and Redis does nothing else while it adds them."""
+LARGEST_ENTRY = 64 << 20
+MOST_FIELDS = 10_000
+"""Bytes and fields of an entry that is read: others wait while its record, which is in one piece, is copied."""
+LARGEST_OBJECT = 4 << 20
+"""Bytes of an entry whose value is a JSON object. Six-fold where all is to be escaped, it is made in 0.1 s then."""
 LONGEST_OTHER = 1 << 20
 """Bytes of headers in another form than this server's: what is longer is no headers, but text."""
 _NAMES = {b"key", b"value", b"headers", b"timestamp"}
@@ -47,19 +53,26 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
     Raises:
         CorruptBatch: the records cannot be read.
-        BatchTooLarge: decompressed they would take more than `MOST_DECOMPRESSED` bytes, and more than they have now.
+        BatchTooLarge: decompressed they would take more than `MOST_DECOMPRESSED` bytes, and more than they have now; or
+            together more than one entry may have that is read.
         InvalidBatch: they are more than `MOST_RECORDS`.
     """
     header = peek(batch)
     if header.count > MOST_RECORDS:
         raise InvalidBatch(f"{header.count} records: a native topic takes {MOST_RECORDS} in one batch at most")
-    return write_arguments(
-        payload(header, batch, max(MOST_DECOMPRESSED, len(batch))),
-        header.count,
-        header.last_offset_delta,
-        header.base_timestamp,
-        fixed_timestamp(header),
-    )
+    size, made = len(batch), None
+    if size <= LARGEST_ENTRY:
+        made = write_arguments(
+            payload(header, batch, max(MOST_DECOMPRESSED, size)),
+            header.count,
+            header.last_offset_delta,
+            header.base_timestamp,
+            fixed_timestamp(header),
+        )
+        size = len(made[0])
+    if made is None or size > LARGEST_ENTRY:
+        raise BatchTooLarge(f"{size} bytes of records: a native topic takes {LARGEST_ENTRY} in one batch at most")
+    return made
 
 
 def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
@@ -67,8 +80,8 @@ def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
     return _batches(entries, bits, limit, read_fields)
 
 
-def read_fields(fields: Sequence[bytes], ms: int) -> Row:
-    """The record of an entry.
+def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
+    """The record of an entry; None where its JSON would be too large.
 
     Args:
         fields: names and values in turn.
@@ -84,12 +97,15 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row:
         headers = _headers(named.get(b"headers", b"[]"))
         if headers is not None and _WHOLE.fullmatch(time) is not None:
             return named.get(b"key"), named.get(b"value"), int(time), headers
+    if sum(map(len, fields)) > LARGEST_OBJECT:
+        return None
     return None, _object(pairs), ms, ()
 
 
 def _headers(text: bytes) -> ByteHeaders | None:
     """Headers that others have written, or that C is not there to read."""
-    if len(text) > LONGEST_OTHER and (available or not text.startswith(b"[")):
+    most = LONGEST_OTHER if available or not text.startswith(b"[") else pure_streams.MOST_HEADER_TEXT
+    if len(text) > most:
         return None
     return decode_headers(text)
 

@@ -41,6 +41,8 @@ _AT_ONCE = 10_000
 """Entries that one call of a script claims or acknowledges: Redis serves nobody else meanwhile."""
 _MOST_ENTRIES = 500
 """Entries that one read answers, however small they are: making batches of them takes time."""
+_RECORD = (streams.LARGEST_ENTRY, streams.MOST_FIELDS)
+"""What an entry may have that is answered with its fields."""
 _PLAIN = 6
 """Names and values of an entry with key, value and timestamp, which C reads."""
 _PIECE_BYTES = 64 << 10
@@ -140,7 +142,7 @@ class RedisNative:
         )
 
     async def _range(self, stream: NativeStream, command: str, first: str, last: str, limit: int) -> tuple[Reply, bool]:
-        entries, more = await self._run("read", [stream.key], command, first, last, _MOST_ENTRIES, limit)
+        entries, more = await self._run("read", [stream.key], command, first, last, _MOST_ENTRIES, limit, *_RECORD)
         return entries if command == "XRANGE" else entries[::-1], bool(more)
 
     async def read_new(
@@ -148,8 +150,8 @@ class RedisNative:
     ) -> NativeRead:
         """Entries that nobody in the group was given yet, which from now on are pending for `member`.
 
-        They are about `limit` bytes, and one may come whose size was not known before. Where the group was set back
-        there are some that the member has had: no batches are made of them.
+        They are about `limit` bytes, and one at least. Where the group was set back there are some that the member has
+        had: no batches are made of them.
 
         Args:
             stream: the partition.
@@ -181,9 +183,8 @@ class RedisNative:
         self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int, *standing: str
     ) -> tuple[Reply, bool]:
         most = min(count, _MOST_ENTRIES)
-        reply = await self._scripts.call(
-            "native_read_group", self._keys_of(stream), self._fence.number, group, member, after, most, limit, *standing
-        )
+        asked: list[str | int] = [self._fence.number, group, member, after, most, limit, *_RECORD, *standing]
+        reply = await self._scripts.call("native_read_group", self._keys_of(stream), *asked)
         if isinstance(reply, hiredis.ReplyError):
             word = str(reply).partition(" ")[0]
             if word == "NOGROUP":

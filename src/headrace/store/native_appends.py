@@ -13,14 +13,14 @@ from headrace.keyspace.keys import producers_of, state_of
 from headrace.keyspace.scripts import script
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
-from headrace.records.errors import BatchError
+from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
 from headrace.store.native_replies import checked, error_of
 from headrace.store.opened import Opened
 from headrace.store.scripts import Scripts
 from headrace.topics.answers import AppendDone
-from headrace.topics.errors import CorruptBatch, StorageFull, StorageUnavailable, TopicError
+from headrace.topics.errors import CorruptBatch, MessageTooLarge, StorageFull, StorageUnavailable, TopicError
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeStream
 
@@ -60,7 +60,8 @@ class NativeAppends:
             least: it lies there or behind.
 
         Raises:
-            CorruptBatch: its records cannot be read. Where it waits to be opened, `done` is told so.
+            CorruptBatch: its records cannot be read. MessageTooLarge: they take more than a native topic takes.
+            Where it waits to be opened, `done` is told so.
         """
         if self._opened.has_room:
             self._send(stream, append, done, follows=follows, least=least)
@@ -93,6 +94,8 @@ class NativeAppends:
     def _send(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool, least: int) -> None:
         try:
             arguments, count = streams.xadd_arguments(append.batch)
+        except BatchTooLarge as error:
+            raise MessageTooLarge(str(error)) from None
         except BatchError as error:
             raise CorruptBatch(f"the records of a batch cannot be read: {error}") from None
         opened = len(arguments)

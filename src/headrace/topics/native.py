@@ -54,11 +54,11 @@ class NativeRead(msgspec.Struct, frozen=True):
 
     batches: list[StoredBatch]
     entries: int
-    """How many there were, those without an offset included."""
+    """How many there were, those that are not served included."""
     more: bool
     """Whether there may be others behind them, for which there was no room."""
     unfit: tuple[str, ...]
-    """Entry ids that no offset stands for: their records cannot be served."""
+    """Ids of entries that are not served: no offset stands for them, or they are too large for a record."""
     first: int
     """The offset of the first entry; of one without an offset the last of its millisecond. 0 when there are none."""
     following: int

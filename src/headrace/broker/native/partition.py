@@ -92,8 +92,10 @@ class NativePartition:
         """Asks whether the registry has the partition: a topic goes from there before its streams do."""
         self.place = stream
         self.unfit = 0
-        """Entries met that no offset stands for."""
+        """Entries met that are not served."""
         self._last_unfit = (-1, -1)
+        self._barren = (0, 0)
+        """From the first of these offsets up to the second there are such entries and no others."""
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
         self._heard = monotonic()
         """When the newest of them was heard of."""
@@ -151,6 +153,7 @@ class NativePartition:
                 # Overtaken by an answer that was asked for later: what was known already proves that it is old.
                 return
             self._marks.clear()
+            self._barren = (0, 0)
             self.log_end = 0
             _log.warning(
                 "the stream has taken fewer entries than it had: it was lost, or deleted and begun anew",
@@ -180,7 +183,7 @@ class NativePartition:
             raise outside(self, offset, extent.log_start, extent.log_end)
 
     def report(self, read: NativeRead) -> None:
-        """Take note of a read: where the log is, and which of the entries no offset stands for."""
+        """Take note of a read: where the log is, and which of the entries are not served."""
         self.learn(read.extent)
         unfit = [entry_id for entry_id in read.unfit if _parts(entry_id) > self._last_unfit]
         if unfit:
@@ -188,7 +191,7 @@ class NativePartition:
             self.unfit += len(unfit)
             self._last_unfit = _parts(unfit[-1])
             _log.warning(
-                "entries not served: their sequence has more bits than offset.sequence.bits",
+                "entries not served: their sequence has more bits than offset.sequence.bits, or they are too large",
                 topic=self.topic,
                 partition=self.index,
                 stream=self.stream,
@@ -305,18 +308,30 @@ class NativePartition:
     async def read_range(self, offset: int, limit: int, before: int | None = None) -> list[StoredBatch]:
         """Entries from `offset` on, below `before`, about `limit` bytes of them; raises OffsetOutOfRange."""
         found: list[StoredBatch] = []
-        at = offset
+        at, checked = self._behind_barren(offset), False
         while True:
             self.check_readable(at)
             read = await self.storage.read(self.place, at, limit, before)
             self.report(read)
-            if at == offset:
+            if not checked:
                 self.check_place(offset, read.extent)
+                checked = True
+            if read.entries and not read.batches:
+                self._note_barren(at, read.following)
             found += read.batches
             limit -= sum(len(each.batch) for each in read.batches)
             if limit <= 0 or not read.more:
                 return found
             at = read.following
+
+    def _behind_barren(self, offset: int) -> int:
+        """Where to read for what lies from an offset on: an entry that is too large costs Redis much each time."""
+        start, end = self._barren
+        return end if start <= offset < end else offset
+
+    def _note_barren(self, start: int, end: int) -> None:
+        """No record lies from `start` up to `end`, and none ever will: new ones come behind the last."""
+        self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
