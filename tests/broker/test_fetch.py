@@ -7,7 +7,7 @@ from time import perf_counter
 
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.budget import ReadBudget
+from headrace.broker.budget import NeedsRoom, ReadBudget
 from headrace.broker.cache import Buffer, CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.log import LogPartition
@@ -314,7 +314,9 @@ class Late:
     ) -> tuple[list[Buffer], int]:
         raise AssertionError
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         if self.log_end:
             return [b"record"], 6
         self.log_end = 1
@@ -330,6 +332,96 @@ async def test_what_is_appended_while_redis_answers_is_not_waited_for(clock: Man
 
     assert reader.sizes == [6]
     assert clock.pending == 0
+
+
+class Sized(Late):
+    """Has one record, of a size that nobody knows before; and tells how much it might be."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.log_end = 1
+        self.allowed: list[int] = []
+
+    def at_end(self, offset: int) -> bool:
+        return offset > 0
+
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
+        assert first is not None
+        self.allowed.append(first)
+        if self.size > first:
+            raise NeedsRoom(self.size)
+        return [bytes(self.size)], self.size
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await turn()
+
+
+async def test_a_record_of_unknown_size_is_read_once_there_is_room_for_it(clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.budget = ReadBudget(40_000)
+    reader.budget.take(25_000)
+    large = Sized(20_000)
+    reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=2_000)
+    await turns()
+    assert (reader.answers, len(large.allowed)) == ([], 1)
+    assert reader.budget.used == 25_000, "who waits has nothing"
+    reader.budget.release(25_000)
+    await turns()
+    assert reader.sizes == [20_000], "the first is answered however large it is"
+    assert large.allowed[-1] >= 20_000
+    assert reader.budget.used == 20_000
+
+
+async def test_many_who_want_more_than_there_is_have_it_in_turns(clock: ManualClock) -> None:
+    reader = Reader(clock)
+    reader.budget = ReadBudget(2_560_000)
+    large = Sized(600_000)
+    for _ in range(8):
+        reader.fetch(Ask(large, 0, 10_000, 10_000), max_bytes=500_000)
+    answered = 0
+    for _ in range(100):
+        await turns()
+        assert reader.budget.used <= reader.budget.limit
+        if len(reader.answers) > answered:
+            answered += 1
+            reader.budget.release(600_000)
+    assert answered == 8
+    assert reader.budget.used == 0
+    assert len(large.allowed) <= 16, "once to know how large it is"
+
+
+async def test_a_record_may_have_all_that_was_taken_for_a_fetch(clock: ManualClock) -> None:
+    reader, large = Reader(clock), Sized(200_000)
+    reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=300_000)
+    await turns()
+    assert (reader.sizes, large.allowed) == ([200_000], [301_000])
+
+
+async def test_a_fetch_that_ends_wants_no_room(clock: ManualClock) -> None:
+    reader, large = Reader(clock), Sized(20_000)
+    reader.budget = ReadBudget(40_000)
+    reader.budget.take(25_000)
+    fetch = reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=2_000)
+    await turns()
+    fetch.cancel()
+    reader.budget.release(25_000)
+    await turns()
+    assert (reader.answers, len(large.allowed), reader.budget.used) == ([], 1, 0)
+
+
+async def test_a_large_record_comes_where_its_fetch_begins_and_does_not_hold_up_the_others(clock: ManualClock) -> None:
+    reader = Reader(clock)
+    for first, sizes in ((0, [20_000, 0]), (1, [0, 500])):
+        asks = [Ask(Sized(size), 0, 1_000, 1_000) for size in (20_000, 500)]
+        reader.fetch(*asks, max_bytes=2_000, first=first)
+        await turns()
+        assert reader.sizes == sizes
+    assert reader.budget.used == 20_500
 
 
 async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(

@@ -1,10 +1,13 @@
 """Reading into a sink: whole batches, from memory or from storage, as far as the sink wants."""
 
+import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from tests.harness.memory import MemoryStorage
 
+from headrace.broker.budget import NeedsRoom, ReadBudget
 from headrace.broker.cache import Buffer
 from headrace.broker.log import LogPartition
 from headrace.broker.partition import Source
@@ -40,6 +43,38 @@ class Sink:
                     self.offsets.append(record.offset)
                     offset = record.offset + 1
         return offset
+
+
+class Sized:
+    """A partition of one record, of a size that nobody knows before."""
+
+    log_end = 1
+
+    def __init__(self, size: int) -> None:
+        self.batch = bytes(build([(None, b"x" * size, 1, ())]))
+
+    def check_readable(self, offset: int) -> None:
+        pass
+
+    def cached(self, offset: int) -> bool:
+        return False
+
+    async def read_stored(self, offset: int, limit: int, *, first: int) -> tuple[list[Buffer], int]:
+        if len(self.batch) > first:
+            raise NeedsRoom(len(self.batch))
+        return [self.batch], len(self.batch)
+
+
+async def test_a_record_larger_than_usual_is_counted_while_it_is_read() -> None:
+    beside, partition, sink = ReadBudget(3 << 20), Sized(2 << 20), Sink(room=100)
+    beside.take(2 << 20)
+    reading = asyncio.ensure_future(read(cast("Source", partition), 0, sink, beside=beside))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (reading.done(), sink.offsets) == (False, [])
+    beside.release(2 << 20)
+    assert await reading == 1
+    assert (sink.offsets, beside.used) == ([0], 0)
 
 
 def fill(partition: LogPartition, storage: MemoryStorage, *counts: int) -> None:

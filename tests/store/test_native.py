@@ -244,6 +244,47 @@ async def test_entries_that_are_no_records_are_passed(storage: RedisStorage, raw
     assert (offsets(last), last.unfit) == ([], ("1-0",))
 
 
+async def test_a_first_entry_larger_than_was_granted_is_only_weighed(storage: RedisStorage, raw: Any) -> None:
+    for number, size in enumerate([10, 50_000, 10]):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
+    native, end = storage.native, 9 << 10
+    await native.enter(STREAM, "group", "m", 0)
+    ids = {1 << 10: "1-0", 2 << 10: "2-0"}
+
+    async def new(at: int, first: int) -> NativeRead:
+        return await native.read_new(STREAM, "group", "m", 9, 100, last_id=ids.get(at - 1, "0-0"), at=at, first=first)
+
+    readings: list[Callable[[int, int], Awaitable[NativeRead]]] = [
+        lambda at, first: native.read(STREAM, at, 100, first=first),
+        new,
+        lambda at, first: native.read_pending(STREAM, "group", "m", at, 100, end, first=first),
+    ]
+    for read in readings:
+        small = await read(0, 100)
+        assert (sizes(small), small.more, small.wants) == ([10], True, 0)
+        before = raw.xpending(KEY, "group")["pending"]
+        large = await read(small.following, 100)
+        assert (sizes(large), large.entries, large.more, large.wants) == ([], 0, True, 50_005)
+        assert raw.xpending(KEY, "group")["pending"] == before, "it was given to nobody"
+        granted = await read(small.following, large.wants)
+        assert (sizes(granted), granted.more, granted.wants) == ([50_000], True, 0)
+        assert sizes(await read(granted.following, 100)) == [10]
+    last = await native.read_last(STREAM, 3 << 10, 100, first=100)
+    assert (sizes(last), last.wants) == ([], 50_005)
+    assert sizes(await native.read_last(STREAM, 3 << 10, 100, first=last.wants)) == [50_000]
+
+
+async def test_what_is_new_to_a_group_is_weighed_behind_what_a_program_of_it_has_read(
+    storage: RedisStorage, raw: Any
+) -> None:
+    for number, size in enumerate([10, 10, 50_000]):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
+    await storage.native.enter(STREAM, "group", "m", 0)
+    raw.xreadgroup("group", "program", {KEY: ">"}, count=2)
+    found = await storage.native.read_new(STREAM, "group", "m", 9, 100, last_id="0-0", at=0, first=100)
+    assert (found.entries, found.wants) == (0, 50_005)
+
+
 async def test_what_a_program_of_the_group_has_read_is_not_looked_at_again(storage: RedisStorage, raw: Any) -> None:
     for number, size in enumerate([10, 10, 10, 50_000, 10]):
         raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")

@@ -74,6 +74,7 @@ class Broker:
         self.lane = parts.lane
         self.decompression = parts.decompression
         self.reads = parts.reads
+        self.beside = parts.beside
         self.ownership = parts.ownership
         self._archives = parts.archives
         self._snapshots = Snapshots()
@@ -89,7 +90,7 @@ class Broker:
         self.groups = GroupTable(
             self.native_groups, parts.running, settings.groups, self._partition, coordination, parts.lane
         )
-        self.instances = Instances(self.groups, self.find_offset, self.source, parts.lane)
+        self.instances = Instances(self.groups, self.find_offset, self.source, parts.lane, parts.beside)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self.users: Users | None = None
@@ -247,7 +248,7 @@ class Broker:
 
     def searcher(self) -> Searcher:
         """Looks into batches for one request."""
-        return Searcher(self.decompression)
+        return Searcher(self.decompression, self.beside)
 
     async def find_offset(self, partition: Source, timestamp: int, searcher: Searcher | None = None) -> FoundOffset:
         """ListOffsets for one partition; see `broker.offsets.find`."""

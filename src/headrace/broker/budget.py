@@ -8,15 +8,27 @@ answers become, and at last they wait.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from headrace.topics.model import StoredBatch
 
 DEFAULT_BYTES = 256 << 20
+BESIDE_BYTES = 64 << 20
+"""Of records that are too large for the share that their reader has, and of those that are looked into."""
 _LEAST_SHARE = 64 << 10
 """Bytes that an answer is worth beginning with."""
 _LEAST_AHEAD = 256 << 10
 """Bytes that reading ahead is worth beginning with."""
+
+
+class NeedsRoom(Exception):  # no fault: the same is asked again
+    """The next record is larger than there was room for: nothing was read."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+        """Its bytes."""
 
 
 class ReadBudget:
@@ -128,6 +140,15 @@ class ReadBudget:
             if future.done() and not future.cancelled():
                 self.release(future.result())
             raise
+
+    @asynccontextmanager
+    async def held(self, size: int) -> AsyncIterator[None]:
+        """Have so many bytes meanwhile; waits for them."""
+        granted = await self.acquire(size, size)
+        try:
+            yield
+        finally:
+            self.release(granted)
 
     # Read-ahead
 

@@ -7,12 +7,13 @@ appended or its deadline comes. It then reads everything anew, so an answer is a
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 import msgspec
 import structlog
 
-from headrace.broker.budget import ReadBudget, Waiter
+from headrace.broker.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import Clock, Timer
 from headrace.broker.pace import SLICE_S
@@ -104,7 +105,7 @@ class Fetch:
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
-        "_max_bytes", "_min_bytes", "_missing", "_pause_ms", "_task", "_timer", "_unsized", "_waiter", "_wakeups",
+        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized", "_waiter", "_wakeups",
         "_watched",
     )  # fmt: skip
 
@@ -143,6 +144,8 @@ class Fetch:
         self._wakeups = wakeups
         self._budget = budget
         self._granted = 0
+        self._needs: dict[int, int] = {}
+        """Index of an ask -> bytes of its first record, where that is larger than was to be known."""
         self._waiter: Waiter | None = None
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
@@ -162,16 +165,16 @@ class Fetch:
         """Answer from memory at once if possible; else read Redis, or wait for records or for the budget."""
         granted = self._budget.grant(self._max_bytes)
         if granted:
-            self._read(granted)
+            self._read(granted, self._max_bytes)
         else:
             self._wait_for_budget(self._max_bytes, 1)
 
     def _wait_for_budget(self, wanted: int, least: int) -> None:
         self._stop_waiting()
-        self._waiter = self._budget.wait(wanted, least, self._read)
+        self._waiter = self._budget.wait(wanted, least, partial(self._read, wanted=wanted))
 
-    def _read(self, granted: int) -> None:
-        """Read with bytes that were taken from the budget."""
+    def _read(self, granted: int, wanted: int) -> None:
+        """Read with bytes that were taken from the budget, when so many were wanted."""
         self._waiter = None
         self._granted = granted
         self._missing, self._unsized, self._ends = 0, False, ()
@@ -180,8 +183,8 @@ class Fetch:
             self._settle(found)
             return
         # A batch that comes from Redis comes whole: the largest there may be has to have room, beside what fits.
-        largest = max(self._asks[index].largest for index in stored)
-        if granted < self._max_bytes + largest:
+        largest = max(map(self._largest, stored))
+        if wanted < self._max_bytes + largest:
             self._give_back(0)
             more = self._budget.grant(self._max_bytes + largest, largest)
             if not more:
@@ -248,8 +251,15 @@ class Fetch:
         taken = sum(map(_weight, found))
         waiting = deque(stored)
         while self._done is not None and (shares := self._shares(waiting, taken)):
-            reads = (self._read_stored(index, share) for index, share in shares)
-            for (index, _), (chunks, size, error) in zip(shares, await asyncio.gather(*reads), strict=True):
+            reads = (self._read_stored(*each) for each in shares)
+            for (index, _, _), (chunks, size, error) in zip(shares, await asyncio.gather(*reads), strict=True):
+                if isinstance(error, NeedsRoom):
+                    if taken:
+                        # The next fetch may begin with it.
+                        continue
+                    self._needs[index] = error.size
+                    self._read_larger()
+                    return
                 found[index].error = error
                 if size and (size <= self._max_bytes - taken or not taken):
                     found[index].chunks, found[index].size = chunks, size
@@ -257,8 +267,21 @@ class Fetch:
         self._task = None
         self._settle(found)
 
-    def _shares(self, waiting: deque[int], taken: int) -> list[tuple[int, int]]:
-        """Take the next asks off, with the bytes to read for each: what fits, also if batches are as large as can be.
+    def _read_larger(self) -> None:
+        """Begin anew with as many bytes as the first record has: it is answered however large it is."""
+        self._task = None
+        self._give_back(0)
+        if self._done is not None:
+            self.start()
+
+    def _largest(self, index: int) -> int:
+        """Bytes that the first batch of an ask may have."""
+        return max(self._asks[index].largest, self._needs.get(index, 0))
+
+    def _shares(self, waiting: deque[int], taken: int) -> list[tuple[int, int, int]]:
+        """Take the next asks off, with the bytes to read for each, and those that its first batch may have.
+
+        They are what fits, also if batches are as large as can be.
 
         Args:
             waiting: indexes of the asks that are to be read.
@@ -266,26 +289,30 @@ class Fetch:
         """
         left = self._max_bytes - taken
         room = self._granted - taken
-        shares: list[tuple[int, int]] = []
+        shares: list[tuple[int, int, int]] = []
         while waiting and (left > 0 or not taken):
             ask = self._asks[waiting[0]]
             share = max(1, min(ask.max_bytes, left))
-            most = max(share, ask.largest)
+            most = max(share, self._largest(waiting[0]))
             if most > room and (taken or shares):
                 break
-            shares.append((waiting.popleft(), share))
+            shares.append((waiting.popleft(), share, most))
             left -= share
             room -= most
             if left <= 0:
                 break
+        if len(shares) == 1 and not taken:
+            # It may have all there is.
+            index, share, most = shares[0]
+            shares[0] = index, share, max(most, self._granted)
         return shares
 
-    async def _read_stored(self, index: int, limit: int) -> tuple[list[Buffer], int, Exception | None]:
+    async def _read_stored(self, index: int, limit: int, first: int) -> tuple[list[Buffer], int, Exception | None]:
         ask = self._asks[index]
         assert not isinstance(ask.partition, Exception)
         try:
-            chunks, size = await ask.partition.read_stored(ask.offset, limit, join=ask.join)
-        except TopicError as error:
+            chunks, size = await ask.partition.read_stored(ask.offset, limit, join=ask.join, first=first)
+        except (TopicError, NeedsRoom) as error:
             return [], 0, error
         except Exception as error:
             _log.exception("read failed")

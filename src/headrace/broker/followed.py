@@ -130,7 +130,9 @@ class FollowedLog:
         """An empty answer: nothing is cached."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Batches from storage, the one holding `offset` first, or from the archive what is there no more."""
         cold = self._cold
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):

@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from headrace.broker.at_once import a_few_at_once
+from headrace.broker.budget import ReadBudget
 from headrace.broker.group_runner import Runner
 from headrace.broker.groups import GroupTable
 from headrace.broker.live import LiveTopic
@@ -62,9 +63,12 @@ _Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
 class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
-    def __init__(self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane) -> None:
+    def __init__(
+        self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane, beside: ReadBudget
+    ) -> None:
         self._groups = groups
         self._lane = lane
+        self._beside = beside
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._starting = asyncio.Semaphore(1)
         self._source = source
@@ -348,7 +352,7 @@ class Instances:
                     continue
                 taken.leader_epochs[each.partition] = epoch
                 offset = await self._beginning(partition, each)
-                following = -1 if offset is None else await _read_on(partition, offset, sink, each)
+                following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
             except StorageUnavailable as error:
                 # One shard of a cluster is away: the other partitions are read meanwhile.
                 away = away or error
@@ -379,14 +383,14 @@ class _Taken:
         self.cuts: list[tuple[int, int, int]] = []
 
 
-async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom) -> int:
+async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:
     try:
-        return await read(partition, offset, sink)
+        return await read(partition, offset, sink, beside=beside)
     except OffsetOutOfRange:
         if not each.follows_log_start or offset >= partition.log_start:
             raise
         # Retention came between.
-        return await read(partition, partition.log_start, sink)
+        return await read(partition, partition.log_start, sink, beside=beside)
 
 
 def _give_up_plan(runner: Runner, request: Get, answer: "asyncio.Future[Result]") -> None:

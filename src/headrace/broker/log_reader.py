@@ -78,7 +78,9 @@ class LogReader:
         self._ahead.forget()
         return self._answer(found, limit, join, self._ahead)
 
-    async def stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
 
         What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.

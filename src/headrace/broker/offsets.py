@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.broker.budget import ReadBudget
 from headrace.broker.decompression import HERE, MOST, USUAL, Decompression
 from headrace.broker.partition import Source
 from headrace.broker.ports import LogLookup
@@ -48,9 +49,15 @@ MOST_DECOMPRESSED = 512 << 20
 class Searcher:
     """Looks into record batches for one request: off the event loop where they may be large, and only so far."""
 
-    def __init__(self, decompression: Decompression) -> None:
-        """Nothing has been decompressed; `decompression` is where large ones are."""
+    def __init__(self, decompression: Decompression, beside: ReadBudget | None = None) -> None:
+        """Nothing has been decompressed.
+
+        Args:
+            decompression: where large batches are.
+            beside: what those of native topics are counted in while they are looked into; None: one of its own.
+        """
         self._decompression = decompression
+        self.beside = beside or ReadBudget()
         self._left = MOST_DECOMPRESSED
 
     async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:

@@ -49,10 +49,13 @@ class Readable(Protocol):
     ) -> tuple[list[Buffer], int]:
         """Whole batches from memory and their size; see `Tail.read` and `read_stored`."""
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Whole batches from storage, the one holding `offset` first, at least one if there is one, and their size.
 
-        Where they are to `join`, several may come as one buffer, but the last is always by itself.
+        Where they are to `join`, several may come as one buffer, but the last is always by itself. `first`: bytes that
+        the first may have, in a native topic; NeedsRoom is raised where it has more. Those of a log have a bound.
         """
 
     def watch(self, watcher: Watcher) -> None:

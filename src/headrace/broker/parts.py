@@ -1,7 +1,7 @@
 """What a server has once, for all of its virtual clusters together."""
 
 from headrace.broker.authorizing import Access
-from headrace.broker.budget import ReadBudget
+from headrace.broker.budget import BESIDE_BYTES, ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
 from headrace.broker.cold import Archives, Lake
@@ -44,6 +44,8 @@ class Parts:
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)
         """Of the answers under way to clients of any cluster."""
+        self.beside = ReadBudget(BESIDE_BYTES)
+        """Of what somebody wants who has a share of `reads`, and would wait for others who do as well."""
         self.lane = Lane()
         """Where long work takes turns."""
         self.decompression = Decompression()

@@ -12,6 +12,7 @@ from headrace.membership.leader import Leader
 from headrace.membership.lock import Lock
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
+from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.answers import AppendDone, Lost, PlaceDone
 from headrace.topics.epochs import LeaderEpochs
 from headrace.topics.errors import TopicError
@@ -227,23 +228,48 @@ class NativeStorage(Protocol):
     async def settle(self, stream: NativeStream) -> None:
         """Return when every append to it given before has its answer."""
 
-    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
-        """Entries from `offset` on, below `before`: about `limit` bytes of them at most, but one in any case."""
+    async def read(
+        self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int = LARGEST_ENTRY
+    ) -> NativeRead:
+        """Entries from `offset` on, below `before`: about `limit` bytes of them at most, but one in any case.
 
-    async def read_last(self, stream: NativeStream, before: int, limit: int) -> NativeRead:
-        """The last entries below an offset, as many, in order."""
+        Where that one has more than `first` bytes nothing is read, and the answer says what it `wants`.
+        """
+
+    async def read_last(
+        self, stream: NativeStream, before: int, limit: int, *, first: int = LARGEST_ENTRY
+    ) -> NativeRead:
+        """The last entries below an offset, as many, in order; `first` is for the last of them."""
 
     async def read_new(
-        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        count: int,
+        limit: int,
+        *,
+        last_id: str,
+        at: int,
+        first: int = LARGEST_ENTRY,
     ) -> NativeRead:
         """Entries nobody in the group was given yet; they are pending for `member` then.
 
-        At most `count`, of `limit` bytes and one entry more. Raises GroupGone, and GroupPassed where another member
-        has entered, or the group has left `last_id` and entries from the offset `at` on are pending for its members.
+        At most `count`, of `limit` bytes, but one in any case; `first` as for `read`. Raises GroupGone, and GroupPassed
+        where another member has entered, or the group has left `last_id` and entries from the offset `at` on are
+        pending for its members.
         """
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        offset: int,
+        limit: int,
+        before: int,
+        *,
+        first: int = LARGEST_ENTRY,
     ) -> NativeRead:
         """Entries from `offset` on, below `before`, that are pending for `member`, as many. Raises GroupGone."""
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
+from headrace.broker.budget import NeedsRoom, ReadBudget
 from headrace.broker.cache import Buffer
 from headrace.broker.partition import Source
 from headrace.records.batch import ATTRIBUTES_AT
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import StoredBatch
 
+_USUAL_BYTES = 1 << 20
+"""A record may have as many without more ado."""
 _COUNT_AT = 57
 _COUNT = Struct(">i")
 _SPAN = Struct(">q15xi")
@@ -37,8 +40,22 @@ class Sink(Protocol):
         """
 
 
-async def read(partition: Source, offset: int, sink: Sink, not_before_ms: int | None = None) -> int:
+async def read(
+    partition: Source,
+    offset: int,
+    sink: Sink,
+    not_before_ms: int | None = None,
+    *,
+    beside: ReadBudget | None = None,
+) -> int:
     """Read until the sink is full or the log end is reached; the next offset to read.
+
+    Args:
+        partition: the partition.
+        offset: where to begin.
+        sink: takes the records.
+        not_before_ms: see `Sink.take`.
+        beside: what records are counted in that are larger than their readers know; None: nothing.
 
     Raises:
         OffsetOutOfRange: `offset` is below the log start or beyond the log end.
@@ -50,23 +67,38 @@ async def read(partition: Source, offset: int, sink: Sink, not_before_ms: int | 
     while offset < partition.log_end and (room := sink.room()) > 0:
         if partition.cached(offset):
             pieces, _ = partition.read_cached(offset, room, whole_first=True)
+            following = await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
         else:
             try:
-                pieces, _ = await partition.read_stored(offset, room)
+                following = await _take_stored(partition, offset, room, sink, not_before_ms, beside or ReadBudget())
             except StorageUnavailable:
                 if offset == began:
                     raise
                 # What the sink has taken counts; the next read says what is wrong.
                 break
-        if not pieces:
+        if following is None:
             # Retention, or a deletion, came between.
             partition.check_readable(offset)
             break
-        following = await sink.take(partition, pieces, offset, not_before_ms)
         if following <= offset:
             break
         offset = following
     return offset
+
+
+async def _take_stored(
+    partition: Source, offset: int, room: int, sink: Sink, not_before_ms: int | None, beside: ReadBudget
+) -> int | None:
+    """Read from storage, and what the sink answers; None when there was nothing."""
+    more = 0
+    while True:
+        async with beside.held(more):
+            try:
+                pieces, _ = await partition.read_stored(offset, room, first=more or max(room, _USUAL_BYTES))
+            except NeedsRoom as wanted:
+                more = wanted.size
+                continue
+            return await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
 
 
 def first_readable(cold_start: int | None, local_start: int) -> int:

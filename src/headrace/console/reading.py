@@ -163,7 +163,7 @@ async def some(
         granted = await broker.reads.acquire(_MOST_KEPT)
         try:
             sink = _Sink(figures.clusters.decompression, most, part)
-            sink.read.following = await read(partition, offset, sink)
+            sink.read.following = await read(partition, offset, sink, beside=broker.beside)
             return sink.read
         finally:
             broker.reads.release(granted)

@@ -43,6 +43,7 @@ _MOST_ENTRIES = 500
 """Entries that one read answers, however small they are: making batches of them takes time."""
 _RECORD = (streams.LARGEST_ENTRY, streams.MOST_FIELDS)
 """What an entry may have that is answered with its fields."""
+_ANY = streams.LARGEST_ENTRY
 _PLAIN = 6
 """Names and values of an entry with key, value and timestamp, which C reads."""
 _PIECE_BYTES = 64 << 10
@@ -51,6 +52,10 @@ _ASIDE_BYTES = 256 << 10
 """... and is read by another thread where it has more than this."""
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
+
+
+_Entries = tuple[list[Any], bool, int]
+"""Entries as Redis answers them; whether there may be more; see `NativeRead.wants`."""
 
 
 class RedisNative:
@@ -128,25 +133,40 @@ class RedisNative:
         start, end = native.extent(info, kept, stream.bits)
         return Extent(start, end, info.added, info.length, asked), info, kept
 
-    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
-        """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least."""
+    async def read(
+        self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int = _ANY
+    ) -> NativeRead:
+        """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least.
+
+        Where the first has more bytes than `first` nothing is read, and the answer says what it `wants`.
+        """
         last = native.last_before_most(stream.bits) if before is None else native.id_before(before, stream.bits)
-        return await self._read(
-            stream, self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit), limit
-        )
+        reading = self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit, first)
+        return await self._read(stream, reading, limit)
 
-    async def read_last(self, stream: NativeStream, before: int, limit: int) -> NativeRead:
-        """The last entries below an offset, about `limit` bytes of them, in order."""
-        return await self._read(
-            stream, self._range(stream, "XREVRANGE", native.id_before(before, stream.bits), "-", limit), limit
-        )
+    async def read_last(self, stream: NativeStream, before: int, limit: int, *, first: int = _ANY) -> NativeRead:
+        """The last entries below an offset, about `limit` bytes of them, in order; of them `first` is the last one."""
+        reading = self._range(stream, "XREVRANGE", native.id_before(before, stream.bits), "-", limit, first)
+        return await self._read(stream, reading, limit)
 
-    async def _range(self, stream: NativeStream, command: str, first: str, last: str, limit: int) -> tuple[Reply, bool]:
-        entries, more = await self._run("read", [stream.key], command, first, last, _MOST_ENTRIES, limit, *_RECORD)
-        return entries if command == "XRANGE" else entries[::-1], bool(more)
+    async def _range(
+        self, stream: NativeStream, command: str, begin: str, end: str, limit: int, first: int
+    ) -> _Entries:
+        reply = await self._run("read", [stream.key], command, begin, end, _MOST_ENTRIES, limit, first, *_RECORD)
+        entries, more, wants = reply
+        return entries if command == "XRANGE" else entries[::-1], bool(more), wants
 
     async def read_new(
-        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        count: int,
+        limit: int,
+        *,
+        last_id: str,
+        at: int,
+        first: int = _ANY,
     ) -> NativeRead:
         """Entries that nobody in the group was given yet, which from now on are pending for `member`.
 
@@ -161,6 +181,7 @@ class RedisNative:
             limit: bytes.
             last_id: the group's last delivered id, as `enter` or the last read has left it.
             at: the first offset that the member was not given.
+            first: as for `read`.
 
         Raises:
             GroupGone: there is no such group.
@@ -168,22 +189,30 @@ class RedisNative:
                 meanwhile; nothing was read.
         """
         standing = (last_id, native.id_before(at, stream.bits))
-        reading = self._read_group(stream, group, member, ">", count, limit, *standing)
+        reading = self._read_group(stream, group, member, ">", count, limit, first, *standing)
         return await self._read(stream, reading, limit, group, at=at)
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
+        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int, *, first: int = _ANY
     ) -> NativeRead:
         """Entries from `offset` on, below `before`, that `member` was given and has not committed. Raises GroupGone."""
         after = native.id_before(offset, stream.bits)
-        reading = self._read_group(stream, group, member, after, _MOST_ENTRIES, limit)
+        reading = self._read_group(stream, group, member, after, _MOST_ENTRIES, limit, first)
         return await self._read(stream, reading, limit, group, before=before)
 
     async def _read_group(
-        self, stream: NativeStream, group: str, member: str, after: str, count: int, limit: int, *standing: str
-    ) -> tuple[Reply, bool]:
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        after: str,
+        count: int,
+        limit: int,
+        first: int,
+        *standing: str,
+    ) -> _Entries:
         most = min(count, _MOST_ENTRIES)
-        asked: list[str | int] = [self._fence.number, group, member, after, most, limit, *_RECORD, *standing]
+        asked: list[str | int] = [self._fence.number, group, member, after, most, limit, first, *_RECORD, *standing]
         reply = await self._scripts.call("native_read_group", self._keys_of(stream), *asked)
         if isinstance(reply, hiredis.ReplyError):
             word = str(reply).partition(" ")[0]
@@ -191,13 +220,13 @@ class RedisNative:
                 raise GroupGone(str(reply))
             if word == "PASSED":
                 raise GroupPassed(str(reply))
-        entries, more = checked(reply)
-        return entries, bool(more)
+        entries, more, wants = checked(reply)
+        return entries, bool(more), wants
 
     async def _read(
         self,
         stream: NativeStream,
-        reading: Awaitable[tuple[Reply, bool]],
+        reading: Awaitable[_Entries],
         limit: int,
         group: str | None = None,
         *,
@@ -205,7 +234,7 @@ class RedisNative:
         before: int | None = None,
     ) -> NativeRead:
         # Sent after the read: the log never ends before what was read.
-        (entries, more), (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
+        (entries, more, wants), (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
         if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
             entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
             more = False
@@ -225,6 +254,7 @@ class RedisNative:
             following=native.offset_after(entries[-1][0], stream.bits) if entries else 0,
             extent=extent,
             last_id=entries[-1][0].decode() if entries else "",
+            wants=wants,
         )
 
     async def _built(self, entries: list[Any], bits: int, limit: int) -> Built:

@@ -67,6 +67,8 @@ class NativeRead(msgspec.Struct, frozen=True):
     """As it was right after the read."""
     last_id: str = ""
     """The id of the last entry; empty when there are none."""
+    wants: int = 0
+    """Bytes of the first entry, where those are more than it might have: then nothing was read."""
 
 
 class Entered(msgspec.Struct, frozen=True):

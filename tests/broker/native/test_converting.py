@@ -199,9 +199,9 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
         with redis.Redis.from_url(any_redis.url) as raw:
             raw.set("headrace:{meta}:epoch", VIEW + 1)
 
-    async def read_while_another_one_joins(*args: Any) -> NativeRead:
+    async def read_while_another_one_joins(*args: Any, **options: Any) -> NativeRead:
         join()
-        return await read(*args)
+        return await read(*args, **options)
 
     if when == "copying":
         monkeypatch.setattr(storage.native, "read", read_while_another_one_joins)

@@ -5,7 +5,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from headrace.broker.budget import ReadBudget
+from headrace.broker.budget import NeedsRoom, ReadBudget
 from headrace.broker.native.delivery import Delivery, Mode
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage
@@ -33,8 +33,11 @@ class Stream:
         offsets = list(self.entries)
         return Extent(0, offsets[-1] + 1 if offsets else 0, len(offsets), len(offsets))
 
-    def _found(self, offsets: list[int], limit: int) -> NativeRead:
+    def _found(self, offsets: list[int], limit: int, first: int) -> NativeRead:
         taken: list[int] = []
+        wants = self.entries[offsets[0]] if offsets else 0
+        if wants > first:
+            return NativeRead([], 0, True, (), 0, 0, self.ends(), wants=wants)
         for offset in offsets:
             if taken and sum(self.entries[each] for each in taken) + self.entries[offset] > limit:
                 break
@@ -55,30 +58,41 @@ class Stream:
         if self.fails:
             raise self.fails.pop()
 
-    async def read(self, stream: NativeStream, offset: int, limit: int, before: int | None = None) -> NativeRead:
+    async def read(
+        self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int
+    ) -> NativeRead:
         self._asked("read")
         return self._found(
-            [each for each in self.entries if offset <= each and (before is None or each < before)], limit
+            [each for each in self.entries if offset <= each and (before is None or each < before)], limit, first
         )
 
     async def read_new(
-        self, stream: NativeStream, group: str, member: str, count: int, limit: int, *, last_id: str, at: int
+        self,
+        stream: NativeStream,
+        group: str,
+        member: str,
+        count: int,
+        limit: int,
+        *,
+        last_id: str,
+        at: int,
+        first: int,
     ) -> NativeRead:
         self._asked("new")
         if last_id != str(self.last) and any(at <= each <= self.last for each in self.pending):
             raise GroupPassed
-        found = self._found([each for each in self.entries if each > self.last][:count], limit)
+        found = self._found([each for each in self.entries if each > self.last][:count], limit, first)
         for each in found.batches:
             self.pending[each.base_offset] = member
             self.last = each.base_offset
         return msgspec.structs.replace(found, batches=[each for each in found.batches if each.base_offset >= at])
 
     async def read_pending(
-        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int
+        self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int, *, first: int
     ) -> NativeRead:
         self._asked("pending")
         mine = [each for each, who in self.pending.items() if who == member and offset <= each < before]
-        return self._found(sorted(mine), limit)
+        return self._found(sorted(mine), limit, first)
 
     async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
         self._asked("enter")
@@ -117,14 +131,33 @@ class Reading:
         self.partition = NativePartition("t", 0, place, self.stream.ends(), native)
         self.delivery = Delivery("g", self.partition, lambda: self.committed, lambda: None, most_pending, self.reads)
 
-    async def read(self, offset: int, limit: int = 1 << 20, member: str = "m") -> list[int]:
-        chunks, size = await self.delivery.read(member, offset, limit)
+    async def read(self, offset: int, limit: int = 1 << 20, member: str = "m", first: int | None = None) -> list[int]:
+        chunks, size = await self.delivery.read(member, offset, limit, first)
         assert size == sum(map(len, chunks))
         return [record.offset for chunk in chunks for record in records(chunk, int.from_bytes(bytes(chunk[:8]), "big"))]
 
     def asked(self) -> list[str]:
         calls, self.stream.calls = self.stream.calls, []
         return calls
+
+
+async def test_what_there_is_no_room_for_is_given_to_nobody() -> None:
+    group = Reading([10, LARGE, 10, LARGE])
+    small = len(_batch(0, 10))
+    first, large, other, _ = group.offsets
+    assert await group.read(0, 1_000, first=1_000) == [first], "the large one does not come behind it"
+    for _ in range(2):
+        with pytest.raises(NeedsRoom) as wanted:
+            await group.read(first + 1, 1_000, first=1_000)
+        assert (wanted.value.size, list(group.stream.pending)) == (LARGE, [first])
+    assert await group.read(first + 1, 1_000, first=LARGE) == [large]
+    assert await group.read(large + 1, small, first=small) == [other]
+    group.delivery.reset()
+    group.committed = large
+    with pytest.raises(NeedsRoom):
+        await group.read(large, 1_000, first=1_000)
+    assert await group.read(large, 1_000, first=LARGE) == [large], "nor is it when it is pending"
+    assert list(group.stream.pending) == [first, large, other]
 
 
 async def test_what_was_given_is_served_again_from_memory() -> None:

@@ -11,8 +11,12 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
 
+from headrace.broker.budget import ReadBudget
+from headrace.broker.decompression import Decompression
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.offsets import FoundOffset, Searcher, Special
 from headrace.broker.ports import Copies, NativeStorage
 from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
@@ -90,7 +94,9 @@ class Unfit(Stream):
         super().__init__()
         self.begun: list[int] = []
 
-    async def read(self, _place: NativeStream, offset: int, _limit: int, _before: int | None) -> NativeRead:
+    async def read(
+        self, _place: NativeStream, offset: int, _limit: int, _before: int | None, *, first: int
+    ) -> NativeRead:
         self.begun.append(offset)
         left = [each for each in (10, 20, 30) if each >= offset][:1]
         served = [StoredBatch(each, each + 1, bytes(build([(None, b"v", 5, ())]))) for each in left if each > 20]
@@ -120,6 +126,27 @@ async def test_entries_that_are_not_served_are_read_once() -> None:
     storage.begun.clear()
     await partition.read_range(0, 1 << 20)
     assert storage.begun == [0, 11, 21], "another stream has that name"
+
+
+async def test_what_is_looked_into_for_a_time_is_counted(
+    open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
+) -> None:
+    with redis.Redis.from_url(any_redis.url) as raw:
+        for number, size in enumerate((10, 2 << 20, 10)):
+            raw.xadd("s", {"value": "x" * size}, id=f"{10 * (number + 1)}-0")
+    storage = await open_storage()
+    place = NativeStream("s", 10)
+    partition = NativePartition("t", 0, place, await storage.native.open(place), storage.native)
+    beside = ReadBudget(3 << 20)
+    beside.take(2 << 20)
+    for timestamp, ms in ((20, 20), (Special.MAX_TIMESTAMP, 30)):
+        finding = asyncio.ensure_future(partition.find_offset(timestamp, Searcher(Decompression(), beside)))
+        await until(lambda: beside.short)
+        beside.release(2 << 20)
+        assert await finding == FoundOffset(ms << 10, ms)
+        assert beside.used == 0
+        beside.take(2 << 20)
+    partition.close()
 
 
 def test_those_who_wait_are_told_by_whoever_hears_first_of_a_new_end() -> None:

@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from headrace.broker.budget import ReadAhead, ReadBudget
+from headrace.broker.budget import NeedsRoom, ReadAhead, ReadBudget
 from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
+from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import GroupGone, GroupPassed, NativeRead
@@ -147,23 +148,24 @@ class Delivery:
             and not self._lock.locked()
         )
 
-    async def read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def read(self, member: str, offset: int, limit: int, first: int | None = None) -> tuple[list[Buffer], int]:
         """Batches for `member` from `offset` on, about `limit` bytes.
 
         Raises:
             OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError.
+            NeedsRoom: the first record has more bytes than `first`; it was not given to the member.
         """
         # Whoever waits may go away; what Redis has recorded as given must be kept all the same.
-        reading = asyncio.ensure_future(self._read(member, offset, limit))
+        reading = asyncio.ensure_future(self._read(member, offset, limit, LARGEST_ENTRY if first is None else first))
         # An error is nobody's then.
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(reading)
 
-    async def _read(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def _read(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int]:
         async with self._lock:
             for attempt in range(_TRIES):
                 try:
-                    return await self._serve(member, offset, limit)
+                    return await self._serve(member, offset, limit, first)
                 except GroupGone:
                     # Destroyed by somebody: it is made again where the member stands.
                     self._forget()
@@ -179,12 +181,12 @@ class Delivery:
                     self._hold()
             raise AssertionError("not reached")
 
-    async def _serve(self, member: str, offset: int, limit: int) -> tuple[list[Buffer], int]:
+    async def _serve(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int]:
         self.partition.check_readable(offset)
         if self.member != member or self.mode is Mode.SEEK or not self._continues(offset):
             before = await self._place(member, offset)
             if self.mode is Mode.SEEK:
-                found = await self.partition.read_range(offset, limit, before)
+                found = await self.partition.read_range(offset, limit, before, first=first)
                 if found or before is None:
                     return take(found, limit)
                 # Nothing is left of what lay between: on with what nobody was given yet.
@@ -193,15 +195,15 @@ class Delivery:
             self._kept.popleft()
         self._start = offset
         size = sum(len(each.batch) for each in self._kept)
-        if size < limit and not await self._fill_or_stop(member, limit - size) and not self._kept:
-            return take(await self.partition.read_range(offset, limit), limit)
+        if size < limit and not await self._fill_or_stop(member, limit - size, first) and not self._kept:
+            return take(await self.partition.read_range(offset, limit, first=first), limit)
         chunks, size = take(self._kept, limit)
         self._answered = self._kept[len(chunks) - 1].next_offset if chunks else offset
         return chunks, size
 
-    async def _fill_or_stop(self, member: str, limit: int) -> bool:
+    async def _fill_or_stop(self, member: str, limit: int, first: int) -> bool:
         try:
-            return await self._fill(member, limit)
+            return await self._fill(member, limit, first)
         except _Missing:
             return True
 
@@ -247,13 +249,18 @@ class Delivery:
             return offset == position or not known
         return await partition.storage.is_gap(partition.place, offset, position)
 
-    async def _fill(self, member: str, limit: int) -> bool:
+    async def _fill(self, member: str, limit: int, first: int) -> bool:
         """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
         storage, place = self.partition.storage, self.partition.place
         while limit > 0:
+            most = limit if self._kept else first
             if self.mode is Mode.PENDING:
-                read = await storage.read_pending(place, self.group, member, self._next, limit, self._given_until)
+                read = await storage.read_pending(
+                    place, self.group, member, self._next, limit, self._given_until, first=most
+                )
                 limit -= self._keep(read)
+                if self._is_large(read):
+                    break
                 if not read.more:
                     self.mode = Mode.NEW
                 continue
@@ -263,7 +270,7 @@ class Delivery:
                 return bool(self._kept)
             try:
                 read = await storage.read_new(
-                    place, self.group, member, room, limit, last_id=self._last_id, at=self._next
+                    place, self.group, member, room, limit, last_id=self._last_id, at=self._next, first=most
                 )
             except GroupPassed:
                 await self._catch_up(member)
@@ -271,9 +278,15 @@ class Delivery:
             self._pending += read.entries
             self._last_id = read.last_id or self._last_id
             limit -= self._keep_new(read)
-            if not read.more:
+            if self._is_large(read) or not read.more:
                 break
         return True
+
+    def _is_large(self, read: NativeRead) -> bool:
+        """Whether what comes next has no room behind what is kept; raises NeedsRoom where that is nothing."""
+        if read.wants and not self._kept:
+            raise NeedsRoom(read.wants)
+        return read.wants > 0
 
     async def _catch_up(self, member: str) -> None:
         """Another broker took entries behind what is kept: they are pending, and come before what is new."""

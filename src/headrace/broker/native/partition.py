@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
+from headrace.broker.budget import NeedsRoom
 from headrace.broker.cache import Buffer
 from headrace.broker.clock import SystemClock
 from headrace.broker.native.under_way import UnderWay
@@ -23,6 +24,7 @@ from headrace.broker.reopening import tell_refused
 from headrace.broker.replication import check_replicas, done_with_copies
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
+from headrace.records.streams import LARGEST_ENTRY
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.answers import AppendDone
 from headrace.topics.errors import (
@@ -96,6 +98,8 @@ class NativePartition:
         self._last_unfit = (-1, -1)
         self._barren = (0, 0)
         """From the first of these offsets up to the second there are such entries and no others."""
+        self._large = (-1, 0)
+        """An offset, and bytes of the first record from there on: Redis copies it, too, to tell how large it is."""
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
         self._heard = monotonic()
         """When the newest of them was heard of."""
@@ -296,26 +300,39 @@ class NativePartition:
         """Nothing."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Batches made of the entries from `offset` on, for a reader that is in no group.
 
         Raises:
             OffsetOutOfRange: records from there on were removed, or the log ends before it.
+            NeedsRoom: the first of them has more bytes than `first`.
         """
-        batches = await self.read_range(offset, limit)
+        batches = await self.read_range(offset, limit, first=first)
         return take(batches, limit)
 
-    async def read_range(self, offset: int, limit: int, before: int | None = None) -> list[StoredBatch]:
-        """Entries from `offset` on, below `before`, about `limit` bytes of them; raises OffsetOutOfRange."""
+    async def read_range(
+        self, offset: int, limit: int, before: int | None = None, *, first: int | None = None
+    ) -> list[StoredBatch]:
+        """Entries from `offset` on, below `before`, about `limit` bytes of them; raises as `read_stored`."""
+        most = LARGEST_ENTRY if first is None else first
         found: list[StoredBatch] = []
         at, checked = self._behind_barren(offset), False
         while True:
             self.check_readable(at)
-            read = await self.storage.read(self.place, at, limit, before)
+            if not found and at == self._large[0] and self._large[1] > most:
+                raise NeedsRoom(self._large[1])
+            read = await self.storage.read(self.place, at, limit, before, first=limit if found else most)
             self.report(read)
             if not checked:
                 self.check_place(offset, read.extent)
                 checked = True
+            if read.wants:
+                self._large = at, read.wants
+                if found:
+                    return found
+                raise NeedsRoom(read.wants)
             if read.entries and not read.batches:
                 self._note_barren(at, read.following)
             found += read.batches
@@ -342,29 +359,35 @@ class NativePartition:
         # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
         ahead = await self.storage.ahead_ms(self.place)
         if timestamp == Special.MAX_TIMESTAMP:
-            return await self._find_latest(ahead)
-        at = max(0, timestamp - ahead) << self.place.bits
+            return await self._find_latest(ahead, searcher)
+        at, room = max(0, timestamp - ahead) << self.place.bits, _SCAN_BYTES
         while True:
-            read = await self.storage.read(self.place, at, _SCAN_BYTES)
-            for each in read.batches:
-                if peek(each.batch).max_timestamp >= timestamp:
-                    found = find_timestamp(each.batch, each.base_offset, timestamp)
-                    if found is not None:
-                        return FoundOffset(*found)
-            if not read.entries:
+            async with searcher.beside.held(room):
+                read = await self.storage.read(self.place, at, _SCAN_BYTES, first=room)
+                for each in read.batches:
+                    if peek(each.batch).max_timestamp >= timestamp:
+                        found = find_timestamp(each.batch, each.base_offset, timestamp)
+                        if found is not None:
+                            return FoundOffset(*found)
+            room = read.wants or _SCAN_BYTES
+            if not read.entries and not read.wants:
                 return NOT_FOUND
-            at = read.following
+            at = read.following or at
 
-    async def _find_latest(self, ahead: int) -> FoundOffset:
+    async def _find_latest(self, ahead: int, searcher: Searcher) -> FoundOffset:
         best: tuple[int, int] | None = None
         self.learn(await self.storage.extent(self.place))
-        before = self.log_end
+        before, room = self.log_end, _SCAN_BYTES
         while True:
-            read = await self.storage.read_last(self.place, before, _SCAN_BYTES)
-            for each in reversed(read.batches):
-                found = max_timestamp(each.batch, each.base_offset)
-                if found is not None and (best is None or found[1] >= best[1]):
-                    best = found
+            async with searcher.beside.held(room):
+                read = await self.storage.read_last(self.place, before, _SCAN_BYTES, first=room)
+                for each in reversed(read.batches):
+                    found = max_timestamp(each.batch, each.base_offset)
+                    if found is not None and (best is None or found[1] >= best[1]):
+                        best = found
+            room = read.wants or _SCAN_BYTES
+            if read.wants:
+                continue
             if not read.entries:
                 break
             before = read.first

@@ -44,10 +44,12 @@ class Reader:
         """An empty answer: nothing is cached."""
         return [], 0
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Batches from `offset` on; see `NativePartition.read_stored`."""
         self._asked = True
-        return await self.partition.read_stored(offset, limit)
+        return await self.partition.read_stored(offset, limit, first=first)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of new records."""
@@ -70,7 +72,9 @@ class GroupReader(Reader):
         """Whether a read would find nothing: not before Redis has been asked."""
         return super().at_end(offset) and self._delivery.at_end(self._member, offset)
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         """Batches for this member; see `Delivery.read`."""
         self._asked = True
-        return await self._delivery.read(self._member, offset, limit)
+        return await self._delivery.read(self._member, offset, limit, first)

@@ -119,7 +119,7 @@ async def _read_partition(
     if partition.certainly_past_end(offset):
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
-        offset = await read(partition, offset, sink)
+        offset = await read(partition, offset, sink, beside=broker.beside)
     expires_ms = call.service.cursor_expiry_ms()
     following = PartitionCursor(cursor.stream, expires_ms, cursor.partition, offset, not_before_ms, epoch)
     return call.service.signer.sign(following)

@@ -13,7 +13,7 @@ end
 -- after all is read in vain.
 -- from.next: answers so many entries behind an id; without an id, the first ones.
 -- most, room: entries and bytes.
--- first: bytes that the first one may have.
+-- first: bytes that the first one may have, if it is a record.
 -- largest, fields: as above.
 -- Answer: entries; 1 if there may be more; bytes of the first one, where there are none as it has too many, else 0.
 --         An error of `next` in place of the entries.
@@ -27,7 +27,7 @@ local function fitting(from, most, room, first, largest, fields)
     end
     for _, entry in ipairs(entries) do
       local size = weighed(entry, largest, fields)
-      if #found == 0 and size > first then
+      if #found == 0 and size > first and entry[2] ~= size then
         return found, 1, size
       end
       if #found > 0 and size > room then
