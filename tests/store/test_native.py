@@ -300,6 +300,52 @@ async def test_a_group_that_is_not_there(storage: RedisStorage) -> None:
         await storage.native.read_new(STREAM, "nobody", "m", 10, 1_000, last_id="0-0", at=0)
 
 
+# Where it ends
+
+
+def times_told(raw: Any) -> int:
+    """How often Redis was asked for all it knows of a stream, with its first and last entry."""
+    return int(raw.info("commandstats").get("cmdstat_xinfo|stream", {"calls": 0})["calls"])
+
+
+async def test_who_asks_for_the_end_at_the_same_time_has_one_answer(storage: RedisStorage, raw: Any) -> None:
+    first = await base(storage, batch(3))
+    before = times_told(raw)
+    found = await asyncio.gather(*(storage.native.extent(STREAM) for _ in range(50)))
+    assert {each.log_end for each in found} == {first + 3}
+    assert times_told(raw) - before <= 2
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+async def test_large_entries_are_not_copied_to_tell_the_end_once_more(
+    storage: RedisStorage, open_storage: OpenStorage, raw: Any, place: str
+) -> None:
+    for number, size in enumerate((1 << 20, 10) if place == "first" else (10, 1 << 20)):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{number + 1}-0")
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: raw.xadd(KEY, {"value": "x" * (1 << 20)}, id="5-0"),
+        lambda: raw.xdel(KEY, "1-0"),
+        lambda: [raw.xadd(KEY, {"value": "x"}, id="6-0"), raw.xdel(KEY, "5-0")],
+        lambda: raw.xtrim(KEY, 0),
+        lambda: raw.xadd(KEY, {"value": "x"}, id="7-0"),
+        lambda: raw.delete(KEY),
+    ]
+    for change in changes:
+        change()
+        told = await storage.native.extent(STREAM)
+        before = times_told(raw)
+        again = [await storage.native.extent(STREAM) for _ in range(3)]
+        asked = times_told(raw) - before
+        fresh = await (await open_storage()).native.extent(STREAM)
+        expected = (fresh.log_start, fresh.log_end, fresh.added, fresh.length)
+        for each in (told, *again):
+            assert (each.log_start, each.log_end, each.added, each.length) == expected
+        entries = raw.xrange(KEY)
+        large = [len(fields["value"]) > 1_000 for _, fields in (entries[:1] + entries[-1:])]
+        assert asked == 0 if any(large) else asked in (0, 3)
+
+
 # Trimming
 
 

@@ -44,6 +44,8 @@ _MOST_ENTRIES = 500
 _RECORD = (streams.LARGEST_ENTRY, streams.MOST_FIELDS)
 """What an entry may have that is answered with its fields."""
 _ANY = streams.LARGEST_ENTRY
+_LARGE = 64 << 10
+"""Bytes of an entry that Redis should not copy each time that it is asked where the stream ends."""
 _PLAIN = 6
 """Names and values of an entry with key, value and timestamp, which C reads."""
 _PIECE_BYTES = 64 << 10
@@ -90,6 +92,9 @@ class RedisNative:
         self._reading = asyncio.Lock()
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
+        self._extents: Shared[NativeStream, tuple[Extent, native.State]] = Shared(self._ask_extent)
+        self._large: dict[str, native.StreamInfo] = {}
+        """What was told last of streams whose first or last entry is large."""
         self._lags: Shared[str, list[GroupLag]] = Shared(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
@@ -124,14 +129,27 @@ class RedisNative:
         """Where the log starts and ends. Raises TopicError when the key is no stream any more."""
         return (await self._extent(stream))[0]
 
-    async def _extent(self, stream: NativeStream) -> tuple[Extent, native.StreamInfo, native.State]:
+    async def _extent(self, stream: NativeStream) -> tuple[Extent, native.State]:
+        """Asked once for all who want to know at the same time: it takes Redis long where entries are large."""
+        return await self._extents.get(stream)
+
+    async def _ask_extent(self, stream: NativeStream) -> tuple[Extent, native.State]:
         asked = monotonic()
-        reply = await self._run("extent", [stream.key, state_of(stream.key)])
-        length, last, first, added, *state = reply
-        info = native.StreamInfo(int(length), last, first, int(added))
+        keys, known = [stream.key, state_of(stream.key)], self._large.get(stream.key)
+        standing = () if known is None else (known.length, known.last_id)
+        reply = await self._run("extent", keys, _LARGE, *standing)
+        state, large, facts = reply[:4], reply[4], reply[5:]
+        if facts:
+            length, last, first, added = facts
+            known = native.StreamInfo(int(length), last, first, int(added))
+        assert known is not None
+        if large:
+            self._large[stream.key] = known
+        else:
+            self._large.pop(stream.key, None)
         kept = native.State.read(state)
-        start, end = native.extent(info, kept, stream.bits)
-        return Extent(start, end, info.added, info.length, asked), info, kept
+        start, end = native.extent(known, kept, stream.bits)
+        return Extent(start, end, known.added, known.length, asked), kept
 
     async def read(
         self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int = _ANY
@@ -234,7 +252,7 @@ class RedisNative:
         before: int | None = None,
     ) -> NativeRead:
         # Sent after the read: the log never ends before what was read.
-        (entries, more, wants), (extent, _, _) = await asyncio.gather(reading, self._extent(stream))
+        (entries, more, wants), (extent, _) = await asyncio.gather(reading, self._extent(stream))
         if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
             entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
             more = False
@@ -298,7 +316,7 @@ class RedisNative:
 
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""
-        return (await self._extent(stream))[2].ahead_ms
+        return (await self._extent(stream))[1].ahead_ms
 
     async def trim(
         self,
@@ -333,6 +351,7 @@ class RedisNative:
 
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""
+        self._large.pop(stream.key, None)
         self._watcher.unwatch(stream.key)
 
     # Groups

@@ -1,16 +1,34 @@
 #!lua flags=no-writes
 -- What there is in a native partition, without its entries.
 -- KEYS: stream, state
--- Answer: length, last generated id, first id, entries ever added, then fields n, b, d and x of the state (texts). A
---         stream that is not there is empty. Error: WRONGTYPE.
--- Parts: facts
+-- ARGV: bytes that make an entry large; of a stream that had large ones, its length and last generated id as they were
+--       answered last
+-- Answer: fields n, b, d and x of the state (texts); 1 if the first or the last entry is large; then length, last
+--         generated id, first id, entries ever added, or nothing where that is as it was. A stream that is not there is
+--         empty. Error: WRONGTYPE.
+-- Parts: facts, size
+--
+-- XINFO brings the first entry and the last along, and nothing else tells ids without entries. So where those are large
+-- it is not asked again while there are as many entries and none behind the last one: an entry that came and was deleted
+-- since is heard of later.
 local state = redis.call('HMGET', KEYS[2], 'n', 'b', 'd', 'x')
+local answer = {state[1] or '0', state[2] or '0', state[3] or '0', state[4] or '0', 0}
+if ARGV[2] and redis.call('XLEN', KEYS[1]) == tonumber(ARGV[2])
+  and #redis.call('XRANGE', KEYS[1], '(' .. ARGV[3], '+', 'COUNT', 1) == 0 then
+  answer[5] = 1
+  return answer
+end
 local facts = {length = 0}
 if redis.call('EXISTS', KEYS[1]) == 1 then
   facts = facts_of(redis.call('XINFO', 'STREAM', KEYS[1]))
+  for _, name in ipairs({'first-entry', 'last-entry'}) do
+    if facts[name] and size_of(facts[name]) > tonumber(ARGV[1]) then
+      answer[5] = 1
+    end
+  end
 end
-return {
-  string.format('%.0f', facts['length']), facts['last-generated-id'] or '0-0',
-  facts['recorded-first-entry-id'] or '0-0', string.format('%.0f', facts['entries-added'] or facts['length']),
-  state[1] or '0', state[2] or '0', state[3] or '0', state[4] or '0',
-}
+answer[6] = string.format('%.0f', facts['length'])
+answer[7] = facts['last-generated-id'] or '0-0'
+answer[8] = facts['recorded-first-entry-id'] or '0-0'
+answer[9] = string.format('%.0f', facts['entries-added'] or facts['length'])
+return answer
