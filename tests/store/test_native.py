@@ -1,6 +1,7 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -272,6 +273,23 @@ async def test_a_first_entry_larger_than_was_granted_is_only_weighed(storage: Re
     last = await native.read_last(STREAM, 3 << 10, 100, first=100)
     assert (sizes(last), last.wants) == ([], 50_005)
     assert sizes(await native.read_last(STREAM, 3 << 10, 100, first=last.wants)) == [50_000]
+
+
+async def test_a_large_record_is_copied_while_the_event_loop_goes_on(
+    storage: RedisStorage, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in (10, 5 << 20):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{size}-0")
+    build, here = streams.build_batches, list[bool]()
+
+    def built(*arguments: Any) -> Any:
+        here.append(threading.current_thread() is threading.main_thread())
+        return build(*arguments)
+
+    monkeypatch.setattr(streams, "build_batches", built)
+    small = await storage.native.read(STREAM, 0, 1_000)
+    large = await storage.native.read(STREAM, small.following, 1_000)
+    assert (sizes(small) + sizes(large), here) == ([10, 5 << 20], [True, False])
 
 
 async def test_what_is_new_to_a_group_is_weighed_behind_what_a_program_of_it_has_read(

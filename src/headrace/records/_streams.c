@@ -55,6 +55,7 @@ static int put_field(Bytes *out, const char *name, const void *data, size_t size
 
 enum { MOST_HEADERS = 100000, MOST_HEADER_TEXT = 32 << 20 }; /* of a batch; as in pure_streams.py */
 enum { SHORT_HEADER_TEXT = 64 << 10 }; /* what is longer is read while other threads run */
+enum { SHORT_RECORD = 256 << 10 };     /* what is longer is copied so */
 
 /* `left`: bytes that the texts of the batch may still have. */
 static int put_headers(Bytes *out, const Record *record, Bytes *text, size_t *left)
@@ -173,9 +174,15 @@ static int finish(Batch *batch, PyObject *batches)
         .max_timestamp = batch->max_timestamp,
         .count = batch->count,
     };
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)batch->bytes.used);
+    if (!bytes)
+        return -1;
+    PyThreadState *resting = batch->bytes.used > SHORT_RECORD ? PyEval_SaveThread() : NULL;
     close_batch(&batch->bytes, &fields);
-    PyObject *made = Py_BuildValue("(LLy#)", (long long)batch->base_offset, (long long)batch->last_offset + 1,
-                                   (const char *)batch->bytes.data, (Py_ssize_t)batch->bytes.used);
+    memcpy(PyBytes_AS_STRING(bytes), batch->bytes.data, batch->bytes.used);
+    if (resting)
+        PyEval_RestoreThread(resting);
+    PyObject *made = Py_BuildValue("(LLN)", (long long)batch->base_offset, (long long)batch->last_offset + 1, bytes);
     batch->count = 0;
     batch->bytes.used = 0;
     if (!made)
@@ -252,13 +259,21 @@ static int put_row(Batch *batch, int64_t offset, const Row *row, PyObject *batch
     size += write_varint(deltas + size, offset - batch->base_offset);
     size_t body = size + row->headers_size + varint_size(row->key ? row->key_size : -1) + (size_t)row->key_size
                   + varint_size(row->value ? row->value_size : -1) + (size_t)row->value_size;
-    if (make_room_or_fail(&batch->bytes, body + LONGEST_VARINT) < 0)
+    PyThreadState *resting = body > SHORT_RECORD ? PyEval_SaveThread() : NULL;
+    int made = make_room(&batch->bytes, body + LONGEST_VARINT);
+    if (made == 0) {
+        add_varint(&batch->bytes, (int64_t)body);
+        add(&batch->bytes, deltas, size);
+        add_sized(&batch->bytes, row->key, row->key_size);
+        add_sized(&batch->bytes, row->value, row->value_size);
+        add(&batch->bytes, row->headers, row->headers_size);
+    }
+    if (resting)
+        PyEval_RestoreThread(resting);
+    if (made < 0) {
+        PyErr_NoMemory();
         return -1;
-    add_varint(&batch->bytes, (int64_t)body);
-    add(&batch->bytes, deltas, size);
-    add_sized(&batch->bytes, row->key, row->key_size);
-    add_sized(&batch->bytes, row->value, row->value_size);
-    add(&batch->bytes, row->headers, row->headers_size);
+    }
     batch->last_offset = offset;
     if (row->timestamp > batch->max_timestamp)
         batch->max_timestamp = row->timestamp;

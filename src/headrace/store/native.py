@@ -52,6 +52,8 @@ _PIECE_BYTES = 64 << 10
 """Bytes of other entries that are read in one turn of the event loop; one entry alone may have more, ..."""
 _ASIDE_BYTES = 256 << 10
 """... and is read by another thread where it has more than this."""
+_PLAIN_ASIDE_BYTES = 4 << 20
+"""An entry of C's that has more is read by another thread, too."""
 _BATCH_BYTES = 1 << 20
 """No batch made of entries is larger, unless a single record is."""
 
@@ -277,6 +279,10 @@ class RedisNative:
 
     async def _built(self, entries: list[Any], bits: int, limit: int) -> Built:
         """As `build_batches`; of entries that Python has to read, a few in each turn of the event loop."""
+        if entries and isinstance(entries[0][1], list) and sum(map(len, entries[0][1])) > _PLAIN_ASIDE_BYTES:
+            # Only the first may be as large. It is copied, twice, while the event loop goes on.
+            async with self._reading:
+                return await asyncio.to_thread(streams.build_batches, entries, bits, limit)
         pieces = list(_pieces(entries))
         if len(pieces) == 1 and pieces[0][1] <= _PIECE_BYTES:
             return streams.build_batches(entries, bits, limit)
