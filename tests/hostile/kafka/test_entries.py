@@ -24,7 +24,7 @@ ENTRIES: dict[str, Any] = {
 """Of each a topic, with a small entry before it and one behind it."""
 
 
-LARGE, CLIENTS = 20 * MIB, 30
+LARGE, CLIENTS = 40 * MIB, 40
 
 
 @pytest.fixture(scope="module")
