@@ -1,5 +1,6 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID

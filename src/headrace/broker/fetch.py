@@ -105,8 +105,8 @@ class Fetch:
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
-        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized", "_waiter", "_wakeups",
-        "_watched",
+        "_max_bytes", "_min_bytes", "_missing", "_needs", "_pause_ms", "_task", "_timer", "_unsized", "_waiter",
+        "_wakeups", "_watched",
     )  # fmt: skip
 
     def __init__(

@@ -47,7 +47,9 @@ class Stream:
     ) -> tuple[list[Buffer], int]:
         raise AssertionError("nothing is cached")
 
-    async def read_stored(self, offset: int, limit: int, *, join: bool = False) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
         self.reads += 1
         there = range(offset, min(self.log_end, offset + limit // SIZE))
         if self.meanwhile is not None:
