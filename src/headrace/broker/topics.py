@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +22,7 @@ from headrace.broker.native.opening import open_partitions, point_to_registry
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
+from headrace.broker.patience import patiently
 from headrace.broker.ports import Storage
 from headrace.broker.replication import check_attainable
 from headrace.broker.snapshots import Snapshots
@@ -42,8 +44,6 @@ from headrace.topics.native import ADOPTED, FIXED
 
 _log = structlog.get_logger("headrace.topics")
 
-_ASKED_AGAIN, _ASK_AGAIN_S = 200, 0.05
-"""How long a storage that did not answer a change is asked what became of it."""
 _NO_LIMIT = 1 << 62
 _MOST_CONFLICTS = 20
 Progress = Callable[[int, int], None]
@@ -433,14 +433,11 @@ class TopicTable:
 
     async def _stored(self, topic: Topic) -> bool | None:
         """Whether a topic is in the registry, after a change whose answer was lost; None: storage does not say."""
-        for _ in range(_ASKED_AGAIN):
-            try:
-                stored = await self.storage.topics.find(topic.name)
-            except StorageUnavailable:
-                await asyncio.sleep(_ASK_AGAIN_S)
-            else:
-                return stored is not None and stored.id == topic.id
-        return None
+        try:
+            stored = await patiently(partial(self.storage.topics.find, topic.name))
+        except StorageUnavailable:
+            return None
+        return stored is not None and stored.id == topic.id
 
     async def delete_all(self) -> None:
         """Delete every topic. Unless this raises, no other can be created from here on."""

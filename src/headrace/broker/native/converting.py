@@ -17,8 +17,9 @@ from headrace.broker.cache import Buffer
 from headrace.broker.decompression import HERE
 from headrace.broker.live import LiveTopic
 from headrace.broker.native.pieces import Piece, pieces
-from headrace.broker.native.replacing import patiently, replace
+from headrace.broker.native.replacing import replace
 from headrace.broker.partition import Partition
+from headrace.broker.patience import patiently
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.topics.config import resolve

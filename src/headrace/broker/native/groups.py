@@ -16,9 +16,9 @@ from headrace.broker.native.describing import describe
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import GroupReader, Reader
-from headrace.broker.native.replacing import patiently
 from headrace.broker.pace import Lane
 from headrace.broker.partition import Partition, Readable
+from headrace.broker.patience import patiently
 from headrace.broker.ports import GroupStorage
 from headrace.groups.model import (
     DropGroup,

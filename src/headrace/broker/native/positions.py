@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.native.replacing import patiently
+from headrace.broker.patience import patiently
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult
 from headrace.groups.errors import GroupError

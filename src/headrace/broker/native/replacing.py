@@ -1,14 +1,11 @@
-"""Puts a topic into the registry in place of the same one with other streams; and what has to follow a change."""
+"""Puts a topic into the registry in place of the same one with other streams."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
+from headrace.broker.patience import ASK_AGAIN_S
 from headrace.broker.ports import TopicStorage
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
-
-_ASK_AGAIN_S = 0.05
-_MOST_TRIES = 200
 
 
 async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int | None) -> None:
@@ -34,18 +31,4 @@ async def _stored(topics: TopicStorage, name: str) -> Topic | None:
         try:
             return await topics.find(name)
         except StorageUnavailable:
-            await asyncio.sleep(_ASK_AGAIN_S)
-
-
-async def patiently(step: Callable[[], Awaitable[None]]) -> None:
-    """Make a step that does no harm when it is made twice: again and again, for ten seconds, while storage is away.
-
-    Raises:
-        StorageUnavailable: it still is.
-    """
-    for _ in range(_MOST_TRIES):
-        try:
-            return await step()
-        except StorageUnavailable:
-            await asyncio.sleep(_ASK_AGAIN_S)
-    return await step()
+            await asyncio.sleep(ASK_AGAIN_S)
