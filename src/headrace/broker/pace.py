@@ -1,7 +1,8 @@
 """Long work on the event loop, cut into slices so that nobody else waits for all of it.
 
-One lane for the whole server: however many long requests are under way, each turn of the loop has one slice of one of
-them, or of several that are short. A slice is a few milliseconds, far above what an ordinary request takes.
+One lane for the whole server: however many long requests are under way, a turn of the loop has one slice of one of
+them, or of several that are short, and a few turns without any follow: a short request takes some turns itself. A
+slice is a few milliseconds, far above what an ordinary request takes.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ PACKED_S = 0.04
 """After that each gets one request more."""
 _SHARE = 4
 """Long work and what waits have as much of the loop's time as one part of so many that those had who were served."""
+_STEPS = 4
+"""Turns of the loop from one piece of long work to the next: a request that takes so many steps waits for one piece."""
 _MOST_S = 0.02
 """But never more at a time. So much have all together, too, that begin in one turn of the loop: each a slice, before it
 waits for its turn."""
@@ -74,7 +77,14 @@ class Lane:
         finally:
             self._due = bool(queue)
             if self._due:
-                asyncio.get_running_loop().call_soon(self._next)
+                self._step(_STEPS)
+
+    def _step(self, left: int) -> None:
+        # Where turns are long, as those who are served make them, they have had their time.
+        if left and self._served_s < SLICE_S:
+            asyncio.get_running_loop().call_soon(self._step, left - 1)
+        else:
+            self._next()
 
     async def turn(self) -> None:
         """Wait for a turn."""

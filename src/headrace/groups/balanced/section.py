@@ -142,10 +142,16 @@ class Section:
             names.append(TopicPartition(self.topic, len(names)))
         return names[index]
 
+    def standing(self, index: int) -> tuple[int, int]:
+        """`position` and `leader_epoch` of a partition."""
+        position, holding = self._positions.get(self.partition(index)), self.holdings[index]
+        if position is None:
+            return (holding.start or BEGINNING).offset, holding.leader_epoch
+        return position.offset, max(holding.leader_epoch, position.leader_epoch)
+
     def position(self, index: int) -> int:
         """The next offset to read in a partition: what was committed, else where it began."""
-        position = self._positions.get(self.partition(index))
-        return (self.holdings[index].start or BEGINNING).offset if position is None else position.offset
+        return self.standing(index)[0]
 
     def has_position(self, index: int) -> bool:
         """Whether the group has a position in a partition, by whichever API."""
@@ -153,9 +159,7 @@ class Section:
 
     def leader_epoch(self, index: int) -> int:
         """The latest leader epoch under which the log had what was delivered and committed; -1: not known."""
-        position = self._positions.get(self.partition(index))
-        known = self.holdings[index].leader_epoch
-        return known if position is None else max(known, position.leader_epoch)
+        return self.standing(index)[1]
 
     def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
         """Set positions by partition; they are saved with this turn."""

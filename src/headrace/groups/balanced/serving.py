@@ -94,11 +94,10 @@ def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[in
 
 def _read_from(section: Section, index: int, known: int) -> ReadFrom:
     """From where the chain of gets has come to, if it is ahead of the position."""
-    position = section.position(index)
+    position, epoch = section.standing(index)
     offset = max(known, position)
     holding = section.holdings[index]
-    reached, epoch = max(offset, holding.delivered), section.leader_epoch(index)
-    start = holding.start
+    reached, start = max(offset, holding.delivered), holding.start
     if start is None:
         return ReadFrom(index, offset, False, None, reached, epoch)
     not_before_ms = start.not_before_ms if known <= position else None
