@@ -192,6 +192,8 @@ class Instances:
             with _storage_errors():
                 starts, epochs = await self._starts(topic, start)
             request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
+            # Of thousands of partitions it takes some slices: not behind another one.
+            await self._lane.turn()
             _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:

@@ -46,7 +46,9 @@ class Positions:
                 outcome[partition] = GroupError.OFFSET_METADATA_TOO_LARGE
                 continue
             outcome[partition] = None
-            taken[partition] = msgspec.structs.replace(position, committed_ms=now_ms)
+            if position.committed_ms != now_ms:
+                position = msgspec.structs.replace(position, committed_ms=now_ms)  # noqa: PLW2901
+            taken[partition] = position
         self._positions.update(taken)
         return ([SavePositions(taken)] if taken else []), outcome
 

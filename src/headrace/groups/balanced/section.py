@@ -166,7 +166,10 @@ class Section:
         if offsets:
             positions = {
                 self.partition(index): Position(
-                    offset=offset, topic_id=self.topic_id, leader_epoch=self.leader_epoch(index)
+                    offset=offset,
+                    topic_id=self.topic_id,
+                    leader_epoch=self.leader_epoch(index),
+                    committed_ms=turn.now_ms,
                 )
                 for index, offset in offsets.items()
             }
