@@ -50,7 +50,7 @@ class World:
         )
         await self.clusters.start()
         self.catalog = Catalog(self.clusters, OciSettings.of(self.settings))
-        self.catalog.documents.tries = 0  # a storage that fails is dead here, unless a test says otherwise
+        self.catalog.documents.patience_s = 0  # a storage that fails is dead here, unless a test says otherwise
         await self.catalog.start()
         return self.catalog
 

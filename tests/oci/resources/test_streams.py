@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from headrace.broker.patience import PATIENCE_S
 from headrace.broker.refreshing import refresh_all
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
@@ -275,7 +276,7 @@ async def test_what_was_done_is_written_down_once_storage_is_back(
             raise StorageUnavailable("the answer was lost")
         return {}
 
-    world.catalog.documents.tries = 2
+    world.catalog.documents.patience_s = PATIENCE_S
     with monkeypatch.context() as patch:
         patch.setattr(documents, "save", unanswered)
         made = await world.stream("t", freeform_tags={"a": "b"})

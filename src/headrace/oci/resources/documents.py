@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import msgspec
 from headrace.broker import clusters, moved
 from headrace.broker.changing import Changing
 from headrace.broker.clock import Clock
+from headrace.broker.patience import PATIENCE_S, patiently
 from headrace.broker.ports import DocumentStorage
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import (
@@ -24,14 +26,12 @@ from headrace.oci.resources.records import (
 )
 from headrace.oci.settings import OciSettings
 from headrace.tasks import close_with
-from headrace.topics.errors import LockLost, StorageUnavailable
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
-_TRIES, _AGAIN_S = 40, 0.05
 _DECODED_AT_ONCE = 1_000
 """Documents that are decoded in one turn of the loop: some 1.5 ms."""
 CLUSTERS = frozenset({clusters.KIND, moved.KIND})
@@ -99,8 +99,8 @@ class Documents:
         self._changing = Changing(storage, "oci", kinds | CLUSTERS, self._refresh)
         self._values = asyncio.Lock()
         self._purge_ms = 0
-        self.tries = _TRIES
-        """How often `finish` tries in vain before the last time."""
+        self.patience_s = PATIENCE_S
+        """For how long `finish` tries again."""
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Read what another broker has stored of these kinds anew; of all kinds for none. Raises StorageUnavailable."""
@@ -160,14 +160,7 @@ class Documents:
 
         It may be stored twice, which is the same: nobody else changes anything meanwhile.
         """
-        for _ in range(self.tries):
-            try:
-                return await self.save(changes)
-            except LockLost:
-                raise
-            except StorageUnavailable:
-                await asyncio.sleep(_AGAIN_S)
-        return await self.save(changes)
+        await patiently(partial(self.save, changes), self.patience_s)
 
     async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store documents of whoever takes part in a change, as they are. Only within `exclusively`.
