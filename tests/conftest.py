@@ -125,6 +125,13 @@ def any_redis(request: pytest.FixtureRequest) -> RedisServer:
 
 
 @pytest.fixture
+def raw(any_redis: RedisServer) -> Iterator[Any]:
+    """A Redis program: it sees what is stored, and may change it."""
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
+        yield link
+
+
+@pytest.fixture
 async def open_storage(any_redis: RedisServer) -> AsyncIterator[OpenStorage]:
     """Open storages on a Redis that was emptied; closed when the test ends. Each takes its epoch, 1 by default."""
     async with contextlib.AsyncExitStack() as stack:

@@ -1,10 +1,11 @@
 """Changes of two brokers at a time lose neither."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.changing import Changing
@@ -15,8 +16,6 @@ from headrace.quotas.entities import USER, Entity, Filter, Key
 from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 
 
 async def several(open_storage: OpenStorage, any_redis: RedisServer, count: int) -> list[RedisStorage]:

@@ -12,7 +12,9 @@ from typing import Any
 import hiredis
 import pytest
 import redis.asyncio
+from tests.conftest import OpenStorage
 from tests.harness.owning import Owner
+from tests.harness.plain import STREAM
 from tests.harness.redis import RedisServer
 from tests.harness.valkey import valkey
 from tests.store.written import Written
@@ -22,6 +24,7 @@ from headrace.store.connection import Connection
 from headrace.store.journal import SMALLEST, Journal
 from headrace.store.link import encode
 from headrace.store.process import valkeys_in
+from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
 
 
@@ -195,10 +198,11 @@ def link(any_redis: RedisServer) -> Iterator[Any]:
 
 
 @pytest.fixture
-def raw(any_redis: RedisServer) -> Iterator[Any]:
-    """A Redis program."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
+async def storage(open_storage: OpenStorage) -> RedisStorage:
+    """A storage with one open native partition, `STREAM`."""
+    opened = await open_storage()
+    await opened.native.open(STREAM)
+    return opened
 
 
 @pytest.fixture

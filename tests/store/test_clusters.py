@@ -1,30 +1,20 @@
 """One storage as several virtual clusters see it."""
 
-from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
 
 import msgspec
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.logs import appended, opened
-from tests.harness.redis import RedisServer
 
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
 from headrace.topics.errors import Fenced, TopicExists, UnknownTopic
 from headrace.topics.model import Append, Appended, Topic
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 FLIGHTS = Topic(name="flights", id=UUID(int=1), streams=("headrace:flights:0",), config={}, created_ms=0)
 BLUE = Topic(name="flights", id=UUID(int=2), streams=("headrace:blue:flights:0",), config={}, created_ms=0)
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
-    """A client that sees what is stored."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 async def test_each_cluster_has_its_own_topics_and_groups(open_storage: OpenStorage) -> None:

@@ -1,20 +1,8 @@
-from collections.abc import Awaitable, Callable, Iterator
-
 import pytest
 import redis
-from tests.harness.redis import RedisServer
+from tests.conftest import OpenStorage
 
-from headrace.store.storage import RedisStorage
 from headrace.topics.errors import Fenced, StorageFull
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
-    """A client that sees what is stored."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 async def test_documents_come_back_by_kind(open_storage: OpenStorage) -> None:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -7,8 +7,8 @@ from uuid import UUID
 import msgspec
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.logs import appended, opened
-from tests.harness.redis import RedisServer
 
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
@@ -42,7 +42,6 @@ from headrace.store.storage import RedisStorage
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 STREAM = "headrace:t:0"
 FENCE = "headrace:group:{default/g}"
 HOUR_MS = 3_600_000
@@ -64,13 +63,6 @@ def member(name: str) -> StoredMember:
         protocols=(("range", b"\x00\x01\xff"), ("sticky", b"")),
         assignment=bytes(range(256)),
     )
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
-    """A client that sees what is stored."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 @pytest.fixture

@@ -2,27 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
-from tests.harness.redis import RedisServer
+from tests.conftest import OpenStorage
 from tests.harness.waiting import until
 
 from headrace.store import locks
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import LockLost, StorageUnavailable
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 KEY = "headrace:{meta}:lock:name"
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
-    """A client that sees what is stored."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 async def two(open_storage: OpenStorage, raw: "redis.Redis") -> list[RedisStorage]:

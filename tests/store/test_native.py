@@ -1,11 +1,11 @@
 """Native partitions in Redis: ids from one clock, all or nothing, producers' sequences, trims, waiting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.conftest import OpenStorage
 from tests.harness.logs import appended, opened
 from tests.harness.plain import KEY, STREAM, append, base, batch, ids
 from tests.harness.redis import RedisServer
@@ -28,16 +28,6 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, Topic
 from headrace.topics.native import GroupGone, NativeRead, NativeStream, NotAStream
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
-
-@pytest.fixture
-async def storage(open_storage: OpenStorage) -> RedisStorage:
-    """A storage with one open native partition."""
-    opened = await open_storage()
-    await opened.native.open(STREAM)
-    return opened
 
 
 def offsets(read: NativeRead) -> list[int]:

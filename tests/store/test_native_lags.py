@@ -1,7 +1,6 @@
 """How far behind Redis consumer groups are where Redis does not know it itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ ENTRIES = 2_500
 
 
 @pytest.fixture
-async def storage(open_storage: Callable[..., Awaitable[RedisStorage]], raw: Any) -> RedisStorage:
-    """A storage with a native partition of so many entries, one per millisecond from 1 on."""
-    opened = await open_storage()
-    await opened.native.open(STREAM)
+def storage(storage: RedisStorage, raw: Any) -> RedisStorage:
+    """Of so many entries, one per millisecond from 1 on."""
     fill(raw, ENTRIES, b"x")
-    return opened
+    return storage
 
 
 def fill(raw: Any, count: int, value: bytes) -> None:

@@ -1,25 +1,13 @@
 """Where a group of a plain stream stands, and what it costs Redis to say so."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
 from tests.harness.plain import KEY, STREAM
 
 from headrace.keyspace.native import offset_at
 from headrace.store.storage import RedisStorage
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
 COUNT = 6_000
-
-
-@pytest.fixture
-async def storage(open_storage: OpenStorage) -> RedisStorage:
-    """A storage with one open native partition."""
-    opened = await open_storage()
-    await opened.native.open(STREAM)
-    return opened
 
 
 def delivered(raw: Any) -> list[str]:

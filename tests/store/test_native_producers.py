@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
-import pytest
 import redis
 import redis.asyncio
+from tests.conftest import OpenStorage
 from tests.harness.plain import KEY, STREAM, append, base, batch, ids
 from tests.harness.redis import RedisServer
 
@@ -15,17 +15,6 @@ from headrace.keyspace.native import id_of
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence, StorageUnavailable
 from headrace.topics.model import Append, Appended
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
-
-@pytest.fixture
-async def storage(open_storage: OpenStorage) -> RedisStorage:
-    """A storage with one open native partition."""
-    opened = await open_storage()
-    await opened.native.open(STREAM)
-    return opened
-
 
 # Producers
 

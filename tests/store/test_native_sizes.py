@@ -6,22 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.conftest import OpenStorage
 from tests.harness.plain import KEY, STREAM, base, batch
 
 from headrace.records import streams
 from headrace.records.walk import records
 from headrace.store.storage import RedisStorage
 from headrace.topics.native import NativeRead
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
-
-@pytest.fixture
-async def storage(open_storage: OpenStorage) -> RedisStorage:
-    """A storage with one open native partition."""
-    opened = await open_storage()
-    await opened.native.open(STREAM)
-    return opened
 
 
 def offsets(read: NativeRead) -> list[int]:

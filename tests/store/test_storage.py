@@ -1,8 +1,7 @@
-from collections.abc import Awaitable, Callable, Iterator
-
 import pytest
 import redis
 import redis.asyncio
+from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer, debian_redis_program, valkey_program
 
 from headrace.keyspace import LAYOUT_VERSION
@@ -10,15 +9,6 @@ from headrace.store.errors import TooOld, Unreachable, WrongLayout
 from headrace.store.examine import Durability
 from headrace.store.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
-
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
-    """A client that sees what is stored."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 async def test_the_layout_is_written_down_and_the_cluster_keeps_its_id(

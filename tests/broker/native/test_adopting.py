@@ -1,11 +1,12 @@
 """A partition whose stream becomes another one: no record that was acknowledged stays behind, on a real Redis."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
@@ -19,7 +20,6 @@ from headrace.testing.clock import ManualClock
 from headrace.topics.errors import InvalidConfig, InvalidPartitions, StorageUnavailable, TopicExists
 from headrace.topics.model import Appended
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 VIEW = 7
 
 

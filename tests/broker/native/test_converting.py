@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
@@ -32,7 +33,6 @@ from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageU
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import NativeRead
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 BATCHES, SIZE = 48, 1_000_000
 VIEW = 7
 

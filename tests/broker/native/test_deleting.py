@@ -1,11 +1,11 @@
 """What is deleted of native topics, while producers go on or Redis is away, does not come back; on a real Redis."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import redis
+from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
@@ -19,7 +19,6 @@ from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended, Topic
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 TRIES = 20
 """A partition that is opened once more takes records after one or two."""
 

@@ -1,12 +1,10 @@
 """Two brokers that read for one group's member at once, over a real Redis: while a partition changes hands."""
 
-from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 from tests.broker.native.test_converting import over
-from tests.harness.redis import RedisServer
+from tests.conftest import OpenStorage
 
 from headrace.broker.budget import ReadBudget
 from headrace.broker.native.delivery import Delivery
@@ -21,17 +19,9 @@ from headrace.topics.errors import BehindRefused, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeRead, NativeStream
 
-OpenStorage = Callable[..., Awaitable[RedisStorage]]
 KEY, GROUP = "plain", "group"
 STREAM = NativeStream(KEY, 10)
 ALL = 1 << 20
-
-
-@pytest.fixture
-def raw(any_redis: RedisServer) -> Iterator[Any]:
-    """A Redis program."""
-    with redis.Redis.from_url(any_redis.url, decode_responses=True) as link:
-        yield link
 
 
 class Reading:
