@@ -155,6 +155,22 @@ def test_a_reset_is_shown_then_done(page: Page, running: Server) -> None:
     expect(page.get_by_text("moved.")).to_be_visible()
 
 
+@pytest.mark.parametrize("name", [".", "..", "~.", "a/..", "%2e"])
+def test_a_group_whose_name_is_a_step_in_a_path_is_opened(page: Page, running: Server, name: str) -> None:
+    consumer = Consumer({"bootstrap.servers": running.kafka, "group.id": name})
+    consumer.commit(offsets=[TopicPartition("flights", 0, 0)], asynchronous=False)
+    consumer.close()
+    page.goto(running.http + "/groups")
+    page.get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    live(page)
+    page.locator("select[name=to]").select_option("latest")
+    page.get_by_role("button", name="Show what it would do").click()
+    page.get_by_role("button", name="Move").click()
+    expect(page.get_by_text("moved.")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+
+
 def test_a_page_says_that_its_server_is_gone_and_comes_back_with_it(page: Page) -> None:
     with server() as own:
         page.goto(own.http)
