@@ -210,6 +210,37 @@ async def test_each_compartment_has_a_default_pool_of_its_own(world: World) -> N
     await catalog.delete_pool(world.pool_id(pool), None)
 
 
+async def test_a_pool_of_that_name_is_its_compartments_default_pool(world: World) -> None:
+    """Names of pools are unique in a compartment."""
+    await world.restart(pools="compartment", lifecycle_delay_ms=1_000)
+    made = await world.pool("DefaultPool", {"num.partitions": "3"}, kms_key="key")
+    with pytest.raises(OciError, match="is CREATING"):
+        await world.stream()
+    world.clock.advance(1_000)
+    assert (await world.stream("a")).pool == made.id
+    catalog = await world.restart()
+    assert (await world.stream("b")).pool == made.id
+    pool = catalog.pools.get(world.pool_id(made))
+    assert (pool.default, pool.kms_key, pool.etag) == (True, "key", made.etag)
+    for change in (
+        catalog.delete_pool(world.pool_id(made), None),
+        catalog.move_pool(world.pool_id(made), None, "elsewhere"),
+    ):
+        with pytest.raises(OciError, match="default stream pool"):
+            await change
+    await catalog.update_pool(world.pool_id(made), None, {}, {"name": "renamed"})
+    world.clock.advance(1_000)
+    await world.pool("DefaultPool")
+    assert (await world.stream("c")).pool == made.id
+
+
+async def test_a_pool_of_that_name_that_was_deleted_is_not(world: World) -> None:
+    await world.restart(pools="compartment")
+    made = await world.pool("DefaultPool")
+    await world.catalog.delete_pool(world.pool_id(made), None)
+    assert (await world.stream()).pool != made.id
+
+
 async def test_a_pool_moves_with_its_streams(world: World) -> None:
     made = await world.pool()
     inside = await world.stream(pool_id=world.pool_id(made))

@@ -1,7 +1,8 @@
 """Stream pools: each is a virtual cluster.
 
 With `oci.pools=shared` every compartment's default pool is the default cluster, the one that Kafka clients see that
-name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed.
+name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed, unless somebody
+has made one of its name: that becomes it.
 """
 
 from collections.abc import Mapping
@@ -115,21 +116,34 @@ class Pools:
         return unique if pool is None else pool.cluster
 
     def known_default_of(self, compartment: str) -> PoolRecord | None:
-        """The pool of a compartment's streams that name none, if it has been made."""
+        """The pool of a compartment's streams that name none, if there is one: it is the default, or has its name."""
         if self._documents.settings.pools == "shared":
             return self._documents.pools.get(DEFAULT)
+        named = None
         for pool in self._documents.pools.values.values():
-            if pool.default and pool.compartment == compartment and pool.id != DEFAULT:
+            if pool.compartment != compartment or pool.id == DEFAULT:
+                continue
+            if pool.default:
                 return pool
-        return None
+            if pool.name == DEFAULT_NAME and not lifecycle.is_deleted(pool):
+                named = pool
+        return named
 
     async def default_of(self, compartment: str) -> PoolRecord:
-        """The same, made when it is missing. Only within a change."""
+        """The same, made when it is missing, and the default from now on. Only within a change.
+
+        Raises:
+            OciError: 409, a pool of its name is being made.
+        """
         known = self.known_default_of(compartment)
-        if known is not None:
+        if known is None:
+            pool = self._new(DEFAULT_NAME, compartment, default=True)
+            await self._open(pool, _NEW)
+        elif known.default:
             return known
-        pool = self._new(DEFAULT_NAME, compartment, default=True)
-        await self._open(pool, _NEW)
+        else:
+            ocid = ocids.make(ocids.STREAM_POOL, self._documents.settings.region, known.id)
+            pool = msgspec.structs.replace(self.usable(ocid), default=True)
         await self._documents.finish({(self._documents.pools, pool.id): pool})
         return pool
 
