@@ -1,8 +1,8 @@
-"""The topics of the running server: found by name or id, created, changed, deleted."""
+"""The topics of the running server: opened, created, changed, deleted."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,6 +13,7 @@ import structlog
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.known_topics import KnownTopics
 from headrace.broker.leading import Leaders, Leading
 from headrace.broker.live import LiveTopic
 from headrace.broker.log import LogPartition
@@ -39,7 +40,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import MAX_LENGTH, check_name
+from headrace.topics.names import check_name
 from headrace.topics.native import ADOPTED, FIXED
 
 _log = structlog.get_logger("headrace.topics")
@@ -53,8 +54,8 @@ ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
 """Makes a topic's new configuration of its present one."""
 
 
-class TopicTable:
-    """Every topic of this server. Changes are serialised; look-ups are plain dictionary reads."""
+class TopicTable(KnownTopics):
+    """Every topic of this server, and its changes, one at a time."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class TopicTable:
             reads: budget of what is read ahead; None: one of each partition's own.
             leading: opens logs, where this server is to; None: it is alone.
         """
+        super().__init__()
         self.storage = storage
         self.clock = clock
         self.defaults = defaults
@@ -91,8 +93,6 @@ class TopicTable:
         """Takes over what another broker has changed of a topic."""
         self.leading = leading or Leading(Ownership(0), Leaders(), storage.topics)
         self._reads = reads
-        self._by_name: dict[str, LiveTopic] = {}
-        self._by_id: dict[UUID, LiveTopic] = {}
         self.changing = asyncio.Lock()
         self._closed = False
         self.most_partitions = _NO_LIMIT
@@ -166,15 +166,13 @@ class TopicTable:
         # By a view that came while its partitions were being opened, too: it found none of them.
         self.leading.adopt(live.topic, live.partitions)
         point_to_registry(live, self.storage.topics)
-        self._by_name[live.topic.name] = live
-        self._by_id[live.topic.id] = live
+        self._enter(live)
         self.partitions += len(live.partitions)
         for listener in self.added:
             listener(live)
 
     def _remove(self, live: LiveTopic) -> None:
-        del self._by_name[live.topic.name]
-        del self._by_id[live.topic.id]
+        self._strike(live)
         self.partitions -= len(live.partitions)
         for listener in self.left:
             listener(live.topic.name)
@@ -194,44 +192,6 @@ class TopicTable:
         for listener in self.adopted:
             listener(live)
 
-    def __iter__(self) -> Iterator[LiveTopic]:
-        return iter(list(self._by_name.values()))
-
-    def in_order(self) -> Iterator[LiveTopic]:
-        """All topics that there are now and still when their turn comes, by name."""
-        return (live for name in self.names() if (live := self._by_name.get(name)) is not None)
-
-    def find(self, name: str | None, topic_id: UUID) -> LiveTopic | None:
-        """A topic by its name or, where that is None, by its id; None: there is none."""
-        return self._by_id.get(topic_id) if name is None else self._by_name.get(name)
-
-    def names(self) -> list[str]:
-        """All names, sorted."""
-        return sorted(self._by_name)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
-        return name in self._by_name
-
-    def get(self, name: str) -> LiveTopic:
-        """Raises UnknownTopic."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
-            raise UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}") from None
-
-    def by_id(self, topic_id: UUID) -> LiveTopic:
-        """Raises UnknownTopic."""
-        try:
-            return self._by_id[topic_id]
-        except KeyError:
-            raise UnknownTopic(f"no topic with id {topic_id}") from None
-
-    def partition(self, name: str, index: int) -> Partition:
-        """Raises UnknownTopic, also when the topic has no such partition."""
-        return self.get(name).partition(index)
-
     def validate(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Everything `create` would refuse, without creating.
 
@@ -241,7 +201,7 @@ class TopicTable:
         check_name(name)
         if self._closed:
             raise UnknownTopic("this virtual cluster was deleted")
-        if name in self._by_name:
+        if self.has(name):
             raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
