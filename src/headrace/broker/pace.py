@@ -20,17 +20,17 @@ PACKED_S = 0.04
 """After that each gets one request more."""
 _SHARE = 4
 """Long work and what waits have as much of the loop's time as one part of so many that those had who were served."""
-_STEPS = 4
-"""Turns of the loop from one piece of long work to the next: a request that takes so many steps waits for one piece."""
 _MOST_S = 0.02
 """But never more at a time. So much have all together, too, that begin in one turn of the loop: each a slice, before it
 waits for its turn."""
+_STEPS = 4
+"""Turns of the loop from one slice of long work to the next: a request that takes so many waits for one slice."""
 
 T = TypeVar("T")
 
 
 class Lane:
-    """The turns that long work takes, one per turn of the event loop, first come first served."""
+    """The turns that long work takes, one every few turns of the event loop, first come first served."""
 
     def __init__(self) -> None:
         self._queue: deque[Callable[[], bool | None]] = deque()
@@ -58,7 +58,10 @@ class Lane:
         self.turn_began = 0.0
 
     def later(self, work: Callable[[], bool | None]) -> None:
-        """Call `work`, which takes a slice at most, when its turn comes; True: more of it comes right behind."""
+        """Call `work`, which takes a slice at most, when its turn comes.
+
+        It answers True where more of it follows in the same turn of the loop: no other work is done beside that.
+        """
         self._queue.append(work)
         if not self._due:
             self._served_s = 0.0  # from now on: nobody waited before
