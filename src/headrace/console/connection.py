@@ -7,16 +7,15 @@ that others are served between them; and requests that are sent ahead wait unpar
 from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
-from uuid import uuid4
 
 import httptools
-import msgspec
 import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headrace.access.principal import ANONYMOUS, Principal
 from headrace.console.leaving import DRAIN
+from headrace.console.own_answers import own_answer, refusal
 from headrace.tls import writing as tls
 
 if TYPE_CHECKING:
@@ -391,11 +390,9 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer in the form of OCI's API, and close."""
-        body = msgspec.json.encode({"code": code, "message": message})
-        head = (
-            b"opc-request-id: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(STATUS_LINE[status] + head % (uuid4().hex.upper().encode(), len(body)) + body)
+        headers, body = own_answer(refusal(code, message))
+        head = b"".join(b"%b: %b\r\n" % header for header in (*headers, (b"connection", b"close")))
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
         self.transport.close()
 
 

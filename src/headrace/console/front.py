@@ -8,15 +8,15 @@ a container want both (Kubernetes, "Configure Liveness, Readiness and Startup Pr
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from uuid import uuid4
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.console.app import Health
+from headrace.console.own_answers import refusal, send_own
 
 _GRACE_S = 2
 """How long `close` waits for requests under way."""
+_UNKEPT = (b"cache-control", b"no-store")
 
 
 class Phase(Enum):
@@ -67,17 +67,16 @@ class Front:
         path = scope["path"]
         if path in {"/livez", "/readyz"}:
             if scope["method"] not in {"GET", "HEAD"}:
-                await _answer(
-                    send, 405, {"code": "MethodNotAllowed", "message": "allowed: GET, HEAD"}, allow=b"GET, HEAD"
-                )
+                told = refusal("MethodNotAllowed", "allowed: GET, HEAD")
+                await send_own(send, 405, told, _UNKEPT, (b"allow", b"GET, HEAD"))
             elif path == "/livez":
-                await _answer(send, 200, {"status": "alive"})
+                await send_own(send, 200, {"status": "alive"}, _UNKEPT)
             else:
-                await _answer(send, *await self._readiness())
+                await send_own(send, *await self._readiness(), _UNKEPT)
             return
         if self._phase is not Phase.OPEN or self._app is None:
             text = f"The server is {self._phase.value}; try again later"
-            await _answer(send, 503, {"code": "ServiceUnavailable", "message": text})
+            await send_own(send, 503, refusal("ServiceUnavailable", text), _UNKEPT)
             return
         self._under_way += 1
         self._quiet.clear()
@@ -97,17 +96,3 @@ class Front:
         if self._phase is not Phase.OPEN:  # by now: it was asked to end while it asked its storage
             return 503, {"status": self._phase.value}
         return 200, {"status": "ready"} | ({"detail": now.detail} if now.detail else {})
-
-
-async def _answer(send: Send, status: int, told: dict[str, str], allow: bytes | None = None) -> None:
-    body = msgspec.json.encode(told)
-    headers = [
-        (b"opc-request-id", uuid4().hex.upper().encode()),
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-    ]
-    if allow is not None:
-        headers.append((b"allow", allow))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -10,10 +10,11 @@ import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from uuid import uuid4
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace.console.own_answers import refusal, send_own
 
 ANY = "*"
 SETTING = "headrace.http.hosts"
@@ -115,15 +116,8 @@ class HostCheck:
         if refused is None:
             await self._app(scope, receive, send)
             return
-        body = msgspec.json.encode({"code": refused.code, "message": refused.message})
-        headers = [
-            (b"opc-request-id", uuid4().hex.upper().encode()),
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        told = refusal(refused.code, refused.message)
+        await send_own(send, refused.status, told, (b"connection", b"close"))
 
 
 def _page_of(origin: bytes) -> bytes:
