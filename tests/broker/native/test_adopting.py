@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 import redis
+from tests.broker.native.brokers import over
 from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.ownership import Ownership
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
 from headrace.membership.view import Member, View
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
 from headrace.topics.errors import InvalidConfig, InvalidPartitions, StorageUnavailable, TopicExists
 from headrace.topics.model import Appended
 
@@ -28,18 +25,6 @@ def raw(any_redis: RedisServer) -> "Iterator[redis.Redis]":
     """A Redis program, with a stream of its own."""
     with redis.Redis.from_url(any_redis.url) as link:
         yield link
-
-
-def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
-    settings, clock = BrokerSettings.of({}), ManualClock()
-    return Broker(
-        storage,
-        settings,
-        clock,
-        cluster_id="c",
-        stream_of=lambda name, _, index: f"{name}:{index}",
-        parts=Parts(storage.documents, settings, clock, ownership=ownership),
-    )
 
 
 @pytest.fixture

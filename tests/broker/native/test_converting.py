@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from tests.broker.native.brokers import over
 from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
@@ -27,7 +28,6 @@ from headrace.records.build import build
 from headrace.records.compiled import crc32c
 from headrace.records.compression import ZSTD
 from headrace.records.walk import records
-from headrace.store.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageUnavailable
 from headrace.topics.model import Append, Appended, StoredBatch
@@ -45,18 +45,6 @@ class NoPositions:
 
     async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
         pass
-
-
-def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
-    settings, clock = BrokerSettings.of({}), ManualClock()
-    return Broker(
-        storage,
-        settings,
-        clock,
-        cluster_id="c",
-        stream_of=lambda name, _, index: f"{name}:{index}",
-        parts=Parts(storage.documents, settings, clock, ownership=ownership),
-    )
 
 
 def alone_in_view() -> Ownership:

@@ -5,32 +5,20 @@ from typing import Any
 
 import pytest
 import redis
+from tests.broker.native.brokers import over
 from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
-from headrace.broker.settings import BrokerSettings
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import Position, TopicPartition
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
-from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended, Topic
 
 TRIES = 20
 """A partition that is opened once more takes records after one or two."""
-
-
-def over(storage: RedisStorage) -> Broker:
-    return Broker(
-        storage,
-        BrokerSettings.of({}),
-        ManualClock(),
-        cluster_id="c",
-        stream_of=lambda name, _, index: f"{name}:{index}",
-    )
 
 
 async def put(broker: Broker) -> Appended | Exception:

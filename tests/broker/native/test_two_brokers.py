@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.broker.native.test_converting import over
+from tests.broker.native.brokers import over
 from tests.conftest import OpenStorage
 
 from headrace.broker.budget import ReadBudget

@@ -1,0 +1,20 @@
+"""A broker over a storage, on a clock that stands; its streams are named `<topic>:<partition>`."""
+
+from headrace.broker.broker import Broker
+from headrace.broker.ownership import Ownership
+from headrace.broker.parts import Parts
+from headrace.broker.settings import BrokerSettings
+from headrace.store.storage import RedisStorage
+from headrace.testing.clock import ManualClock
+
+
+def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
+    settings, clock = BrokerSettings.of({}), ManualClock()
+    return Broker(
+        storage,
+        settings,
+        clock,
+        cluster_id="c",
+        stream_of=lambda name, _, index: f"{name}:{index}",
+        parts=Parts(storage.documents, settings, clock, ownership=ownership),
+    )
