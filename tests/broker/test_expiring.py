@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.broker.test_log import sent
+from tests.broker.batches import sent
 
 from headrace.broker.log import LogPartition
 from headrace.broker.native.partition import NativePartition

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 
+from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.budget import NeedsRoom, ReadBudget
@@ -16,8 +17,6 @@ from headrace.broker.partition import Watchers
 from headrace.broker.snapshots import Snapshots
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
-
-from .test_log import batch
 
 
 class Reader:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.broker.test_log import batch
+from tests.broker.batches import batch
 from tests.broker.test_replication import waits
 from tests.harness.memory import MemoryStorage
 

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 import structlog
+from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.cache import CacheBudget
 from headrace.broker.log import LogPartition
 from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
-from headrace.records.build import build
 from headrace.testing.clock import ManualClock
 from headrace.topics.answers import Lost
 from headrace.topics.errors import (
@@ -26,13 +26,8 @@ from headrace.topics.errors import (
     StorageUnavailable,
     UnknownTopic,
 )
-from headrace.topics.model import Append, Appended, OpenedLog, StoredBatch
+from headrace.topics.model import Appended, OpenedLog, StoredBatch
 from headrace.topics.refusals import WAIT_MS
-
-
-def batch(count: int = 1, timestamp: int = 1_000) -> Append:
-    made = build([(None, b"value", timestamp, ())] * count)
-    return Append(made, count, timestamp)
 
 
 async def test_a_record_is_readable_only_once_redis_has_answered(
@@ -177,12 +172,6 @@ async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_aga
     partition.append(batch(), results.append)
     storage.logs.answer()
     assert results[-1] == Appended(0)
-
-
-def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 7) -> Append:
-    records = [(None, b"value", 1_000, ())] * count
-    made = build(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
-    return Append(made, count, 1_000, producer, epoch, sequence)
 
 
 async def test_a_repeated_batch_is_answered_when_its_first_copy_is_stored(

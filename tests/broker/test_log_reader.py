@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.budget import ReadBudget
@@ -16,8 +17,6 @@ from headrace.broker.snapshots import Snapshots
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import StoredBatch
-
-from .test_log import batch
 
 
 async def filled(partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None], count: int) -> int:

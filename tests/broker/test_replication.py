@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.broker.test_log import batch, sent
+from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.cache import CacheBudget

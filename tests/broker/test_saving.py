@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.broker.test_log import batch, sent
+from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.log import LogPartition

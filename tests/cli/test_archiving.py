@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.metrics.test_exposition import Samples, read
+from tests.harness.exposition import Samples, read
 
 from headrace.archiving.figures import Figures
 from headrace.archiving.progress import Progress, Standing, TopicProgress

@@ -14,9 +14,9 @@ import pytest
 import redis
 from starlette.requests import Request
 from starlette.types import Message
+from tests.harness.exposition import Samples, read
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
-from tests.metrics.test_exposition import Samples, read
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.broker.broker import Broker

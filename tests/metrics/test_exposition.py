@@ -5,25 +5,11 @@ import math
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
+from tests.harness.exposition import read
 
 from headrace.metrics.counters import TICKS, Durations
 from headrace.metrics.exposition import HISTOGRAM_SERIES, Exposition, labels
 from headrace.metrics.families import DURATION, FAMILIES, GROUP_MEMBERS, REQUESTS, SERIES_EXCESS, STARTED, Kind
-
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def read(page: bytes) -> Samples:
-    """Every series of a page; fails on one that is there twice."""
-    found: Samples = {}
-    for family in text_string_to_metric_families(page.decode()):
-        for sample in family.samples:
-            key = sample.name, frozenset(sample.labels.items())
-            assert key not in found, key
-            found[key] = sample.value
-    return found
-
 
 anything = st.text(st.characters(), max_size=300)  # lone surrogates, too
 

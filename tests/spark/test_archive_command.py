@@ -13,9 +13,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions
 from deltalake import DeltaTable
 from tests.harness.archive import told_of
+from tests.harness.exposition import read
 from tests.harness.secured import PASSWORD, secured_server
 from tests.harness.storage import BareStorage
-from tests.metrics.test_exposition import read
 
 from headrace.cli import main
 from headrace.metrics.archive import State

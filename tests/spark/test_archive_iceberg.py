@@ -11,6 +11,7 @@ import pytest
 from tests.harness.seaweed import Seaweed, seaweed
 from tests.harness.storage import BareStorage
 from tests.harness.store import ObjectStore, object_store
+from tests.spark.bare_archiver import Archiver, pairs
 
 from headrace.cli import main
 from headrace.records.build import build
@@ -23,7 +24,6 @@ from headrace.spark.errors import OptionError, TableError
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
-from .test_archive_table import Archiver, pairs
 
 
 @dataclass(frozen=True)

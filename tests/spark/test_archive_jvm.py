@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.harness import fetching
 from tests.harness.storage import BareStorage
+from tests.spark.bare_archiver import Archiver
 
 from headrace.records.build import build
 from headrace.spark.archive import maintain
@@ -16,7 +17,6 @@ from headrace.spark.archive.table import ArchiveTable
 from headrace.spark.archive.typed.decoding import Decoding
 
 from .conftest import DAY
-from .test_archive_table import Archiver
 
 pytestmark = [pytest.mark.spark, pytest.mark.maven, pytest.mark.timeout(600)]
 

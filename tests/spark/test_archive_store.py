@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.harness.store import ObjectStore, object_store
+from tests.spark.bare_archiver import Archiver, pairs
 
 from headrace.records.build import build
 from headrace.spark.archive import maintain
@@ -16,7 +17,6 @@ from headrace.spark.errors import StoreUnavailable, TableError
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
-from .test_archive_table import Archiver, pairs
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,7 @@
 """The archive's batches on real tables and a real log, without Spark: a batch is written in this process."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,115 +11,22 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
+from tests.spark.bare_archiver import Archiver, archived, pairs
 
 from headrace.records.build import build
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, Fences, RangeResult, Target, clip
-from headrace.spark.archive.files import Destination, Written, write_range
+from headrace.spark.archive.batch import ArchiveGap
 from headrace.spark.archive.place import Place
 from headrace.spark.archive.registered import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.table import COLUMNS, DEAD_COLUMNS, ArchiveTable, Conflict
+from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict
 from headrace.spark.archive.targets import Targets
-from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.spark.plan import TopicPartition
 from headrace.topics.archive import app_id
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
-
-
-class Group:
-    """A consumer group that remembers what was committed to it."""
-
-    def __init__(self) -> None:
-        self.commits: list[dict[int, int]] = []
-
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.commits.append({one.partition: offset for one, offset in offsets.items()})
-
-
-class Archiver:
-    """An archiver of one topic: what a process would be, with its own idea of which ranges come next."""
-
-    def __init__(
-        self,
-        storage: BareStorage,
-        topic: Topic,
-        table: Path | Place,
-        *,
-        skip_lost: bool = False,
-        skip_unreadable: bool = False,
-        step: Callable[[str], None] = lambda _: None,
-        decoding: Decoding | None = None,
-    ) -> None:
-        self.storage = storage
-        self.topic = topic
-        place = table if isinstance(table, Place) else Place.of(str(table))
-        self.table = ArchiveTable(place)
-        self.dead = None if decoding is None else ArchiveTable(place.beside("_dlq"), DEAD_COLUMNS)
-        self.group = Group()
-        self.destination = Destination(
-            redis=storage.url,
-            table=place,
-            topic=topic.name,
-            topic_id=str(topic.id),
-            fail_on_data_loss=not skip_lost,
-            skip_unreadable=skip_unreadable,
-            decoding=decoding,
-        )
-        self.log = LogReader(storage.url)
-        self.archiver = BatchArchiver(
-            lambda: {topic.name: Target(topic.name, str(topic.id), self.table, self.dead)},
-            extents=self.extents,
-            group=self.group,
-            skip_lost=skip_lost,
-            step=step,
-        )
-
-    def extents(self) -> dict[TopicPartition, Extent]:
-        return self.log.extents(self.log.topics(Subscription(names=(self.topic.name,))))
-
-    def destined(self, fences: Fences) -> Destination:
-        """With what a typed table has already."""
-        if self.dead is None:
-            return self.destination
-        held = {one.partition: offset for one, offset in fences.dead.items()}
-        columns = fences.columns[self.topic.name]
-        return replace(self.destination, columns=columns, dead=self.dead.place, dead_fences=held)
-
-    def archive(self, *ranges: tuple[int, int, int]) -> int:
-        """Archive ranges (partition, start, end); the rows that went into the table."""
-
-        def write(fences: Fences) -> Sequence[RangeResult]:
-            results = []
-            for number, low, high in ranges:
-                offsets = clip(Range(TopicPartition(self.topic.name, number), low, high), fences.offsets)
-                stream = self.topic.streams[number]
-                told: list[str] = []
-                written = Written(())
-                if offsets.end > offsets.start:
-                    written = write_range(self.destined(fences), stream, offsets, told, [])
-                results.append(
-                    RangeResult(offsets, written.files, tuple(told), dead=written.dead, columns=written.columns)
-                )
-            return results
-
-        result = self.archiver.archive(write)
-        self.unreadable = result.topics[self.topic.name].unreadable
-        return result.rows
-
-
-def archived(table: Path) -> list[tuple[int, int]]:
-    """(partition, offset) of every row, as a reader without Spark and without Headrace sees the table."""
-    rows = DeltaTable(table).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
-    return sorted((row["partition"], row["offset"]) for row in rows)
-
-
-def pairs(partition: int, offsets: range) -> list[tuple[int, int]]:
-    return [(partition, offset) for offset in offsets]
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
+from tests.spark.bare_archiver import Archiver
 
 from headrace.records.build import build
 from headrace.spark.archive import maintain
@@ -25,7 +26,6 @@ from headrace.spark.errors import OptionError, StoreUnavailable
 from headrace.topics.model import Topic
 
 from .conftest import DAY
-from .test_archive_table import Archiver
 
 OWN = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "topicId"]
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
+from tests.spark.bare_archiver import Archiver, archived, pairs
 
 from headrace.records.build import build
 from headrace.spark.archive import maintain
@@ -19,7 +20,6 @@ from headrace.spark.archive.table import ArchiveTable, Conflict
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
-from .test_archive_table import Archiver, archived, pairs
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
+from tests.spark.bare_archiver import Archiver
 
 from headrace.records.build import build
 from headrace.spark.archive import maintain
@@ -22,7 +23,6 @@ from headrace.spark.archive.typed.decoding import Decoding
 from headrace.spark.archive.typed.variant import STRUCT, VariantDecoder
 
 from .conftest import DAY
-from .test_archive_table import Archiver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
