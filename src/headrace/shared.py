@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from headrace.tasks import unheard
+
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
@@ -27,8 +29,7 @@ class Shared(Generic[K, T]):
         task = self._next.get(what)
         if task is None:
             task = self._next[what] = asyncio.get_running_loop().create_task(self._find_out(what))
-            # An error is nobody's where all have gone.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            unheard(task)
         return await asyncio.shield(task)
 
     async def _find_out(self, what: K) -> T:

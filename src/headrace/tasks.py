@@ -29,6 +29,14 @@ def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> 
     task.add_done_callback(lambda _: awaited.close())
 
 
+def unheard(task: "asyncio.Future[Any]") -> None:
+    """Have a task fail in silence where nobody waits for it any more: whoever waits is told all the same.
+
+    Python would tell of an error that nobody has looked at, whenever it finds it.
+    """
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
 async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
     """Have something done in a thread; raises what `work` raises.
 

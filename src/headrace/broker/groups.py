@@ -28,6 +28,7 @@ from headrace.groups.model import (
 )
 from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
+from headrace.tasks import unheard
 from headrace.topics.errors import StorageUnavailable, TopicError
 
 _log = structlog.get_logger("headrace.groups")
@@ -139,7 +140,7 @@ class GroupTable:
         if loading is None:
             loading = self._loads[name] = asyncio.get_running_loop().create_task(self._take_over(name))
             loading.add_done_callback(lambda _: self._loads.pop(name, None))
-            loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may be gone
+            unheard(loading)
         number = coordination.number
         try:
             await asyncio.shield(loading)

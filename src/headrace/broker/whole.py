@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from headrace.tasks import unheard
+
 T = TypeVar("T")
 
 
@@ -14,6 +16,5 @@ async def to_the_end(change: Coroutine[Any, Any, T]) -> T:
     or the other way round.
     """
     making = asyncio.ensure_future(change)
-    # Where nobody waits any more, an error is nobody's.
-    making.add_done_callback(lambda done: done.cancelled() or done.exception())
+    unheard(making)
     return await asyncio.shield(making)

@@ -1,6 +1,7 @@
 """Changes of the documents, one at a time."""
 
 import asyncio
+import gc
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.records import RetryToken
 from headrace.oci.settings import OciSettings
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import LockLost
+from headrace.topics.errors import LockLost, StorageUnavailable
 
 
 async def test_a_change_whose_turn_never_comes_is_closed() -> None:
@@ -37,6 +38,29 @@ async def test_a_change_whose_turn_never_comes_is_closed() -> None:
     await asyncio.wait(asking)
     await asyncio.sleep(0)
     assert [inspect.getcoroutinestate(each) for each in (first, second)] == [inspect.CORO_CLOSED] * 2
+
+
+async def test_nothing_is_told_of_a_change_that_fails_when_nobody_waits_any_more() -> None:
+    """As where the client of a request has gone: Python would tell of it as of a bug."""
+    documents = Documents(MemoryStorage().documents, OciSettings.of({}), ManualClock())
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    turn = asyncio.Event()
+
+    async def change() -> None:
+        await turn.wait()
+        raise StorageUnavailable("away")
+
+    asking = asyncio.create_task(documents.exclusively(change()))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {asking, asyncio.current_task()}
+    asking.cancel()
+    turn.set()
+    await asyncio.wait({asking, *others})
+    del asking, others
+    gc.collect()
+    assert told == []
 
 
 async def test_a_start_waits_for_another_brokers_long_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from enum import Enum
 from headrace.broker.budget import NeedsRoom, ReadAhead, ReadBudget
 from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
+from headrace.broker.whole import to_the_end
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch
@@ -156,10 +157,7 @@ class Delivery:
             NeedsRoom: the first record has more bytes than `first`; it was not given to the member.
         """
         # Whoever waits may go away; what Redis has recorded as given must be kept all the same.
-        reading = asyncio.ensure_future(self._read(member, offset, limit, LARGEST_ENTRY if first is None else first))
-        # An error is nobody's then.
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(reading)
+        return await to_the_end(self._read(member, offset, limit, LARGEST_ENTRY if first is None else first))
 
     async def _read(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int]:
         async with self._lock:

@@ -25,7 +25,7 @@ from headrace.oci.resources.records import (
     WorkRequestRecord,
 )
 from headrace.oci.settings import OciSettings
-from headrace.tasks import close_with
+from headrace.tasks import close_with, unheard
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -135,6 +135,7 @@ class Documents:
 
         making = asyncio.ensure_future(run())
         close_with(making, change)
+        unheard(making)
         return await asyncio.shield(making)
 
     async def save(self, changes: Changes) -> None:
