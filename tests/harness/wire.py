@@ -6,6 +6,7 @@ from typing import Any
 from headrace.kafka.codec.message import Records
 from headrace.kafka.codec.messages import (
     CreateTopicsRequest,
+    DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeGroupsRequest,
     FetchRequest,
@@ -56,6 +57,13 @@ class Wire(RawClient):
         asked = [DeleteTopicsRequest.DeleteTopicState(name=topic)]
         answer = self.ask(DeleteTopicsRequest(topics=asked, timeout_ms=60_000), 6)
         assert answer.responses[0].error_code == 0, answer
+
+    def delete_records(self, topic: str, offset: int, partition: int = 0) -> tuple[int, int]:
+        """Delete a partition's records before an offset; the answer's error code and low watermark."""
+        asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+        named = DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[asked])
+        [found] = self.ask(DeleteRecordsRequest(topics=[named], timeout_ms=5_000), 2).topics[0].partitions
+        return found.error_code, found.low_watermark
 
     def produce(
         self, topic: str, batch: Any, *, partition: int = 0, version: int = 9, acks: int = -1

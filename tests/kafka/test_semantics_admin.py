@@ -5,7 +5,6 @@ from tests.harness.wire import Wire, batch
 
 from headrace.kafka.codec.messages import (
     CreatePartitionsRequest,
-    DeleteRecordsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeLogDirsRequest,
@@ -173,23 +172,16 @@ def test_growth_that_is_refused(wire: Wire, topic: str) -> None:
     assert grow(wire, topic, 3, [1]) == 0
 
 
-def delete_records(wire: Wire, name: str, offset: int, partition: int = 0) -> tuple[int, int]:
-    asked = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
-    topic = DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=[asked])
-    [found] = wire.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5_000), 2).topics[0].partitions
-    return found.error_code, found.low_watermark
-
-
 def test_records_are_deleted_up_to_an_offset(wire: Wire, topic: str) -> None:
     wire.create(topic)
     wire.produce(topic, batch(b"a", b"b", b"c"))
-    assert delete_records(wire, topic, 1) == (0, 1)
+    assert wire.delete_records(topic, 1) == (0, 1)
     assert wire.offset(topic, -2).offset == 1
     assert wire.fetch(topic, 0).error_code == Code.OFFSET_OUT_OF_RANGE
-    assert delete_records(wire, topic, 0) == (0, 1), "never back"
-    assert delete_records(wire, topic, 4) == delete_records(wire, topic, -2) == (Code.OFFSET_OUT_OF_RANGE, -1)
-    assert delete_records(wire, topic, -1) == (0, 3)
-    assert delete_records(wire, topic, 0, partition=7) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert wire.delete_records(topic, 0) == (0, 1), "never back"
+    assert wire.delete_records(topic, 4) == wire.delete_records(topic, -2) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    assert wire.delete_records(topic, -1) == (0, 3)
+    assert wire.delete_records(topic, 0, partition=7) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
 def test_positions_are_deleted(wire: Wire, topic: str) -> None:

@@ -34,6 +34,22 @@ def test_a_never_trimmed_topic_starts_at_0_and_ends_behind_its_last_id(
     assert (answer.log_start_offset, answer.high_watermark) == (0, (1234567890123 << 10 | 5) + 1)
 
 
+@pytest.mark.parametrize("records", [0, 1])
+@pytest.mark.parametrize("beyond", [1, 3_600_000 << 10, 1 << 62])
+def test_records_beyond_the_log_end_cannot_be_deleted(
+    topic: str, stream: str, link: Link, wire: Wire, records: int, beyond: int
+) -> None:
+    """A log that began behind its end would be one whose next records nobody could read."""
+    for _ in range(records):
+        link.xadd(stream, {"value": "x"})
+    end = wire.offset(topic, -1).offset
+    assert wire.delete_records(topic, end + beyond) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    offset = wire.produce(topic, batch(b"next")).base_offset
+    assert wire.offset(topic, -2).offset == 0
+    assert [record.offset for record in opened(wire.fetch(topic, offset).records)] == [offset]
+    assert wire.delete_records(topic, offset + 1) == wire.delete_records(topic, -1) == (0, offset + 1)
+
+
 def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redis(
     topic: str, stream: str, link: Link, wire: Wire
 ) -> None:

@@ -10,6 +10,7 @@ from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
     LockLost,
+    OffsetOutOfRange,
     OutOfOrderSequence,
     StorageFull,
     StorageMoving,
@@ -28,6 +29,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "EPOCH": InvalidProducerEpoch,
     "FULL": StorageFull,
     "FOREIGN": TopicError,
+    "RANGE": OffsetOutOfRange,
     "STRAY": Stray,
     # What Redis says
     "OOM": StorageFull,
@@ -48,7 +50,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
 _WHERE = re.compile(r" script: .*", re.DOTALL)
-_OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "STRAY"})
+_OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "RANGE", "STRAY"})
 
 
 def error_of(reply: Exception) -> Exception:

@@ -407,7 +407,7 @@ class NativePartition:
         self.learn(await self.storage.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:
-        """Move the log start up to `offset`."""
+        """Move the log start up to `offset`. Raises OffsetOutOfRange."""
         self.learn(await self.storage.trim(self.place, before_offset=offset))
 
     # The rest of a partition

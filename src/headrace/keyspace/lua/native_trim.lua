@@ -3,11 +3,12 @@
 -- KEYS: stream, state
 -- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', first id to keep or '', offset to start at and its
 --       id or '', most entries to keep or ''
--- Answer: how many entries went. Errors: FENCED, GONE.
+-- Answer: how many entries went. Errors: FENCED, GONE, RANGE.
 -- Parts: facts, offsets, partition
 --
+-- RANGE: the log ends before that offset. Were it to start there, nobody could read what comes next.
 -- allow-oom: this is what makes room again.
-local state = redis.call('HMGET', KEYS[2], 'e', 'b')
+local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'n')
 local no = refused(state[1])
 if no then
   return no
@@ -16,6 +17,17 @@ local stream, per = KEYS[1], 2 ^ tonumber(ARGV[2])
 local length = redis.call('EXISTS', stream) == 1 and redis.call('XLEN', stream) or 0
 local log_start = state[2] or '0'
 local went = 0
+
+if ARGV[5] ~= '' then
+  local log_end = length == 0 and state[3] or '0'
+  if redis.call('EXISTS', stream) == 1 then
+    local after = offset_after(facts_of(redis.call('XINFO', 'STREAM', stream))['last-generated-id'], per)
+    log_end = larger(after, log_end) and after or log_end
+  end
+  if larger(ARGV[5], log_end) then
+    return redis.error_reply('RANGE offset ' .. ARGV[5] .. ' is beyond the log end, ' .. log_end)
+  end
+end
 
 local function start_at(offset)
   log_start = larger(offset, log_start) and offset or log_start
