@@ -14,6 +14,7 @@ from headrace.topics.answers import Lost, PlaceDone
 from headrace.topics.epochs import EpochRow, LeaderEpochs
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
+from headrace.topics.native import STORAGE
 from headrace.topics.sequences import Producer
 
 
@@ -233,6 +234,8 @@ class MemoryTopics:
     def __init__(self, shared: "MemoryStorage") -> None:
         self._shared = shared
         self.stored: dict[str, Topic] = {}
+        self.converted: list[Topic] = []
+        """As they were before, with streams that are to go."""
         self.ids = 0
 
     async def load(self) -> list[Topic]:
@@ -253,6 +256,12 @@ class MemoryTopics:
         if self.stored.get(topic.name) != before:
             raise TopicChanged(f"topic {topic.name!r} is another one by now")
         self.stored[topic.name] = topic
+        if before.config.get(STORAGE) != topic.config.get(STORAGE):
+            self.converted.append(before)
+
+    async def finish_deletions(self) -> None:
+        while self.converted:
+            await self.drop_streams(self.converted.pop())
 
     async def delete(self, topic: Topic) -> Topic:
         self._shared.check()

@@ -36,6 +36,8 @@ class TopicStorage(Protocol):
     async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
         """Store a changed topic (configuration, more partitions) in place of what it was.
 
+        Where it has another storage from now on its old streams are to go: see `finish_deletions`.
+
         Args:
             topic: as it is from now on.
             before: what it has to be now.
@@ -58,6 +60,9 @@ class TopicStorage(Protocol):
 
     async def drop_streams(self, topic: Topic) -> None:
         """Remove a topic's streams and what is kept beside them; adopted ones stay, and so does the registry."""
+
+    async def finish_deletions(self) -> None:
+        """Remove streams that no topic has any more, as far as they are noted; what dies before is done by `load`."""
 
     async def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids nobody was given before, in any virtual cluster."""

@@ -435,6 +435,8 @@ class TopicTable(KnownTopics):
             live = self.get(name)
             if target.has(name):
                 raise TopicExists(f"topic {name!r} exists already")
+            # What it had before it was converted is noted here, and elsewhere it may come to have it again.
+            await self.storage.topics.finish_deletions()
             try:
                 await store(live.topic)
             except StorageUnavailable:

@@ -33,7 +33,7 @@ class RedisTopics:
 
     async def load(self) -> list[Topic]:
         """Every topic, in name order. Deletions that a crash has cut short are finished first."""
-        await self._finish_deletions()
+        await self.finish_deletions()
         return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
 
     async def _in(self, key: str) -> list[Topic]:
@@ -50,7 +50,7 @@ class RedisTopics:
         if await self.find(topic.name) is not None:
             raise TopicExists(f"topic {topic.name!r} exists already")
         # A deletion or a creation that was cut short may have left something under these keys.
-        await self._finish_deletions()
+        await self.finish_deletions()
         if is_native(topic):
             for index, stream in enumerate(topic.streams):
                 must = index in adopted(topic)
@@ -63,6 +63,8 @@ class RedisTopics:
     async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
         """Store a changed topic in place of what it was, in any view or in that of a number.
 
+        Where it has another storage from now on, its old streams are to go: `finish_deletions`.
+
         Raises TopicChanged where it is not that any more; Fenced where there is a later view.
         """
         if not await self._put("replace", topic, before, view):
@@ -70,9 +72,11 @@ class RedisTopics:
 
     async def _put(self, what: str, topic: Topic, before: Topic | None = None, view: int | None = None) -> int:
         keyspace = self._keyspace
-        keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes]
+        keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes, keyspace.deleted]
         texts = [registry.encode(topic), b"" if before is None else registry.encode(before)]
-        arguments: list[str | bytes] = [what, keyspace.cluster, topic.name, *texts]
+        converted = before is not None and is_native(before) != is_native(topic)
+        note = f"{topic.id}:{'log' if is_native(topic) else 'native'}" if converted else ""
+        arguments: list[str | bytes] = [what, keyspace.cluster, topic.name, *texts, note]
         if view is not None:
             found: int = await self._scripts.run("put_topic", keys, view, *arguments)
             return found
@@ -89,31 +93,33 @@ class RedisTopics:
             UnknownTopic: it is not there any more: deleted, or moved to another virtual cluster with its records.
             StorageUnavailable: whether it is still there has to be asked (`find`).
         """
-        found = await self._remove("begin", topic)
+        found = await self._remove("begin", str(topic.id), self._keyspace.cluster, topic.name)
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} is not there any more")
         # With the partitions that another broker has added.
         stored = registry.topic(found)
         with contextlib.suppress(StorageUnavailable):
             await self.drop_streams(stored)
-            await self._remove("end", topic)
+            await self._remove("end", str(topic.id))
         return stored
 
-    async def _remove(self, what: str, topic: Topic) -> Any:
+    async def _remove(self, what: str, *place: str) -> Any:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
-        place = [str(topic.id), keyspace.cluster, topic.name]
         return await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
 
-    async def _finish_deletions(self) -> None:
-        deleted = await self._in(self._keyspace.deleted)
-        if not deleted:
+    async def finish_deletions(self) -> None:
+        """Remove streams of topics that were deleted, or have others since they were converted."""
+        key = self._keyspace.deleted
+        noted = checked(await self._scripts.shards.at(key).call("HGETALL", key))
+        if not noted:
             return
         # A topic of the same name may have been created since, on the same keys.
         alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
-        for topic in deleted:
+        for field, text in zip(noted[::2], noted[1::2], strict=True):
+            topic = registry.topic(text)
             await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
-            await self._remove("end", topic)
+            await self._remove("end", field.decode())
 
     async def drop_streams(self, topic: Topic) -> None:
         """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""

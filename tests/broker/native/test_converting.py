@@ -303,9 +303,9 @@ async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(
     assert await storage.topics.find("t") == live.topic
 
 
-async def stored(broker: Broker, batch: bytearray) -> None:
+async def stored(broker: Broker, batch: bytearray, partition: int = 0) -> None:
     answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
-    broker.append("t", 0, batch, answers.put_nowait)
+    broker.append("t", partition, batch, answers.put_nowait)
     assert isinstance(await answers.get(), Appended)
 
 
@@ -380,7 +380,7 @@ async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment
     async def replace_and_go_away(*args: Any) -> None:
         await replace(*args)
         monkeypatch.setattr(storage.groups, "save", away_twice(storage.groups.save))
-        monkeypatch.setattr(storage.topics, "drop_streams", away_twice(storage.topics.drop_streams))
+        monkeypatch.setattr(storage.topics, "finish_deletions", away_twice(storage.topics.finish_deletions))
 
     monkeypatch.setattr(storage.topics, "replace", replace_and_go_away)
     assert await broker.topics.convert("t", "native", GroupPositions(broker)) == 2
@@ -389,3 +389,41 @@ async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment
     assert (await broker.positions("g", [place]))[place].offset == offsets[1]
     with redis.Redis.from_url(any_redis.url) as raw:
         assert not raw.exists("t:0")
+
+
+@pytest.mark.parametrize("storage_", ["log", "native"])
+async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts_go_with_the_next(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, storage_: str
+) -> None:
+    """No topic has them any more: they would stay for ever. Nothing else goes, nor what is adopted."""
+    storage = await open_storage()
+    broker = over(storage)
+    await broker.topics.create("other", 1, {"headrace.storage": "native"})
+    before = (await broker.topics.create("t", 2, {"headrace.storage": storage_})).topic
+    for partition in range(2):
+        await stored(broker, bytearray(build([(None, b"x", 5, ())])), partition)
+
+    class Died(BaseException):
+        pass
+
+    replace = storage.topics.replace
+
+    async def replace_and_die(*args: Any) -> None:
+        await replace(*args)
+        raise Died
+
+    monkeypatch.setattr(storage.topics, "replace", replace_and_die)
+    other = "native" if storage_ == "log" else "log"
+    with pytest.raises(Died):
+        await broker.topics.convert("t", other, NoPositions())
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as raw:
+        assert raw.exists(*before.streams) == 2
+        later = over(await open_storage(2))
+        await later.topics.load()
+        left: Any = raw.keys("*")
+        of_old = [key for key in left if any(key == stream or f"{{{stream}}}" in key for stream in before.streams)]
+        assert of_old == []
+        assert not raw.exists("headrace:{meta}:deleted")
+    converted = later.topics.get("t")
+    assert [len(await each.read_range(0, 1 << 20)) for each in converted.partitions] == [1, 1]
+    assert later.topics.has("other")

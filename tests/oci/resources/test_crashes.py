@@ -63,11 +63,11 @@ class DyingTopics(RedisTopics):
 
     async def delete(self, topic: Topic) -> Topic:
         self.fuse.burn()
-        await self._remove("begin", topic)
+        await self._remove("begin", str(topic.id), self._keyspace.cluster, topic.name)
         self.fuse.burn()
         await self.drop_streams(topic)
         self.fuse.burn()
-        await self._remove("end", topic)
+        await self._remove("end", str(topic.id))
         return topic
 
 

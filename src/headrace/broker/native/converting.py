@@ -180,7 +180,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
         before, target = live.topic, target_of(live.topic, storage)
         wanted = await move.wanted(live)
-        # What a try before left there goes first.
+        # What a try before left there goes first, and what it had when it was of that storage before.
+        await table.storage.topics.finish_deletions()
         await table.storage.topics.drop_streams(target)
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
@@ -227,9 +228,9 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
 
 
 async def _drop(table: "TopicTable", before: Topic) -> None:
-    """The topic's old streams go: nobody would find them later."""
+    """The topic's old streams go; those that stay are noted, and go with the next topic that is made, or at a start."""
     try:
-        await patiently(lambda: table.storage.topics.drop_streams(before))
+        await patiently(table.storage.topics.finish_deletions)
     except TopicError as error:
         _log.error("old streams not removed", topic=before.name, streams=before.streams, reason=str(error))
         raise

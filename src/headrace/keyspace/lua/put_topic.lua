@@ -1,6 +1,7 @@
 -- Create or replace a topic in the registry.
--- KEYS: topics, epoch, view, changes
--- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, what is to be replaced
+-- KEYS: topics, epoch, view, changes, deleted
+-- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, what is to be replaced, under which field
+--   that is noted among what is still to be removed, or ''
 -- Answer: 1, or 0 when a topic to be created is there already, or another one than was to be replaced. Error: FENCED.
 -- Parts: epoch
 --
@@ -14,6 +15,10 @@ if ARGV[2] == 'create' and present or ARGV[2] == 'replace' and present ~= ARGV[6
   return 0
 end
 redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
+if ARGV[7] ~= '' then
+  -- Streams that no topic has would never be found again, should the server die before they are gone.
+  redis.call('HSET', KEYS[5], ARGV[7], ARGV[6])
+end
 if redis.call('EXISTS', KEYS[3]) == 1 then
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'k', 'topics', 'c', ARGV[3], 'n', ARGV[4])
 end

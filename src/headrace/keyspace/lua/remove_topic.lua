@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Take a topic out of the registry and note that its records are still to go; or strike that note out.
 -- KEYS: topics, epoch, deleted, view, changes
--- ARGV: fencing epoch, 'begin' | 'end', topic id, ['begin': virtual cluster, name]
+-- ARGV: fencing epoch, 'begin' | 'end', topic id ('end': field of the note), ['begin': virtual cluster, name]
 -- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
 -- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
 -- Parts: epoch
