@@ -86,3 +86,39 @@ async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not
     monkeypatch.setattr(storage.native, "forget_group", forget_after_a_while)
     assert await broker.groups.request("g", DeleteGroup(token=object())) == DeleteGroupResult()
     assert await broker.positions("g", places) == {}
+
+
+@pytest.mark.parametrize("died_at", range(6))
+async def test_a_group_whose_server_dies_while_it_is_deleted_is_there_or_gone(
+    open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch, died_at: int
+) -> None:
+    """With half of it left the next one of that name would begin where it stood, and nobody could delete it again."""
+    storage = await open_storage()
+    broker = over(storage)
+    place = TopicPartition("t", 0)
+    await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    assert isinstance(await put(broker), Appended)
+    stands = {place: Position(offset=5 << 10)}
+    commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=stands)
+    await broker.groups.request("g", commit)
+    call, left = storage.scripts.call, died_at
+
+    async def call_until_it_dies(*args: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StorageUnavailable("killed")
+        return await call(*args)
+
+    monkeypatch.setattr("headrace.broker.patience.ASK_AGAIN_S", 0)
+    monkeypatch.setattr(storage.scripts, "call", call_until_it_dies)
+    deleted = await broker.groups.request("g", DeleteGroup(token=object()))
+    assert (deleted == DeleteGroupResult()) == (left >= 0)
+    later = over(await open_storage(2))
+    await later.topics.load()
+    await later.groups.load()
+    if later.groups.exists("g"):
+        assert (await later.positions("g", [place]))[place].offset == 5 << 10
+        assert await later.groups.request("g", DeleteGroup(token=object())) == DeleteGroupResult()
+    assert await later.positions("g", [place]) == {}
+    assert await later.topics.storage.native.group_lags(later.topics.get("t").natives[0].place) == []

@@ -99,10 +99,18 @@ class NativeGroups:
         self._reset(group)
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        """Acknowledge what is committed, store the changes, then let go who has left."""
+        """Acknowledge what is committed, store the changes, then let go who has left.
+
+        Of a group that ends its Redis groups go first: what is left of them is where the next one of that name would
+        begin, and whoever dies in between leaves one that can be deleted again.
+        """
         for change in changes:
             if isinstance(change, SavePositions) and self._natives:
                 await self._commit(group, change.positions)
+        if self._natives and changes and isinstance(changes[-1], DropGroup):
+            # Only whose group it is may; and while nothing can be written nobody waits long to be told.
+            await self._storage.save(group, (), view)
+            await self._forget(group)
         left = {
             change.member_id: self._owners.partitions(Owner(group, change.member_id))
             for change in changes
@@ -115,8 +123,6 @@ class NativeGroups:
             self._reset(group)
         for member, partitions in left.items():
             await self._leave(group, member, partitions)
-        if changes and isinstance(changes[-1], DropGroup):
-            await self._forget(group)
 
     # Commits
 
@@ -249,7 +255,7 @@ class NativeGroups:
                 del self._deliveries[key]
 
     async def _forget(self, group: str) -> None:
-        """The group was deleted, or nothing is left of it."""
+        """The group is deleted, or nothing is left of it. Raises StorageUnavailable: its Redis groups are there yet."""
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[0] == group]:
                 del known[key]
@@ -262,15 +268,11 @@ class NativeGroups:
                 except StorageUnavailable:
                     raise
                 except TopicError as error:
-                    _tell_left(group, left[-1], error)
+                    stream = left[-1].stream
+                    _log.warning("Redis group not removed", group=group, stream=stream, reason=str(error))
                 left.pop()
 
-        try:
-            # What is left is where the next group of that name would begin.
-            await patiently(forget_left)
-        except StorageUnavailable as error:
-            for native in left:
-                _tell_left(group, native, error)
+        await patiently(forget_left)
 
     # Topics
 
@@ -306,7 +308,3 @@ class NativeGroups:
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[1].topic == topic]:
                 del known[key]
-
-
-def _tell_left(group: str, native: NativePartition, error: TopicError) -> None:
-    _log.warning("Redis group not removed", group=group, stream=native.stream, reason=str(error))
