@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.store.replies import error_of_text
-from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUnwritten
+from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUncopied, StorageUnwritten
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,10 @@ def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Ex
     ("reply", "kind"),
     [
         ("MISCONF Errors writing to the AOF file: No space left on device", StorageUnwritten),
-        ("NOREPLICAS Not enough good replicas to write.", StorageUnavailable),
+        ("NOREPLICAS Not enough good replicas to write.", StorageUncopied),
     ],
 )
-def test_who_takes_no_writes_is_believed_for_reads_unless_it_may_have_been_replaced(
-    reply: str, kind: type[Exception]
-) -> None:
+def test_who_takes_no_writes_is_told_from_who_may_have_been_replaced_as_well(reply: str, kind: type[Exception]) -> None:
     assert type(error_of_text(reply)) is kind
 
 

@@ -309,6 +309,9 @@ class NativeStorage(Protocol):
     async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
         """Where a group stands, whoever moved it; None when it has not begun."""
 
+    async def given_until(self, stream: NativeStream, group: str) -> int | None:
+        """The first offset behind all that a group was given; None: there is no such Redis group. It writes nothing."""
+
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
         """Remove a member's consumer where nothing is pending for it."""
 

@@ -118,6 +118,7 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.StorageAway: Code.KAFKA_STORAGE_ERROR,
     topics.StorageMoving: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnwritten: Code.KAFKA_STORAGE_ERROR,
+    topics.StorageUncopied: Code.KAFKA_STORAGE_ERROR,
     topics.NotEnoughReplicas: Code.NOT_ENOUGH_REPLICAS,
     topics.NotEnoughReplicasAfterAppend: Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     topics.ArchiveUnavailable: Code.KAFKA_STORAGE_ERROR,

@@ -77,6 +77,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.StorageAway: (503, "ServiceUnavailable"),
     topics.StorageMoving: (503, "ServiceUnavailable"),
     topics.StorageUnwritten: (503, "ServiceUnavailable"),
+    topics.StorageUncopied: (503, "ServiceUnavailable"),
     topics.NotEnoughReplicas: (503, "ServiceUnavailable"),
     topics.NotEnoughReplicasAfterAppend: (503, "ServiceUnavailable"),
     topics.ArchiveUnavailable: (503, "ServiceUnavailable"),

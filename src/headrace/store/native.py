@@ -22,7 +22,7 @@ from headrace.store.fence import Fence
 from headrace.store.link import Reply, encode
 from headrace.store.native_appends import NativeAppends
 from headrace.store.native_keeping import Kept, kept
-from headrace.store.native_lags import group_lags
+from headrace.store.native_lags import group_lags, groups_of
 from headrace.store.native_replies import checked
 from headrace.store.native_watch import watcher
 from headrace.store.scripts import Scripts
@@ -426,6 +426,14 @@ class RedisNative:
             return committed
         found = native.offset_at if what == b"at" else native.offset_after
         return found(entry_id[0], stream.bits)
+
+    async def given_until(self, stream: NativeStream, group: str) -> int | None:
+        """The first offset behind all that a group was given; None: there is no such Redis group. It writes nothing."""
+        name = group.encode()
+        for facts in await groups_of(self._scripts, stream.key):
+            if facts[b"name"] == name:
+                return native.offset_after(facts[b"last-delivered-id"], stream.bits)
+        return None
 
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
         """Remove a member's consumer where nothing is pending for it; whether it went."""

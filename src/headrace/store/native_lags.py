@@ -20,12 +20,17 @@ MOST_BYTES = 64 << 20
 """Entries that are counted, and their bytes: Redis has to look at each."""
 
 
-async def group_lags(scripts: Scripts, stream: str) -> list[GroupLag]:
-    """Every Redis consumer group of the stream with this key, with its lag. Raises NotAStream, StorageUnavailable."""
-    reply = await scripts.shards.at(stream).call("XINFO", "GROUPS", stream)
+async def groups_of(scripts: Scripts, stream: str) -> list[dict[bytes, Any]]:
+    """What Redis tells of the stream's consumer groups. Raises NotAStream, StorageUnavailable."""
+    reply = await scripts.shards.at(stream).call("XINFO", "GROUPS", stream, reads=True)
     if isinstance(reply, hiredis.ReplyError) and "no such key" in str(reply):
         return []
-    groups = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in checked(reply)]
+    return [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in checked(reply)]
+
+
+async def group_lags(scripts: Scripts, stream: str) -> list[GroupLag]:
+    """Every Redis consumer group of the stream with this key, with its lag. Raises NotAStream, StorageUnavailable."""
+    groups = await groups_of(scripts, stream)
     unknown = {place: facts[b"last-delivered-id"] for place, facts in enumerate(groups) if facts.get(b"lag") is None}
     counted = await _count(scripts, stream, unknown) if unknown else {}
     return [_lag(facts, counted.get(place)) for place, facts in enumerate(groups)]

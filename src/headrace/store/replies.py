@@ -15,6 +15,7 @@ from headrace.topics.errors import (
     StorageFull,
     StorageMoving,
     StorageUnavailable,
+    StorageUncopied,
     StorageUnwritten,
     TopicError,
     UnknownTopic,
@@ -37,7 +38,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "READONLY": StorageUnavailable,
     "MASTERDOWN": StorageUnavailable,
     "NOSCRIPT": StorageUnavailable,
-    "NOREPLICAS": StorageUnavailable,
+    "NOREPLICAS": StorageUncopied,
     "MISCONF": StorageUnwritten,
     "TRYAGAIN": StorageMoving,
     # Of what is not asked again elsewhere: whoever asks again finds the keys where they are then.

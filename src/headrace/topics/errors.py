@@ -104,6 +104,10 @@ class StorageUnwritten(StorageUnavailable):
     """Redis takes no writes, since it cannot write its own files; it can be read."""
 
 
+class StorageUncopied(StorageUnavailable):
+    """Redis takes no writes, since fewer replicas follow it than it wants; it can be read, and may be old."""
+
+
 class LockLost(StorageUnavailable):
     """Another broker changes such things, and this one waited in vain, or stood still: nothing was written."""
 

@@ -11,7 +11,7 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage
 from headrace.records.build import build
 from headrace.records.walk import records
-from headrace.topics.errors import StorageUnavailable
+from headrace.topics.errors import StorageUnavailable, StorageUncopied, StorageUnwritten
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import Entered, Extent, GroupGone, GroupPassed, NativeRead, NativeStream
 
@@ -28,6 +28,8 @@ class Stream:
         self.pending: dict[int, str] = {}
         self.calls: list[str] = []
         self.fails: list[Exception] = []
+        self.refusal: StorageUnavailable | None = None
+        """Why Redis takes no writes."""
 
     def ends(self) -> Extent:
         offsets = list(self.entries)
@@ -58,6 +60,11 @@ class Stream:
         if self.fails:
             raise self.fails.pop()
 
+    def _written(self, name: str) -> None:
+        self._asked(name)
+        if self.refusal is not None:
+            raise self.refusal
+
     async def read(
         self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int
     ) -> NativeRead:
@@ -78,7 +85,7 @@ class Stream:
         at: int,
         first: int,
     ) -> NativeRead:
-        self._asked("new")
+        self._written("new")
         if last_id != str(self.last) and any(at <= each <= self.last for each in self.pending):
             raise GroupPassed
         found = self._found([each for each in self.entries if each > self.last][:count], limit, first)
@@ -90,16 +97,19 @@ class Stream:
     async def read_pending(
         self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int, *, first: int
     ) -> NativeRead:
-        self._asked("pending")
+        self._written("pending")
         mine = [each for each, who in self.pending.items() if who == member and offset <= each < before]
         return self._found(sorted(mine), limit, first)
 
     async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
-        self._asked("enter")
+        self._written("enter")
         self.pending = dict.fromkeys(self.pending, member)
         if self.last < 0:
             self.last = create_at - 1
         return Entered(str(self.last), self.last + 1, len(self.pending))
+
+    async def given_until(self, stream: NativeStream, group: str) -> int | None:
+        return None if self.last < 0 else self.last + 1
 
     async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
         return min(self.pending, default=committed)
@@ -260,3 +270,84 @@ async def test_a_group_that_somebody_destroyed_is_made_again() -> None:
     group.asked()
     assert await group.read(group.offsets[-1] + 1) == []
     assert group.asked() == ["new", "enter", "new"]
+
+
+UNWRITABLE = pytest.mark.parametrize("refusal", [StorageUnwritten("MISCONF"), StorageUncopied("NOREPLICAS")])
+SOME = 400
+LIMIT = 2 * len(_batch(0, SOME))
+"""Room for two records of that size."""
+
+
+@UNWRITABLE
+async def test_while_redis_takes_no_writes_a_member_reads_on_and_is_given_that_afterwards(
+    refusal: StorageUnavailable,
+) -> None:
+    group = Reading([SOME] * 8)
+    assert await group.read(0, LIMIT) == group.offsets[:2]
+    given = dict(group.stream.pending)
+    group.stream.refusal = refusal
+    for start in (2, 4):
+        for _ in range(2):
+            # An answer was lost.
+            assert await group.read(group.offsets[start - 1] + 1, LIMIT) == group.offsets[start : start + 2]
+    assert group.stream.pending == given
+    group.stream.refusal = None
+    assert await group.read(group.offsets[5] + 1) == group.offsets[6:]
+    assert list(group.stream.pending) == group.offsets
+    assert group.delivery.mode is Mode.NEW
+
+
+@UNWRITABLE
+async def test_what_a_member_read_meanwhile_and_did_not_commit_is_given_to_the_next(
+    refusal: StorageUnavailable,
+) -> None:
+    group = Reading([SOME] * 4)
+    assert await group.read(0, LIMIT) == group.offsets[:2]
+    group.committed = group.offsets[1]
+    group.stream.pending = {group.offsets[1]: "m"}
+    group.stream.refusal = refusal
+    assert await group.read(group.offsets[2], LIMIT) == group.offsets[2:]
+    group.stream.refusal = None
+    assert await group.read(group.offsets[1], member="other") == group.offsets[1:]
+
+
+@UNWRITABLE
+async def test_what_is_kept_is_served_while_redis_takes_no_writes(refusal: StorageUnavailable) -> None:
+    group = Reading([SOME] * 4)
+    assert await group.read(0) == group.offsets
+    group.asked()
+    group.stream.refusal = refusal
+    for at, start in ((0, 0), (group.offsets[1] + 1, 2)):
+        assert await group.read(at, LIMIT) == group.offsets[start : start + 2]
+    assert await group.read(group.offsets[-1] + 1) == []
+    assert "enter" not in group.asked()
+
+
+@UNWRITABLE
+async def test_what_may_be_somebody_elses_waits_until_redis_takes_writes(refusal: StorageUnavailable) -> None:
+    """What a program or an earlier member was given; and a group that is not there would begin behind what was read."""
+    group = Reading([SOME] * 6)
+    group.stream.refusal = refusal
+    with pytest.raises(type(refusal)):
+        await group.read(0)
+    group.stream.refusal = None
+    assert await group.read(0, LIMIT) == group.offsets[:2]
+    group.stream.last = group.offsets[3]
+    group.stream.refusal = refusal
+    with pytest.raises(type(refusal)):
+        await group.read(group.offsets[2])
+    assert await group.read(group.offsets[4]) == group.offsets[4:], "a seek forward, as ever without the group"
+    group.stream.refusal = None
+    assert await group.read(group.offsets[5]) == group.offsets[5:]
+    assert group.delivery.mode is Mode.NEW, "nothing lay between"
+
+
+async def test_what_was_passed_by_a_seek_meanwhile_is_not_taken_for_read() -> None:
+    group = Reading([SOME] * 6)
+    assert await group.read(0, LIMIT) == group.offsets[:2]
+    group.stream.refusal = StorageUnwritten("MISCONF")
+    assert await group.read(group.offsets[4], LIMIT // 2) == [group.offsets[4]]
+    group.stream.refusal = None
+    assert await group.read(group.offsets[5]) == [group.offsets[5]]
+    assert list(group.stream.pending) == group.offsets[:2]
+    assert group.delivery.mode is Mode.SEEK

@@ -11,6 +11,10 @@ A fetch offset is one of three things:
 - anything else: a seek. It is read without the group (XRANGE), whose position stays until a commit moves it. A seek
   back ends where the group's next begins.
 
+While Redis takes no writes (its disk is full, say) nothing can be given. A member that has had all that its group was
+given reads on without the group (XRANGE), and is given what it has read with its first fetch once Redis writes again. A
+program in the group may be faster then: it is given entries that the member has read.
+
 While a partition and its group change hands two brokers may read for it, each for the member's fetch that it has: the
 old one for a fetch that waits there still, whose answer the client throws away. What it took is pending and was given
 to nobody, so before each read of new entries Redis says whether that has happened.
@@ -26,7 +30,7 @@ from headrace.broker.cache import Buffer
 from headrace.broker.native.partition import NativePartition, take
 from headrace.broker.whole import to_the_end
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.errors import OffsetOutOfRange, TopicError
+from headrace.topics.errors import OffsetOutOfRange, StorageUncopied, StorageUnwritten, TopicError
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import GroupGone, GroupPassed, NativeRead
 
@@ -91,6 +95,8 @@ class Delivery:
         self._last_id = ""
         """The group's last delivered id, as it was left from here."""
         self._pending = 0
+        self._ungiven = (0, -1)
+        """What was read from the first of these offsets up to the second while nothing could be given."""
         self._back = False
         self._stale = False
 
@@ -111,6 +117,7 @@ class Delivery:
         self.mode = Mode.SEEK
         self._kept.clear()
         self._start, self._answered, self._next = 0, 0, -1
+        self._ungiven = (0, -1)
         self._stale = False
 
     def _release(self) -> None:
@@ -169,6 +176,12 @@ class Delivery:
                     self._forget()
                     if attempt + 1 == _TRIES:
                         raise TopicError(f"group {self.group!r} of {self.partition.stream} is gone again") from None
+                except (StorageUnwritten, StorageUncopied):
+                    # Refused as a whole: what memory has is still so.
+                    found = await self._unrecorded(member, offset, limit, first)
+                    if found is None:
+                        raise
+                    return found
                 except TopicError:
                     # Perhaps entries were given that never came here: Redis knows which.
                     self._forget()
@@ -189,12 +202,45 @@ class Delivery:
                     return take(found, limit)
                 # Nothing is left of what lay between: on with what nobody was given yet.
                 self.mode = Mode.NEW
-        while self._kept and self._kept[0].next_offset <= offset:
-            self._kept.popleft()
-        self._start = offset
+        self._drop_kept(offset)
         size = sum(len(each.batch) for each in self._kept)
         if size < limit and not await self._fill_or_stop(member, limit - size, first) and not self._kept:
             return take(await self.partition.read_range(offset, limit, first=first), limit)
+        return self._from_kept(offset, limit)
+
+    async def _unrecorded(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int] | None:
+        """What a member can have while Redis takes no writes: what is kept, or what lies behind all that was given.
+
+        None: between them lies what was given to somebody. Who it was, and whether this is a seek, is asked by a write.
+        """
+        if self._kept and self.member == member and self._continues(offset):
+            self._drop_kept(offset)
+            if self._kept:
+                return self._from_kept(offset, limit)
+        partition = self.partition
+        until = await partition.storage.given_until(partition.place, self.group)
+        if until is None or offset < until:
+            # A group that is made later begins where its member stands: what it had before would be nobody's.
+            return None
+        found = await partition.read_range(offset, limit, first=first)
+        chunks, size = take(found, limit)
+        if chunks and self.member == member:
+            start, end = self._ungiven
+            if not start <= offset <= end:
+                # All that the group is given next, unless this is a seek.
+                start, end = offset, -1
+                if not await partition.storage.is_gap(partition.place, until, offset):
+                    return chunks, size
+            self._ungiven = (start, max(end, found[len(chunks) - 1].next_offset))
+        return chunks, size
+
+    def _drop_kept(self, offset: int) -> None:
+        """What lies before a fetch offset has arrived."""
+        while self._kept and self._kept[0].next_offset <= offset:
+            self._kept.popleft()
+        self._start = offset
+
+    def _from_kept(self, offset: int, limit: int) -> tuple[list[Buffer], int]:
         chunks, size = take(self._kept, limit)
         self._answered = self._kept[len(chunks) - 1].next_offset if chunks else offset
         return chunks, size
@@ -221,15 +267,18 @@ class Delivery:
         entered = await partition.storage.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
+        # Given or not, up to there it has read all.
+        read_on = known and self._ungiven[0] <= offset <= self._ungiven[1]
+        self._ungiven = (0, -1)
         self._kept.clear()
         self._back = False
         self._start = self._answered = self._next = offset
         self.member, self._pending, self._last_id = member, entered.pending, entered.last_id
         if offset >= entered.next_offset:
-            gap = await partition.storage.is_gap(partition.place, entered.last_id, offset)
+            gap = read_on or await partition.storage.is_gap(partition.place, entered.last_id, offset)
             self.mode = Mode.NEW if gap else Mode.SEEK
             return None
-        stands = offset == told or (not known and committed is not None and offset >= committed)
+        stands = read_on or offset == told or (not known and committed is not None and offset >= committed)
         if not stands:
             stands = await self._stands(offset, known, committed)
         self.mode = Mode.PENDING if stands else Mode.SEEK
