@@ -16,6 +16,7 @@ from headrace.broker import pace
 from headrace.broker.pace import Lane
 from headrace.kafka.codec.messages import (
     AlterClientQuotasRequest,
+    AlterConfigsRequest,
     AlterUserScramCredentialsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -191,6 +192,12 @@ def alteration(topic: str) -> IncrementalAlterConfigsRequest:
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
 
 
+def replacement(topic: str) -> AlterConfigsRequest:
+    given = AlterConfigsRequest.AlterableConfig(name="retention.ms", value="100000")
+    resource = AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=topic, configs=[given])
+    return AlterConfigsRequest(resources=[resource], validate_only=False)
+
+
 def quota(user: str) -> AlterClientQuotasRequest:
     entry = AlterClientQuotasRequest.EntryData(
         entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=user)],
@@ -232,6 +239,7 @@ ASKED: dict[str, tuple[Asking, int, Code]] = {
         STORED_MS,
         Code.COORDINATOR_NOT_AVAILABLE,
     ),
+    "AlterConfigs": (lambda _, topic: (replacement(topic), 2), UNSAID_MS, Code.REQUEST_TIMED_OUT),
     "IncrementalAlterConfigs": (lambda _, topic: (alteration(topic), 1), UNSAID_MS, Code.REQUEST_TIMED_OUT),
     "AlterClientQuotas": (lambda _, topic: (quota(topic), 1), UNSAID_MS, Code.REQUEST_TIMED_OUT),
     "AlterUserScramCredentials": (lambda _, topic: (credentials(topic), 0), UNSAID_MS, Code.REQUEST_TIMED_OUT),

@@ -209,6 +209,16 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 validate_only=True,
             ),
             lambda: m.DeleteGroupsRequest(groups_names=["nobody"]),
+            lambda: m.AlterConfigsRequest(
+                resources=[
+                    m.AlterConfigsRequest.AlterConfigsResource(
+                        resource_type=2,
+                        resource_name=TOPIC,
+                        configs=[m.AlterConfigsRequest.AlterableConfig(name="retention.ms", value="-1")],
+                    )
+                ],
+                validate_only=True,
+            ),
             lambda: m.IncrementalAlterConfigsRequest(
                 resources=[
                     m.IncrementalAlterConfigsRequest.AlterConfigsResource(

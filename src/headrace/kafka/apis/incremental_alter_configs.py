@@ -8,7 +8,8 @@ Version notes
 - 1: flexible.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
@@ -26,59 +27,68 @@ from headrace.topics.values import ConfigType
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+Changed = Callable[[Mapping[str, str], Any, TopicDefaults], dict[str, str]]
+"""Makes a topic's new configuration of its present one, of the resource in the request and of the defaults."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-def _no(resource: Resource, no: No, _: Exchange) -> Result:
+NEEDS = (topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker))
+
+
+def _result(resource: Resource, code: Code, message: str | None) -> Result:
     return Result(
-        error_code=no.code,
-        error_message=no.message,
+        error_code=code,
+        error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
 
 
-@register(
-    IncrementalAlterConfigsRequest,
-    0,
-    1,
-    needs=(topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker)),
-    refusal=parts("resources", places_of, _no, "responses"),
-)
+def _no(resource: Resource, no: No, _: Exchange) -> Result:
+    return _result(resource, *no)
+
+
+@register(IncrementalAlterConfigsRequest, 0, 1, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
 async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""
-    results = []
-    async for resource in exchange.parts(request.resources):
-        error: Exception | None = None
-        try:
-            await _alter(exchange.broker, resource, validate_only=request.validate_only)
-            if not request.validate_only:
-                keys = ", ".join(change.name for change in resource.configs)
-                exchange.changed(f"configuration of topic {resource.resource_name}: {keys}")
-        except (TopicError, RequestError) as refused:
-            error = refused
-        results.append(
-            Result(
-                error_code=code_of(error),
-                error_message=None if error is None else str(error),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+    results = [_result(*outcome) async for outcome in alter(request, exchange, _changed_config)]
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-async def _alter(broker: Broker, resource: Resource, *, validate_only: bool) -> None:
+async def alter(request: Any, exchange: Exchange, changed: Changed) -> AsyncIterator[tuple[Any, Code, str | None]]:
+    """Change the configuration of topics, each on its own.
+
+    Args:
+        request: has the resources, each with the configurations that it names.
+        exchange: of this request.
+        changed: makes a topic's new configuration of its present one.
+
+    Yields:
+        Each resource, and what became of it.
+    """
+    async for resource in exchange.parts(request.resources):
+        error: Exception | None = None
+        try:
+            await _alter(exchange.broker, resource, changed, validate_only=request.validate_only)
+            if not request.validate_only:
+                keys = ", ".join(config.name for config in resource.configs)
+                exchange.changed(f"configuration of topic {resource.resource_name}: {keys}")
+        except (TopicError, RequestError) as refused:
+            error = refused
+        yield resource, code_of(error), None if error is None else str(error)
+
+
+async def _alter(broker: Broker, resource: Any, changed: Changed, *, validate_only: bool) -> None:
     if resource.resource_type == BROKER:
         raise RequestError(Code.INVALID_REQUEST, "the broker's settings are given at its start: headrace serve --set")
     if resource.resource_type != TOPIC:
         raise RequestError(Code.INVALID_REQUEST, f"there are no resources of type {resource.resource_type}")
-    names = [change.name for change in resource.configs]
+    names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise RequestError(Code.INVALID_REQUEST, "a key is named more than once")
 
     def change(present: Mapping[str, str]) -> dict[str, str]:
-        return _changed_config(present, resource, broker.settings.topic_defaults)
+        return changed(present, resource, broker.settings.topic_defaults)
 
     await broker.topics.configure(resource.resource_name, change, validate_only=validate_only)
 

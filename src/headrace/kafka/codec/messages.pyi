@@ -2115,6 +2115,70 @@ class DescribeConfigsResponse(Message):
         results: list[DescribeConfigsResponse.DescribeConfigsResult] = ...,
     ) -> None: ...
 
+class AlterConfigsRequest(Message):
+    API_KEY: ClassVar[int] = 33
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AlterableConfig(msgspec.Struct):
+        name: str
+        value: str | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            value: str | None = ...,
+        ) -> None: ...
+
+    class AlterConfigsResource(msgspec.Struct):
+        resource_type: int
+        resource_name: str
+        configs: list[AlterConfigsRequest.AlterableConfig]
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            configs: list[AlterConfigsRequest.AlterableConfig] = ...,
+        ) -> None: ...
+
+    resources: list[AlterConfigsRequest.AlterConfigsResource]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        resources: list[AlterConfigsRequest.AlterConfigsResource] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class AlterConfigsResponse(Message):
+    API_KEY: ClassVar[int] = 33
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AlterConfigsResourceResponse(msgspec.Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    responses: list[AlterConfigsResponse.AlterConfigsResourceResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        responses: list[AlterConfigsResponse.AlterConfigsResourceResponse] = ...,
+    ) -> None: ...
+
 class IncrementalAlterConfigsRequest(Message):
     API_KEY: ClassVar[int] = 44
     VERSIONS: ClassVar[tuple[int, int]] = (0, 1)

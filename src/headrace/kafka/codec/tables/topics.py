@@ -113,6 +113,23 @@ DescribeConfigsResponse key 32 versions 1-4 flexible 4
       config_type int8 3+
       documentation string? 3+
 
+AlterConfigsRequest key 33 versions 0-2 flexible 2
+  resources []AlterConfigsResource
+    resource_type int8
+    resource_name string
+    configs []AlterableConfig
+      name string
+      value string?
+  validate_only bool
+
+AlterConfigsResponse key 33 versions 0-2 flexible 2
+  throttle_time_ms int32
+  responses []AlterConfigsResourceResponse
+    error_code int16
+    error_message string?
+    resource_type int8
+    resource_name string
+
 IncrementalAlterConfigsRequest key 44 versions 0-1 flexible 1
   resources []AlterConfigsResource
     resource_type int8

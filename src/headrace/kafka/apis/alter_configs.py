@@ -1,0 +1,54 @@
+"""AlterConfigs (33), versions 0-2.
+
+Behavior
+- What a topic is given replaces what it was given before; a key that is left out has its default again. What cannot be
+  changed (`headrace.storage`, `offset.sequence.bits`, `headrace.adopted`) stays. Clients that have
+  IncrementalAlterConfigs (44) should use that.
+- Topics only: the broker's settings are read at its start, and asking to change one is INVALID_REQUEST.
+
+Version notes
+- 2: flexible.
+"""
+
+from collections.abc import Mapping
+
+from headrace.kafka.apis.describe_configs import places_of
+from headrace.kafka.apis.incremental_alter_configs import NEEDS, alter
+from headrace.kafka.codec.messages import AlterConfigsRequest, AlterConfigsResponse
+from headrace.kafka.errors import Code, RequestError
+from headrace.kafka.exchange import Exchange
+from headrace.kafka.refusing import No, parts
+from headrace.kafka.registry import register
+from headrace.topics.config import TopicDefaults
+from headrace.topics.native import ADOPTED, FIXED
+
+Resource = AlterConfigsRequest.AlterConfigsResource
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+def _result(resource: Resource, code: Code, message: str | None) -> Result:
+    return Result(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _no(resource: Resource, no: No, _: Exchange) -> Result:
+    return _result(resource, *no)
+
+
+@register(AlterConfigsRequest, 0, 2, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
+async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
+    """Replace the configuration of topics, each on its own."""
+    return AlterConfigsResponse(responses=[_result(*outcome) async for outcome in alter(request, exchange, _replaced)])
+
+
+def _replaced(present: Mapping[str, str], resource: Resource, _: TopicDefaults) -> dict[str, str]:
+    config = {key: present[key] for key in (*FIXED, ADOPTED) if key in present}
+    for given in resource.configs:
+        if given.value is None:
+            raise RequestError(Code.INVALID_REQUEST, f"{given.name} has no value")
+        config[given.name] = given.value
+    return config
