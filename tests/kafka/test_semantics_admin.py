@@ -19,6 +19,7 @@ from headrace.testing import Server, server
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER = 2, 4
+DEFAULT = 5
 
 
 def alter(wire: Wire, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, dry: bool = False) -> int:
@@ -182,6 +183,23 @@ def test_only_a_topic_that_is_there_has_its_configuration_replaced(wire: Wire) -
     assert replace(wire, "1", ("log.retention.ms", "1"), kind=BROKER) == Code.INVALID_REQUEST
     assert replace(wire, "x", ("a", "1"), kind=9) == Code.INVALID_REQUEST
     assert replace(wire, "missing", ("retention.ms", "1")) == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("storage", ["log", "native"])
+def test_only_what_was_set_is_shown_as_set(wire: Wire, topic: str, storage: str) -> None:
+    """Tools list the topics with settings of their own, and copy these, by where each value comes from."""
+    wire.create(topic, headrace_storage=storage, retention_ms=5)
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=TOPIC, resource_name=topic, configuration_keys=None
+    )
+    [told] = wire.ask(DescribeConfigsRequest(resources=[resource]), 4).results
+    assert {entry.name for entry in told.configs if entry.config_source != DEFAULT} == {
+        "headrace.storage",
+        "retention.ms",
+    }
+    shown = {entry.name: entry for entry in told.configs}
+    assert shown["headrace.streams"].read_only
+    assert topic in shown["headrace.streams"].value
 
 
 def grow(wire: Wire, name: str, count: int, brokers: list[int] | None = None, *, dry: bool = False) -> int:

@@ -206,12 +206,15 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
 
 
 def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
-    """Something that is no setting, but wanted by those who look at the settings."""
+    """Something that is no setting, but wanted by those who look at the settings.
+
+    It comes as a default: nobody has set it, and tools show, compare and copy what is none.
+    """
     return Entry(
         name=name,
         value=value,
         read_only=True,
-        config_source=SOURCES[Source.TOPIC],
+        config_source=_DEFAULT,
         is_sensitive=False,
         synonyms=[],
         config_type=kind,
