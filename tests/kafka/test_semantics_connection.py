@@ -227,6 +227,9 @@ def test_transactions_have_no_coordinator(wire: Wire, version: int) -> None:
     found = answer.coordinators[0] if version >= 4 else answer
     # What says "not available" is asked again until the client times out.
     assert found.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    # The code alone sends people looking for access rules.
+    assert "no transactions" in found.error_message
+    assert "leave transactional.id out" in found.error_message
 
 
 @pytest.mark.parametrize("key", sorted(APIS))

@@ -20,6 +20,10 @@ from headrace.kafka.registry import register
 
 GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1
+_NO_TRANSACTIONS = (
+    "this server has no transactions: leave transactional.id out; "
+    "enable.idempotence alone keeps retries from writing records twice"
+)
 
 
 def _keys(key_type: int) -> Names:
@@ -67,7 +71,7 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
 
     def find(key: str) -> FindCoordinatorResponse.Coordinator:
         if request.key_type == TRANSACTION:
-            return _nobody(key, "no transactions here", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _nobody(key, _NO_TRANSACTIONS, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.key_type != GROUP:
             return _nobody(key, "only groups have a coordinator")
         node_id = exchange.broker.coordinator_of(key)
