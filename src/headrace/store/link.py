@@ -30,13 +30,9 @@ _UNWRITTEN = "MISCONF"
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
     """A command in RESP."""
-    parts = [part if isinstance(part, bytes) else str(part).encode() for part in arguments]
-    out = [b"*%d\r\n" % len(parts)]
-    for part in parts:
-        out.append(b"$%d\r\n" % len(part))
-        out.append(part)
-        out.append(b"\r\n")
-    return b"".join(out)
+    # Its stub tells of tuples of one.
+    packed: bytes = hiredis.pack_command(cast("tuple[bytes]", tuple(arguments)))
+    return packed
 
 
 class Owner(Protocol):
