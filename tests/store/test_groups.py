@@ -241,6 +241,72 @@ async def test_a_write_that_never_left_is_not_given_up(storage: RedisStorage) ->
     assert storage.fence.given_up == 0
 
 
+class _Counting(Scripts):
+    """Scripts that note how many arguments each write of groups has, and are cut off once there were enough."""
+
+    def __init__(self, shards: Shards, enough: int = 1_000_000) -> None:
+        super().__init__(shards)
+        self.sizes: list[int] = []
+        self._enough = enough
+
+    async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Any:
+        if name == "save_group":
+            if len(self.sizes) == self._enough:
+                self._enough = 1_000_000
+                raise StorageUnavailable("the connection was lost")
+            self.sizes.append(len(arguments))
+        return await super().run(name, keys, *arguments)
+
+
+WIDE = {TopicPartition("t", number): Position(offset=number) for number in range(10_000)}
+
+
+async def test_very_many_positions_hold_redis_up_for_a_few_hundred_at_a_time(storage: RedisStorage) -> None:
+    scripts = _Counting(storage.scripts.shards)
+    groups = RedisGroups(scripts, Keyspace(), storage.fence)
+    await groups.save("g", [SaveHeader(HEADER), SavePositions(WIDE), SaveBalanced(section("t", 1))])
+    assert max(scripts.sizes) < 1_100
+    assert await groups.load_one("g", 1) == StoredGroup(
+        name="g", header=HEADER, members=(), positions=WIDE, balanced=(section("t", 1),)
+    )
+
+
+async def test_the_later_of_two_positions_of_a_partition_counts(storage: RedisStorage) -> None:
+    later = {partition: Position(offset=-1) for partition in (*list(WIDE)[:1_200], *list(WIDE)[-10:])}
+    await storage.groups.save("g", [SavePositions(WIDE), SavePositions(later)])
+    assert (await storage.groups.load_one("g", 1)).positions == {**WIDE, **later}
+
+
+async def test_very_many_positions_cut_short_are_completed_when_they_are_set_again(storage: RedisStorage) -> None:
+    groups = RedisGroups(_Counting(storage.scripts.shards, enough=3), Keyspace(), storage.fence)
+    changes: list[GroupChange] = [SavePositions(WIDE), SaveBalanced(section("t", 1))]
+    with pytest.raises(StorageUnavailable):
+        await groups.save("g", changes)
+    cut = await groups.load_one("g", 1)
+    assert 0 < len(cut.positions) < len(WIDE)
+    assert cut.positions.items() <= WIDE.items()
+    assert cut.balanced == ()
+    await groups.save("g", changes)
+    assert await groups.load_one("g", 1) == StoredGroup(
+        name="g", header=None, members=(), positions=WIDE, balanced=(section("t", 1),)
+    )
+
+
+async def test_a_group_that_is_written_anew_is_so_at_once_however_wide(storage: RedisStorage) -> None:
+    """It is dropped first: what came in pieces could be missing for good."""
+    scripts = _Counting(storage.scripts.shards)
+    groups = RedisGroups(scripts, Keyspace(), storage.fence)
+    await groups.save("g", [SaveHeader(HEADER), SavePositions({T1: Position(offset=5)})])
+    members = [SaveMember(member(f"m{number}")) for number in range(1_500)]
+    await groups.save("g", [DropGroup(), *members, SavePositions(WIDE)])
+    assert len(scripts.sizes) == 2
+    kept = await groups.load_one("g", 1)
+    assert (kept.header, kept.positions, len(kept.members)) == (None, WIDE, 1_500)
+    await groups.save("g", [*(DropMember(f"m{number}") for number in range(1_499)), DropPositions(tuple(WIDE)[1:])])
+    kept = await groups.load_one("g", 1)
+    assert (kept.positions, kept.members) == ({T0: WIDE[T0]}, (member("m1499"),))
+
+
 async def test_a_drop_cut_short_is_finished_at_the_next_start(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:

@@ -329,7 +329,10 @@ class GroupStorage(Protocol):
         """Every group with its members and positions."""
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        """Apply all changes atomically, durable when this returns.
+        """Apply all changes, durable when this returns: all of them or none, but for very many positions.
+
+        Those are stored a few hundred at a time, and the last few with the rest. Where it fails in between, some are
+        stored: who set them has no answer, and sets them again.
 
         As the owner by the view of that number: raises Fenced where somebody has been it by a later one.
         """

@@ -90,7 +90,7 @@ Result = ClassicResult | InstanceResult
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """Make these changes durable, all or none, before the next effect."""
+    """Make these changes durable before the next effect: all or none, but for very many positions (decision 0068)."""
 
     changes: tuple[GroupChange, ...]
 

@@ -71,6 +71,6 @@ class Turn:
         self._replies.append(Reply(request.token, refusal(request, error)))
 
     def effects(self) -> list[Effect]:
-        """Everything in order: all changes in one atomic step, the timers, the replies."""
+        """Everything in order: all changes in one step, the timers, the replies."""
         persist: list[Effect] = [Persist(tuple(self.changes))] if self.changes else []
         return [*persist, *self._timers.values(), *self._replies]

@@ -1,7 +1,8 @@
 """Consumer groups in Redis: `broker.ports.GroupStorage`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from headrace.groups.model import (
     DropBalanced,
@@ -9,11 +10,13 @@ from headrace.groups.model import (
     DropMember,
     DropPositions,
     GroupChange,
+    Position,
     SaveBalanced,
     SaveHeader,
     SaveMember,
     SavePositions,
     StoredGroup,
+    TopicPartition,
     is_nothing,
 )
 from headrace.keyspace import registry
@@ -27,6 +30,10 @@ from headrace.topics.errors import StorageAway, StorageUnavailable
 _LOADED_AT_ONCE = 64
 _ENCODED_AT_ONCE = 1_000
 """Changes that are encoded in one turn of the loop; a group may have 10 000 members."""
+_PIECE = 500
+"""Positions that one script stores: a millisecond of the event loop, and one of Redis, for which all others wait."""
+_MERGED = "MmPp"
+"""Kinds of changes of which several are told as one."""
 
 
 class RedisGroups:
@@ -95,7 +102,7 @@ class RedisGroups:
         )
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        """Apply all changes atomically, as the owner by the view of this number; None: by the present one."""
+        """Apply changes, as the owner by the view of this number; None: by the present one."""
         number = self._fence.number if view is None else view
         if group not in self._registered:
             call = self._registering[group] = object()
@@ -105,21 +112,31 @@ class RedisGroups:
                 if self._registering.get(group) is call:
                     self._registered.add(group)
             self._registering.pop(group, None)
-        encoded: list[str | bytes] = []
+        epoch = self._epoch(number)
+        for piece in _pieces(changes):
+            await self._save(group, epoch, piece)
+        if changes and isinstance(changes[-1], DropGroup):
+            self._registered.discard(group)
+            await self._leave(group, number)
+
+    async def _save(self, group: str, epoch: str, changes: Sequence[GroupChange]) -> None:
+        runs: list[tuple[str, list[str | bytes]]] = []
         for place, change in enumerate(changes, 1):
-            encoded += _encoded(change)
+            kind, arguments = _encoded(change)
+            if runs and kind in _MERGED and kind == runs[-1][0]:
+                runs[-1][1].extend(arguments)
+            else:
+                runs.append((kind, arguments))
             if place % _ENCODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        told = [part for kind, arguments in runs for part in (kind, len(arguments), *arguments)]
         try:
-            await self._call("save_group", self._keys(group), self._epoch(number), *encoded)
+            await self._call("save_group", self._keys(group), epoch, *told)
         except StorageAway:
             raise
         except StorageUnavailable:
             self._fence.give_up()
             raise
-        if changes and isinstance(changes[-1], DropGroup):
-            self._registered.discard(group)
-            await self._leave(group, number)
 
     async def _leave(self, group: str, number: int) -> None:
         try:
@@ -136,25 +153,46 @@ class RedisGroups:
         self._registering.pop(group, None)
 
 
-def _encoded(change: GroupChange) -> list[str | bytes]:  # noqa: PLR0911 - one line per change
+def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
+    """The changes, to be stored one piece after the other: very many positions, and the rest with the last."""
+    positions: dict[TopicPartition, Position] = {}
+    rest: list[GroupChange] = []
+    for change in changes:
+        if isinstance(change, DropGroup | DropPositions):
+            # All of it or nothing: what goes ahead would be dropped, or would be missed if the rest did not come.
+            yield changes
+            return
+        if isinstance(change, SavePositions):
+            positions.update(change.positions)
+        else:
+            rest.append(change)
+    left = iter(positions.items())
+    for _ in range(_PIECE, len(positions), _PIECE):
+        yield [SavePositions(dict(islice(left, _PIECE)))]
+    last = dict(left)
+    yield [*rest, SavePositions(last)] if last else rest
+
+
+def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR0911 - one line per change
+    """Its kind, and its arguments."""
     match change:
         case SaveHeader(header):
-            return ["H", registry.encode(header)]
+            return "H", [registry.encode(header)]
         case SaveMember(member):
-            return ["M", member.member_id, registry.encode(member)]
+            return "M", [member.member_id, registry.encode(member)]
         case DropMember(member_id):
-            return ["m", member_id]
+            return "m", [member_id]
         case SavePositions(positions):
-            return [
+            return "P", [
                 part
                 for partition, position in positions.items()
-                for part in ("P", registry.partition_field(partition), registry.encode(position))
+                for part in (registry.partition_field(partition), registry.encode(position))
             ]
         case DropPositions(partitions):
-            return [part for partition in partitions for part in ("p", registry.partition_field(partition))]
+            return "p", [registry.partition_field(partition) for partition in partitions]
         case SaveBalanced(section):
-            return ["B", section.topic, registry.encode(section)]
+            return "B", [section.topic, registry.encode(section)]
         case DropBalanced(topic):
-            return ["b", topic]
+            return "b", [topic]
         case DropGroup():
-            return ["X"]
+            return "X", []

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
@@ -49,7 +50,5 @@ def test_who_asks_about_all_partitions_hurts_nobody(
             for connection in connections:
                 assert read_all(connection).startswith(b"HTTP/1.1 200 ")
 
-    # A health check waits for Redis too, which takes 10 000 new positions in one piece.
-    bystander = Bystander(started, http=method != "PUT")
-    print(bystander.harmless(ask))
-    bystander.close()
+    with closing(Bystander(started)) as bystander:
+        print(bystander.harmless(ask))
