@@ -33,7 +33,7 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     """A member has gone since `generation` was assigned: after a restart the rest must rejoin, or its share is lost."""
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
+class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A committed offset: the next record to read."""
 
     offset: int
@@ -44,7 +44,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Of the topic it was committed in: a later one of that name has another. None: an older server wrote it."""
 
 
-class TopicPartition(msgspec.Struct, frozen=True, order=True):
+class TopicPartition(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """A partition by the name of its topic."""
 
     topic: str
@@ -65,7 +65,7 @@ class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
     """Partition -> the generation in which it was taken from the instance by force."""
 
 
-class StoredOwner(msgspec.Struct, frozen=True):
+class StoredOwner(msgspec.Struct, frozen=True, gc=False):
     """Who holds a partition of a balanced section."""
 
     instance: str
@@ -73,7 +73,7 @@ class StoredOwner(msgspec.Struct, frozen=True):
     """The generation in which it was granted."""
 
 
-class StoredStart(msgspec.Struct, frozen=True):
+class StoredStart(msgspec.Struct, frozen=True, gc=False):
     """Where a partition of a balanced section began; kept until something is committed there."""
 
     offset: int

@@ -97,7 +97,7 @@ class CursorResult(msgspec.Struct, frozen=True):
     cursor: GroupCursor
 
 
-class ReadFrom(msgspec.Struct, frozen=True):
+class ReadFrom(msgspec.Struct, frozen=True, gc=False):
     """One partition to read."""
 
     partition: int

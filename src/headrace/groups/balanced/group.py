@@ -176,11 +176,13 @@ class BalancedGroup:
         section = self._section
         begun: dict[int, int] = {}
         for index, start in enumerate(starts, len(section.holdings)):
-            known = section.has_position(index)
-            section.holdings.append(Holding(None if known else start))
-            if not known:
+            holding = Holding(start)
+            section.add(holding)
+            if section.has_position(index):
+                holding.start = None
+            else:
                 begun[index] = start.offset
-                section.holdings[index].leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
+                holding.leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
         section.changed()
         section.move_positions(begun, turn)
 
@@ -194,7 +196,7 @@ class BalancedGroup:
             holding.start = starts[index] if index < len(starts) else BEGINNING
             holding.forget_flight()
             if index < len(epochs):
-                holding.leader_epoch = max(section.leader_epoch(index), epochs[index])
+                holding.leader_epoch = max(holding.leader_epoch, epochs[index])
             moved[index] = holding.start.offset
         for member in section.instances.values():
             member.told = True

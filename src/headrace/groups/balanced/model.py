@@ -46,7 +46,7 @@ class GroupCursor(msgspec.Struct, frozen=True, kw_only=True):
     cursor was issued."""
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True, gc=False):
     """One partition of a group, as tools see it."""
 
     partition: int

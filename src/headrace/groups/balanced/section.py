@@ -56,6 +56,7 @@ class Section:
         self.last_read = now_ms * _READS_PER_MS
         self._positions = positions
         self._partitions: list[TopicPartition] = []
+        """The names of those that `holdings` has."""
         self._stored_used_ms = 0
         self._changed = False
         self._moved = False
@@ -75,7 +76,8 @@ class Section:
         section.used_ms = min(turn.now_ms, stored.used_ms + section.grain_ms)
         section._stored_used_ms = stored.used_ms
         section.instances = {each.name: Instance.restore(each, turn.ticks_ms) for each in stored.instances}
-        section.holdings = [Holding(stored.starts.get(index), owner) for index, owner in enumerate(stored.owners)]
+        for index, owner in enumerate(stored.owners):
+            section.add(Holding(stored.starts.get(index), owner))
         return section
 
     def stored(self) -> StoredBalanced:
@@ -95,6 +97,11 @@ class Section:
         )
 
     # changes
+
+    def add(self, holding: Holding) -> None:
+        """The topic has one partition more."""
+        self._partitions.append(TopicPartition(self.topic, len(self.holdings)))
+        self.holdings.append(holding)
 
     def changed(self) -> None:
         """Something that must survive a restart is different now."""
@@ -135,16 +142,9 @@ class Section:
 
     # positions
 
-    def partition(self, index: int) -> TopicPartition:
-        """A partition of the section's topic."""
-        names = self._partitions
-        while len(names) <= index:
-            names.append(TopicPartition(self.topic, len(names)))
-        return names[index]
-
     def standing(self, index: int) -> tuple[int, int]:
         """`position` and `leader_epoch` of a partition."""
-        position, holding = self._positions.get(self.partition(index)), self.holdings[index]
+        position, holding = self._positions.get(self._partitions[index]), self.holdings[index]
         if position is None:
             return (holding.start or BEGINNING).offset, holding.leader_epoch
         return position.offset, max(holding.leader_epoch, position.leader_epoch)
@@ -155,7 +155,7 @@ class Section:
 
     def has_position(self, index: int) -> bool:
         """Whether the group has a position in a partition, by whichever API."""
-        return self._positions.get(self.partition(index)) is not None
+        return self._positions.get(self._partitions[index]) is not None
 
     def leader_epoch(self, index: int) -> int:
         """The latest leader epoch under which the log had what was delivered and committed; -1: not known."""
@@ -165,7 +165,7 @@ class Section:
         """Set positions by partition; they are saved with this turn."""
         if offsets:
             positions = {
-                self.partition(index): Position(
+                self._partitions[index]: Position(
                     offset=offset,
                     topic_id=self.topic_id,
                     leader_epoch=self.leader_epoch(index),
