@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -196,12 +196,14 @@ async def _clusters(
             leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
             running=given or RunningClock(clock),
         )
+        # A topic may have thousands of streams.
+        keyspace = lru_cache(partial(Keyspace, settings.headrace_stream_prefix))
         clusters = Clusters(
             storage,
             settings,
             clock,
             cluster_id=storage.cluster_id,
-            stream_of=lambda cluster, *place: Keyspace(settings.headrace_stream_prefix, cluster).stream(*place),
+            stream_of=lambda cluster, *place: keyspace(cluster).stream(*place),
             parts=parts,
         )
         _tell_clients(clusters.default, listening.told, storage.url)

@@ -47,6 +47,8 @@ _log = structlog.get_logger("headrace.topics")
 
 _NO_LIMIT = 1 << 62
 _MOST_CONFLICTS = 20
+_MADE_AT_ONCE = 64
+"""Partitions that are made in one turn of the loop: 10 000 take a third of a second."""
 Progress = Callable[[int, int], None]
 StreamName = Callable[[str, UUID, int], str]
 """(topic name, topic id, partition) -> Redis key of a new partition's stream."""
@@ -143,21 +145,15 @@ class TopicTable(KnownTopics):
             for native in natives:
                 self.leading.point(native)
             return [*natives], natives
-        logs = [
-            LogPartition(
-                topic.name,
-                index,
-                topic.streams[index],
-                self.storage.logs,
-                self._budget,
-                self.clock,
-                self.snapshots,
-                self._reads,
+        logs = []
+        for index, stream in enumerate(topic.streams[first:], first):
+            log = LogPartition(
+                topic.name, index, stream, self.storage.logs, self._budget, self.clock, self.snapshots, self._reads
             )
-            for index in range(first, topic.partitions)
-        ]
-        for log in logs:
             log.want_copies(config.min_insync_replicas)
+            logs.append(log)
+            if len(logs) % _MADE_AT_ONCE == 0:
+                await asyncio.sleep(0)
         await self.leading.open(topic if listed else None, logs)
         return [*logs], []
 
