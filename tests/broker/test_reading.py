@@ -27,6 +27,7 @@ class Sink:
         self.limit = limit
         self.offsets: list[int] = []
         self.calls = 0
+        self.widest = 0
         self.not_before_ms: int | None = None
 
     def room(self) -> int:
@@ -34,6 +35,7 @@ class Sink:
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
         self.calls += 1
+        self.widest = max(self.widest, len(batches))
         self.not_before_ms = not_before_ms
         for batch in batches:
             header = peek(batch)
@@ -113,6 +115,17 @@ async def test_in_small_pieces(log: LogPartition) -> None:
     assert await read(log, 0, sink) == 8
     assert sink.offsets == list(range(8))
     assert sink.calls == 3
+
+
+async def test_thousands_of_small_batches_come_some_hundred_at_a_time(
+    partition: LogPartition, storage: MemoryStorage
+) -> None:
+    """Hundreds of clients may ask for them in one turn of the loop: none lists all of its own before one reads."""
+    fill(partition, storage, *[1] * 2_000)
+    sink = Sink()
+    assert await read(partition, 0, sink) == 2_000
+    assert sink.offsets == list(range(2_000))
+    assert sink.widest < 250
 
 
 async def test_no_further_than_the_sink_wants(log: LogPartition) -> None:

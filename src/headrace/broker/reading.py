@@ -13,6 +13,9 @@ from headrace.topics.model import StoredBatch
 
 _USUAL_BYTES = 1 << 20
 """A record may have as many without more ado."""
+_LISTED = 32 << 10
+"""Bytes of the newest batches that a sink is given at once: small ones are thousands, and hundreds may ask for them in
+one turn of the loop, before the first takes any."""
 _COUNT_AT = 57
 _COUNT = Struct(">i")
 _SPAN = Struct(">q15xi")
@@ -66,7 +69,8 @@ async def read(
     began = offset
     while offset < partition.log_end and (room := sink.room()) > 0:
         if partition.cached(offset):
-            pieces, _ = partition.read_cached(offset, room, whole_first=True)
+            wanted = min(room, _LISTED) if partition.cached(offset, ahead=False) else room
+            pieces, _ = partition.read_cached(offset, wanted, whole_first=True)
             following = await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
         else:
             try:
