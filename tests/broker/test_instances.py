@@ -276,3 +276,28 @@ async def test_positions_are_mirrored_for_those_who_look_into_redis(world: World
         (group,) = await link.xinfo_groups(world.flights.topic.streams[0])
 
     assert group["last-delivered-id"].endswith(b"-3")
+
+
+async def test_what_is_handed_out_after_a_restart_can_be_committed_after_the_next_one(world: World) -> None:
+    """Under which leader epoch it was read is known for good by then: else it would seem lost."""
+    await world.topic()
+    await world.put(5)
+    instances = world.broker.instances
+    _, cursor = await world.get(await world.cursor(auto=False))
+    cursor = await instances.commit(world.flights, cursor)
+    await world.restart()
+    # That nothing has come since is no news to be kept.
+    _, cursor = await world.get(cursor)
+    await world.put(2)
+    world.groups.refuses = True
+    with pytest.raises(InstanceError) as caught:
+        await world.get(cursor)
+    assert caught.value.kind is InstanceProblem.UNAVAILABLE
+    world.groups.refuses = False
+    basket, cursor = await world.get(cursor)
+    assert basket.offsets == [5, 6]
+
+    await world.restart()
+    cursor = await world.broker.instances.commit(world.flights, cursor)
+    assert (await world.get(cursor))[0].kept == []
+    assert (await world.broker.instances.describe(world.flights, "g"))[0].committed == 7

@@ -115,6 +115,10 @@ class InstanceContext(GroupContext):
         epoch = log.epochs[-1][0] + 1
         log.epochs = [*(each for each in log.epochs if each[1] < log_end), (epoch, log_end)]
 
+    def reopen(self, partition: int, topic: str = TOPIC) -> None:
+        """The log is opened anew, as after each start of a server, and has all that it had."""
+        self.lose(partition, self.logs[topic][partition].end, topic)
+
     # verbs
 
     def create(
@@ -167,7 +171,6 @@ class InstanceContext(GroupContext):
             if kept < each.reached:
                 cuts.append((each.partition, kept, epoch))
                 continue
-            epochs.append((each.partition, epoch))
             first = self._beginning(log, each)
             if first is None or len(records) >= limit:
                 continue
@@ -175,6 +178,7 @@ class InstanceContext(GroupContext):
             if end > first:
                 records += [(each.partition, offset) for offset in range(first, end)]
                 delivered.append((each.partition, end))
+                epochs.append((each.partition, epoch))
                 offsets[each.partition] = end
         self.send(Delivered(topic, plan.read, tuple(delivered), tuple(epochs), tuple(cuts)))
         return Got(msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items())), tuple(records))

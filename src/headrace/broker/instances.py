@@ -153,7 +153,11 @@ class Instances:
             # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
             delivered = () if failed else tuple(taken.offsets.items())
             epochs = () if failed else tuple(taken.leader_epochs.items())
-            runner.post(Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts)))
+            told = Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts), token=object())
+            stored = runner.request(told)
+        if taken.risen:
+            # The next cursor does not say under which leader epoch it has what it carries.
+            _accepted(await stored)
         if taken.cuts and not taken.offsets:
             # An empty answer would say that there is nothing.
             return None
@@ -352,7 +356,6 @@ class Instances:
                     # Read by the next get, which knows.
                     taken.cuts.append((each.partition, kept, epoch))
                     continue
-                taken.leader_epochs[each.partition] = epoch
                 offset = await self._beginning(partition, each)
                 following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
             except StorageUnavailable as error:
@@ -361,6 +364,8 @@ class Instances:
                 continue
             if offset is not None and following > offset:
                 offsets[each.partition] = taken.offsets[each.partition] = following
+                taken.leader_epochs[each.partition] = epoch
+                taken.risen = taken.risen or epoch > each.leader_epoch
         if away is not None and not taken.offsets:
             raise away
 
@@ -383,6 +388,8 @@ class _Taken:
         self.leader_epochs: dict[int, int] = {}
         """See `Delivered`, also of the next."""
         self.cuts: list[tuple[int, int, int]] = []
+        self.risen = False
+        """Whether something was read under a later leader epoch than the group knows of."""
 
 
 async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:

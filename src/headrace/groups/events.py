@@ -131,5 +131,5 @@ class DropTopic(msgspec.Struct, frozen=True):
 
 ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions
 ClassicEvent = ClassicRequest | TimerFired | DropTopic
-Request = ClassicRequest | InstanceRequest
+Request = ClassicRequest | InstanceRequest | Delivered
 Event = ClassicEvent | InstanceRequest | Delivered

@@ -17,6 +17,7 @@ from headrace.groups.balanced.events import (
     InstanceRefused,
     InstanceRequest,
     InstanceResult,
+    Taken,
     Update,
 )
 from headrace.groups.balanced.group import BalancedGroup
@@ -100,8 +101,9 @@ class Group:
             case CreateCursor() | Get() | CommitCursor() | Beat() | Update():
                 turn.reply(event.token, self._answered(event, turn))
             case Delivered():
-                if event.topic in self.balanced:
-                    self.balanced[event.topic].delivered(event, turn)
+                taken = event.topic in self.balanced and self.balanced[event.topic].delivered(event, turn)
+                if event.token is not None:
+                    turn.reply(event.token, Taken() if taken else _forgotten(self.name))
             case TimerFired(key) if key.section:
                 if turn.take_timer(key):
                     self._fired(key, turn)
@@ -241,3 +243,8 @@ class Group:
     def position(self, partition: TopicPartition) -> Position | None:
         """The committed position in a partition; None when there is none."""
         return self._positions.get(partition)
+
+
+def _forgotten(name: str) -> InstanceRefused:
+    """The answer where a get's plan is not known, since everything after what storage has was given up meanwhile."""
+    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} has begun anew meanwhile: try again")

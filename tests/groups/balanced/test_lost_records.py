@@ -103,6 +103,38 @@ def test_a_server_that_was_started_again_knows_of_which_log_its_positions_are(ct
     assert read(ctx, cursor)[0] == [*range(4, 12)]
 
 
+@pytest.mark.parametrize("commit_on_get", [True, False])
+def test_what_is_committed_after_a_restart_stays_committed_where_nothing_was_lost(
+    ctx: InstanceContext, commit_on_get: bool
+) -> None:
+    """The log was opened between the commit before and what was read behind that: it is the same log still."""
+    ctx.publish(0, 5)
+    cursor = ctx.get(ctx.create("a", commit_on_get=commit_on_get)).cursor
+    cursor = ctx.get(ctx.commit_cursor(cursor)).cursor
+    ctx.reopen(0)
+    ctx.publish(0, 2)
+    cursor = ctx.get(cursor).cursor
+    ctx.restart()
+    ctx.reopen(0)
+    cursor = ctx.commit_cursor(cursor)
+    assert ctx.committed() == 7
+    assert read(ctx, cursor)[0] == []
+    assert ctx.committed() == 7
+
+
+def test_what_was_in_hand_at_a_restart_and_is_lost_is_missed(ctx: InstanceContext) -> None:
+    cursor = at_seven(ctx, commit_on_get=False)
+    ctx.reopen(0)
+    ctx.publish(0, 3)
+    cursor = ctx.get(cursor).cursor
+    ctx.restart()
+    ctx.lose(0, 8)
+    ctx.publish(0, 8)
+    cursor = ctx.commit_cursor(cursor)
+    assert ctx.committed() == 10
+    assert read(ctx, cursor)[0] == [*range(8, 16)]
+
+
 def test_other_partitions_keep_what_they_have_in_hand(four: InstanceContext) -> None:
     cursor = four.get(four.create("a", commit_on_get=False)).cursor
     four.lose(1, 4)

@@ -48,7 +48,7 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """What a get has read, told before it is answered. Nobody waits for an answer to this."""
+    """What a get has read, told before it is answered."""
 
     topic: str
     read: int
@@ -56,10 +56,12 @@ class Delivered(msgspec.Struct, frozen=True):
     offsets: tuple[tuple[int, int], ...]
     """(partition, next offset) of what goes out; empty when the get failed or its client has gone."""
     leader_epochs: tuple[tuple[int, int], ...] = ()
-    """(partition, leader epoch) of the logs in which everything up to what was read is what it was."""
+    """(partition, leader epoch) of what goes out; everything in these logs up to there is what it was."""
     cuts: tuple[tuple[int, int, int], ...] = ()
     """(partition, offset, leader epoch) of logs that Redis has lost the end of: from that offset on there are others,
     since it was opened anew with that leader epoch."""
+    token: Hashable | None = None
+    """Names who waits until it is known for good; None: nobody does."""
 
 
 class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +122,10 @@ class Plan(msgspec.Struct, frozen=True):
     reads: tuple[ReadFrom, ...]
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """It is known for good what a get has read."""
+
+
 class Updated(msgspec.Struct, frozen=True):
     """The positions are set."""
 
@@ -136,4 +142,4 @@ class InstanceRefused(msgspec.Struct, frozen=True):
         return InstanceError(self.kind, self.message, self.partition)
 
 
-InstanceResult = CursorResult | Plan | Updated | InstanceRefused
+InstanceResult = CursorResult | Plan | Taken | Updated | InstanceRefused

@@ -99,9 +99,9 @@ class BalancedGroup:
                 self._update(request, turn)
                 return Updated()
 
-    def delivered(self, event: Delivered, turn: Turn) -> None:
-        """A get is about to be answered."""
-        serving.delivered(self._section, event, turn)
+    def delivered(self, event: Delivered, turn: Turn) -> bool:
+        """A get is about to be answered; whether its plan is still known."""
+        return serving.delivered(self._section, event, turn)
 
     def timer_fired(self, name: str, turn: Turn) -> None:
         """An instance's timer fired and it was not silent: look again later."""

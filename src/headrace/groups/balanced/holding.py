@@ -26,7 +26,8 @@ class Holding:
         self.readers = 0
         """Gets of this tenure that are reading it now."""
         self.leader_epoch = -1
-        """The leader epoch of the log when it was last read; the position's may be later. -1: not known."""
+        """The leader epoch of the log when something was last read from it, as storage has it with the position, whose
+        own may be later. -1: not known."""
 
     def stored_owner(self) -> StoredOwner | None:
         """The form in which the owner survives a restart."""

@@ -4,6 +4,8 @@ Rule of this file, as of the classic `membership`: it keeps the parts true to ea
 decide: `joining`, `committing`, `balancing`, `serving`.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from headrace.groups.balanced.events import TopicFacts
@@ -175,6 +177,21 @@ class Section:
             }
             changes, _ = self._positions.commit(positions, self.settings, turn.now_ms)
             turn.save(*changes)
+
+    def save_leader_epochs(self, indices: Iterable[int], turn: Turn) -> None:
+        """Save with their positions under which leader epochs partitions were read, where those have risen since.
+
+        What instances have in hand says no leader epoch. A restarted server would take it for what was read under the
+        one of the position, and where the log was opened between, for lost.
+        """
+        known = {index: self._positions.get(self._partitions[index]) for index in indices}
+        risen = {
+            self._partitions[index]: msgspec.structs.replace(position, leader_epoch=self.holdings[index].leader_epoch)
+            for index, position in known.items()
+            if position is not None and position.leader_epoch < self.holdings[index].leader_epoch
+        }
+        changes, _ = self._positions.commit(risen, self.settings, turn.now_ms)
+        turn.save(*changes)
 
     # who has what
 

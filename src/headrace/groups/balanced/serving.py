@@ -9,6 +9,9 @@ from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.balanced.section import OpenRead, Section
 from headrace.groups.turn import Turn
 
+_NOTHING_KEPT = 0
+"""The number of a read of which nothing is kept."""
+
 
 def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
     """Commit what the request before delivered, rebalance, and tell what to read.
@@ -107,14 +110,21 @@ def _read_from(section: Section, index: int, known: int) -> ReadFrom:
 def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
     """An earlier life of an instance that has restarted may look on: it commits nothing, so nothing depends on it."""
     reads = tuple(_read_from(section, index, -1) for index in section.held_by(cursor.instance))
-    return Plan(0, section.next_cursor(cursor), reads)
+    return Plan(_NOTHING_KEPT, section.next_cursor(cursor), reads)
 
 
-def delivered(section: Section, event: Delivered, turn: Turn) -> None:
-    """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile."""
-    _take(section, event, turn)
+def delivered(section: Section, event: Delivered, turn: Turn) -> bool:
+    """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile.
+
+    Returns:
+        Whether its plan is known, or it can commit nothing.
+    """
+    read = section.open_reads.pop(event.read, None)
+    if read is not None:
+        _take(section, read, event, turn)
     for index, offset, epoch in event.cuts:
         _cut(section, index, offset, epoch, turn)
+    return read is not None or event.read == _NOTHING_KEPT
 
 
 def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Turn) -> None:
@@ -131,16 +141,16 @@ def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Tur
         holding.renew(section.moved())
     if section.position(index) > offset:
         section.move_positions({index: offset}, turn)
+    else:
+        section.save_leader_epochs([index], turn)
 
 
-def _take(section: Section, event: Delivered, turn: Turn) -> None:
-    read = section.open_reads.pop(event.read, None)
-    if read is None:
-        return
+def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> None:
     member = section.instances.get(read.instance)
     if member is None or member.incarnation != read.incarnation:
         return
     offsets, epochs = dict(event.offsets), dict(event.leader_epochs)
+    in_hand = []
     for index, granted in read.tenures.items():
         holding = section.holdings[index]
         if holding.owner != member.name or holding.granted != granted:
@@ -149,6 +159,8 @@ def _take(section: Section, event: Delivered, turn: Turn) -> None:
             holding.readers -= 1
         if index in offsets:
             holding.delivered = max(holding.delivered, offsets[index])
-        holding.leader_epoch = max(holding.leader_epoch, epochs.get(index, -1))
+            holding.leader_epoch = max(holding.leader_epoch, epochs.get(index, -1))
+            in_hand.append(index)
+    section.save_leader_epochs(in_hand, turn)
     if event.offsets:
         member.served = event.offsets[-1][0]
