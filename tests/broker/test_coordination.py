@@ -13,7 +13,7 @@ from tests.harness.memory import MemoryGroups, MemoryStorage
 
 from headrace.broker.clock import RunningClock
 from headrace.broker.coordination import Coordination
-from headrace.broker.groups import GroupTable
+from headrace.broker.groups import GroupTable, Unready
 from headrace.broker.ownership import Ownership
 from headrace.broker.pace import Lane
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult
@@ -104,6 +104,18 @@ async def test_a_group_that_was_loaded_by_a_view_that_is_over_is_forgotten(site:
     assert await asked is GroupError.COORDINATOR_NOT_AVAILABLE
     assert site.groups.mine == set()
     assert not site.table.exists("g")
+
+
+async def test_why_a_group_is_not_here_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(_name: str, _view: int) -> StoredGroup:
+        raise StorageUnavailable("Redis answered: READONLY")
+
+    monkeypatch.setattr(site.groups, "load_one", refused)
+    with pytest.raises(Unready, match="Redis answered: READONLY"):
+        await site.table.bring("g")
+    site.go_by(2, 2)
+    with pytest.raises(Unready, match="another broker"):
+        await site.table.bring("g")
 
 
 async def test_positions_in_a_topic_that_is_deleted_while_the_group_is_taken_over_go(site: Site) -> None:

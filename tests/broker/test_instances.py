@@ -240,6 +240,7 @@ async def test_what_storage_refuses_is_refused_and_not_remembered(world: World) 
     with pytest.raises(InstanceError) as caught:
         await world.get(cursor, 5)
     assert caught.value.kind is InstanceProblem.UNAVAILABLE
+    assert caught.value.message == "the group is not available: the connection was lost"
     assert (await world.broker.instances.describe(world.flights, "g"))[0].committed is None
     with pytest.raises(InstanceError):
         await world.broker.instances.create_cursor(world.flights, "h", "a", BEGINNING, TIMEOUT_MS, True)

@@ -32,6 +32,26 @@ def test_who_takes_no_writes_is_told_from_who_may_have_been_replaced_as_well(rep
     assert type(error_of_text(reply)) is kind
 
 
+@pytest.mark.parametrize(
+    ("reply", "where"),
+    [
+        ("NOPERM User default has no permissions to run the 'set' command", ""),
+        (
+            "ERR ACL failure in script: User default has no permissions to run the 'hset' command",
+            " script: on @user_script:9.",
+        ),
+        (
+            "ERR The user executing the script can't run this command or subcommand",
+            " script: 5f1c0de, on @user_script:1.",
+        ),
+    ],
+)
+def test_what_the_user_may_not_do_for_now_is_to_be_tried_again(reply: str, where: str) -> None:
+    error = error_of_text(reply + where)
+    assert type(error) is StorageUnavailable
+    assert str(error) == f"Redis answered: {reply}"
+
+
 @pytest.mark.parametrize("where", ["", " script: on @user_script:18.", " script: 5f1c0de, on @user_script:1."])
 def test_where_in_a_script_of_ours_it_was_is_told_to_nobody(where: str) -> None:
     full = "MISCONF Errors writing to the AOF file: No space left on device"

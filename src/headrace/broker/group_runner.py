@@ -191,7 +191,7 @@ class Runner:
             before = self._snapshot.rewrite() if self._rewrite else ()
             await self._table.storage.save(self.name, (*before, *changes), self.view)
         except TopicError as error:
-            self._start_over()
+            self._start_over(str(error))
             _log.error("group not stored", group=self.name, reason=str(error))
         else:
             self._rewrite = False
@@ -212,9 +212,9 @@ class Runner:
                 return
             self._work()
 
-    def _start_over(self) -> None:
+    def _start_over(self, reason: str) -> None:
         """Storage refused: whoever waits is told so, and the machine goes back to what storage has."""
-        self._refuse_all()
+        self._refuse_all(reason)
         # The write may have happened all the same: the next one says everything anew.
         self._rewrite = True
         self._writing = None
@@ -237,12 +237,12 @@ class Runner:
             self._again.cancel()
             self._again = None
 
-    def _refuse_all(self) -> None:
-        """Call every timer off, and tell whoever waits that the coordinator is not available."""
+    def _refuse_all(self, reason: str = "") -> None:
+        """Call every timer off, and tell whoever waits that the coordinator is not available, and why, if known."""
         self._call_off()
         for request, future in self._waiting.values():
             if not future.done():
-                future.set_result(refusal(request, self._why_closed))
+                future.set_result(refusal(request, self._why_closed, reason))
         self._waiting.clear()
         self._queue.clear()
         self._seen_alive.clear()

@@ -41,6 +41,17 @@ LONGEST_NAME = 1_024
 """Bytes of a new group's name (Kafka: 32 767): all names of a server are kept, sorted and listed together."""
 
 
+_VIEW_CHANGED = "another broker may coordinate it by now"
+
+
+class Unready(Exception):
+    """A group cannot be asked at this server."""
+
+    def __init__(self, error: GroupError, why: str) -> None:
+        super().__init__(why)
+        self.error = error
+
+
 class GroupTable:
     """Every group of this server."""
 
@@ -129,13 +140,21 @@ class GroupTable:
 
     async def ready(self, name: str) -> GroupError | None:
         """Return once a group can be asked here; why it cannot be, otherwise."""
+        try:
+            await self.bring(name)
+        except Unready as away:
+            return away.error
+        return None
+
+    async def bring(self, name: str) -> None:
+        """Return once a group can be asked here. Raises Unready."""
         coordination = self.coordination
         if not coordination.shared:
-            return None
+            return
         if not coordination.owns(name) or self.in_doubt():
-            return GroupError.NOT_COORDINATOR
+            raise Unready(GroupError.NOT_COORDINATOR, "another broker coordinates it")
         if name in self._runners:
-            return None
+            return
         loading = self._loads.get(name)
         if loading is None:
             loading = self._loads[name] = asyncio.get_running_loop().create_task(self._take_over(name))
@@ -144,9 +163,10 @@ class GroupTable:
         number = coordination.number
         try:
             await asyncio.shield(loading)
-        except TopicError:
-            return GroupError.COORDINATOR_NOT_AVAILABLE
-        return None if number == coordination.number else GroupError.COORDINATOR_NOT_AVAILABLE
+        except TopicError as error:
+            raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        if number != coordination.number:
+            raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, _VIEW_CHANGED)
 
     async def _take_over(self, name: str) -> None:
         """Load a group as its coordinator, if there is one. Raises TopicError."""
@@ -160,7 +180,7 @@ class GroupTable:
             gone = await self.coordination.gone(stored)
             if self.coordination.number != number or not self.coordination.owns(name):
                 # It may be another's by now; who still wants it takes it over by the present view.
-                raise StorageUnavailable("the view has changed")
+                raise StorageUnavailable(_VIEW_CHANGED)
         except TopicError:
             # Its members' fetches would be taken for those of members here.
             self.storage.forget(name)

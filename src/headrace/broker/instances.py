@@ -14,7 +14,7 @@ import msgspec
 from headrace.broker.at_once import a_few_at_once
 from headrace.broker.budget import ReadBudget
 from headrace.broker.group_runner import Runner
-from headrace.broker.groups import GroupTable
+from headrace.broker.groups import GroupTable, Unready
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
 from headrace.broker.pace import Lane
@@ -37,7 +37,6 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
 from headrace.groups.effects import Result
-from headrace.groups.errors import GroupError
 from headrace.groups.model import StoredStart
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 
@@ -227,10 +226,11 @@ class Instances:
 
         Raises InstanceError where another broker has the group, or storage does not let it be taken over.
         """
-        refused = await self._groups.ready(group)
-        if refused is not None:
-            why = "another broker coordinates it" if refused is GroupError.NOT_COORDINATOR else refused.name
-            raise InstanceError(InstanceProblem.UNAVAILABLE, f"the group {group!r} is not available here: {why}")
+        try:
+            await self._groups.bring(group)
+        except Unready as away:
+            message = f"the group {group!r} is not available here: {away}"
+            raise InstanceError(InstanceProblem.UNAVAILABLE, message) from away
 
     def _has(self, topic: LiveTopic, group: str) -> bool:
         runner = self._groups.runner(group)

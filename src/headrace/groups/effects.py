@@ -118,8 +118,8 @@ class Reply(msgspec.Struct, frozen=True):
 Effect = Persist | SetTimer | CancelTimer | Reply
 
 
-def refusal(request: Request, error: GroupError) -> Result:  # noqa: PLR0911 - one line per request
-    """The answer that refuses the whole request with `error`. Instances are told to ask again."""
+def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # noqa: PLR0911 - one line per request
+    """The answer that refuses the whole request with `error`. Instances are told to ask again, and why, if given."""
     match request:
         case Join():
             return JoinResult(error=error, member_id=request.member_id)
@@ -136,4 +136,4 @@ def refusal(request: Request, error: GroupError) -> Result:  # noqa: PLR0911 - o
         case DeletePositions():
             return DeletePositionsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
         case _:
-            return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {error.name}")
+            return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {why or error.name}")

@@ -47,10 +47,14 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "CLUSTERDOWN": StorageUnavailable,
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
+    # What its administrator takes away, and gives back (ACL SETUSER).
+    "NOPERM": StorageUnavailable,
 }
+_NOT_PERMITTED = ("ERR ACL failure in script", "ERR The user executing the script can't ")
+"""How NOPERM begins where a script's command is refused: from Redis 7.2 on, and before."""
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
-_WHERE = re.compile(r" script: .*", re.DOTALL)
+_WHERE = re.compile(r"(?<! in) script: .*", re.DOTALL)
 _OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "RANGE", "STRAY"})
 
 
@@ -64,6 +68,8 @@ def error_of(reply: Exception) -> Exception:
 def error_of_text(reply: str) -> TopicError | Stray:
     """The same for the text of an error, such as scripts give for one of many things asked."""
     word, _, text = reply.partition(" ")
+    if reply.startswith(_NOT_PERMITTED):
+        word = "NOPERM"
     if word in _OURS:
         return _KINDS[word](text)
     if word in _MOVES:
