@@ -333,6 +333,41 @@ async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
     assert await newer.groups.load() == loaded
 
 
+class _Stopped(Scripts):
+    """A server that is stopped just behind its entry of a group in the list, until others have forgotten that."""
+
+    now_s = 0.0
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, name: str, keys: list[str], *arguments: Any) -> Any:
+        answer = await super().run(name, keys, *arguments)
+        if name == "register_group" and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+            self.now_s += 70
+        return answer
+
+
+async def test_a_server_that_was_stopped_within_its_first_write_of_a_group_does_not_make_it(
+    storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
+) -> None:
+    newer = await open_storage(epoch=2)
+    scripts = _Stopped(storage.scripts.shards)
+    groups = RedisGroups(scripts, Keyspace(), storage.fence, lambda: scripts.now_s)
+    await groups.load_one("g", 1)
+
+    async def another_coordinator_has_looked() -> None:
+        raw.set("headrace:{meta}:epoch", 2)
+        assert is_nothing(await newer.groups.load_one("g", 2))
+        assert 0 < raw.pttl(FENCE) <= 60_000
+        raw.delete(FENCE)
+
+    scripts.meanwhile = another_coordinator_has_looked
+    with pytest.raises(Fenced):
+        await groups.save("g", [SavePositions({T0: Position(offset=5)})], 1)
+    assert is_nothing(await newer.groups.load_one("g", 2))
+
+
 async def test_positions_are_kept_while_redis_is_full(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:

@@ -1,8 +1,9 @@
 """Consumer groups in Redis: `broker.ports.GroupStorage`."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from time import monotonic
 
 from headrace.groups.model import (
     DropBalanced,
@@ -34,12 +35,19 @@ _PIECE = 500
 """Positions that one script stores: a millisecond of the event loop, and one of Redis, for which all others wait."""
 _MERGED = "MmPp"
 """Kinds of changes of which several are told as one."""
+_STANDS_S = 30.0
+"""How long ago a server may have been found to go by the present view when it writes a group for the first time. What
+would shut it out of one that another coordinator found missing meanwhile stands for a minute (`load_group`)."""
 
 
 class RedisGroups:
     """Members, positions and balanced sections of groups."""
 
-    def __init__(self, scripts: Scripts, keyspace: Keyspace, fence: Fence) -> None:
+    def __init__(
+        self, scripts: Scripts, keyspace: Keyspace, fence: Fence, now_s: Callable[[], float] = monotonic
+    ) -> None:
+        """`now_s`: seconds that also pass while the process is stopped."""
+        self._now_s = now_s
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
@@ -104,39 +112,42 @@ class RedisGroups:
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         """Apply changes, as the owner by the view of this number; None: by the present one."""
         number = self._fence.number if view is None else view
-        if group not in self._registered:
-            call = self._registering[group] = object()
-            await self._register(group, number, "add")
-            if number > self._doubted.get(group, -1):
-                self._doubted.pop(group, None)
-                if self._registering.get(group) is call:
-                    self._registered.add(group)
-            self._registering.pop(group, None)
-        epoch = self._epoch(number)
+        entered = False
         for piece in _pieces(changes):
-            await self._save(group, epoch, piece)
+            told = await _told(piece)
+            if not entered:
+                # Right before the first write, which depends on it.
+                await self._enter(group, number)
+                entered = True
+            await self._save(group, number, told)
         if changes and isinstance(changes[-1], DropGroup):
             self._registered.discard(group)
             await self._leave(group, number)
 
-    async def _save(self, group: str, epoch: str, changes: Sequence[GroupChange]) -> None:
-        runs: list[tuple[str, list[str | bytes]]] = []
-        for place, change in enumerate(changes, 1):
-            kind, arguments = _encoded(change)
-            if runs and kind in _MERGED and kind == runs[-1][0]:
-                runs[-1][1].extend(arguments)
-            else:
-                runs.append((kind, arguments))
-            if place % _ENCODED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        told = [part for kind, arguments in runs for part in (kind, len(arguments), *arguments)]
+    async def _save(self, group: str, number: int, told: Sequence[str | bytes | int]) -> None:
         try:
-            await self._call("save_group", self._keys(group), epoch, *told)
+            await self._call("save_group", self._keys(group), self._epoch(number), *told)
         except StorageAway:
             raise
         except StorageUnavailable:
             self._fence.give_up()
             raise
+
+    async def _enter(self, group: str, number: int) -> None:
+        """Have a group in the list. Raises Fenced where there is a later view, or was until a moment ago."""
+        if group in self._registered:
+            return
+        call = self._registering[group] = object()
+        standing = False
+        while not standing:
+            began_s = self._now_s()
+            await self._register(group, number, "add")
+            standing = self._now_s() - began_s < _STANDS_S
+        if number > self._doubted.get(group, -1):
+            self._doubted.pop(group, None)
+            if self._registering.get(group) is call:
+                self._registered.add(group)
+        self._registering.pop(group, None)
 
     async def _leave(self, group: str, number: int) -> None:
         try:
@@ -171,6 +182,20 @@ def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
         yield [SavePositions(dict(islice(left, _PIECE)))]
     last = dict(left)
     yield [*rest, SavePositions(last)] if last else rest
+
+
+async def _told(changes: Sequence[GroupChange]) -> list[str | bytes | int]:
+    """Changes as the script takes them: each kind with the number of its arguments."""
+    runs: list[tuple[str, list[str | bytes]]] = []
+    for place, change in enumerate(changes, 1):
+        kind, arguments = _encoded(change)
+        if runs and kind in _MERGED and kind == runs[-1][0]:
+            runs[-1][1].extend(arguments)
+        else:
+            runs.append((kind, arguments))
+        if place % _ENCODED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return [part for kind, arguments in runs for part in (kind, len(arguments), *arguments)]
 
 
 def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR0911 - one line per change
