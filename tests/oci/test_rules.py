@@ -40,6 +40,8 @@ ALL, READ, WRITE, DESCRIBE = 2, 3, 4, 8
 class ByHeader:
     """Stands for signatures, which are verified elsewhere: whoever is named in a header has sent the request."""
 
+    computes = False
+
     def __init__(self, _: object) -> None:
         pass
 

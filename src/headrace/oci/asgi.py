@@ -82,6 +82,10 @@ anything was since the call."""
 class Authenticator(Protocol):
     """Tells who sent a request."""
 
+    @property
+    def computes(self) -> bool:
+        """Whether that takes a computation with the client's key, of milliseconds where the key is long."""
+
     def authenticate(
         self,
         method: str,
@@ -211,6 +215,9 @@ class OciApp:
         scope[_OPERATION] = operation.name
         principal = ANONYMOUS
         if self._authenticator is not None:
+            if self._authenticator.computes and (pace := self._service.broker.lane.pace()).over:
+                # Anybody may send what has to be verified: a crowd of them takes turns.
+                await pace.rest()
             # Before the body is taken in: strangers get little memory.
             principal = self._authenticator.authenticate(
                 method,

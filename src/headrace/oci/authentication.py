@@ -31,6 +31,11 @@ class Authenticator:
         self._mode = settings.auth
         self._keys: Keys = KeyDirectory(Path(settings.auth_keys)) if keys is None else keys
 
+    @property
+    def computes(self) -> bool:
+        """Whether a signature is verified, with a key of whatever length was put there."""
+        return self._mode == "verify"
+
     def authenticate(
         self,
         method: str,

@@ -45,6 +45,11 @@ class SealAuthenticator:
         self._seals = seals
         self._clients = clients
 
+    @property
+    def computes(self) -> bool:
+        """Whether it takes long to tell who a client is."""
+        return self._clients.computes
+
     def authenticate(
         self,
         method: str,
@@ -140,6 +145,8 @@ class AppendApp:
 
 class _Nobody:
     """There is nothing for clients here."""
+
+    computes = False
 
     def authenticate(self, *_: object, **__: object) -> Principal:
         raise OciError(401, _REFUSED)
