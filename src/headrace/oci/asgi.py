@@ -198,7 +198,10 @@ class OciApp:
         except OciError as error:
             return _failed(error)
         except TopicError as error:
-            return _failed(of_topic_error(error))
+            told = of_topic_error(error)
+            if told.status == 500:  # nobody foresaw it; strangers need not know what Redis said
+                _log.error("an operation failed", method=scope["method"], path=scope["path"], reason=str(error))
+            return _failed(told)
         except Gone:
             raise
         except Exception:
