@@ -351,3 +351,18 @@ async def test_what_was_passed_by_a_seek_meanwhile_is_not_taken_for_read() -> No
     assert await group.read(group.offsets[5]) == [group.offsets[5]]
     assert list(group.stream.pending) == group.offsets[:2]
     assert group.delivery.mode is Mode.SEEK
+
+
+async def test_a_seek_back_to_what_was_read_meanwhile_and_was_given_since_is_a_seek() -> None:
+    """The answer that came while Redis took no writes was lost, so the member asked for the same once more."""
+    group = Reading([SOME] * 6)
+    assert await group.read(0, LIMIT) == group.offsets[:2]
+    at = group.offsets[1] + 1
+    group.stream.refusal = StorageUnwritten("MISCONF")
+    assert await group.read(at, LIMIT) == group.offsets[2:4]
+    group.stream.refusal = None
+    assert await group.read(at) == group.offsets[2:]
+    group.committed = group.offsets[-1] + 1
+    group.stream.pending = {}
+    assert await group.read(group.offsets[3]) == group.offsets[3:]
+    assert group.delivery.mode is Mode.SEEK

@@ -322,6 +322,8 @@ class Delivery:
             except GroupPassed:
                 await self._catch_up(member)
                 continue
+            # Whoever asks for what was read meanwhile goes back from here on.
+            self._ungiven = (0, -1)
             self._pending += read.entries
             self._last_id = read.last_id or self._last_id
             limit -= self._keep_new(read)
