@@ -241,6 +241,16 @@ async def test_a_pool_of_that_name_that_was_deleted_is_not(world: World) -> None
     assert (await world.stream()).pool != made.id
 
 
+async def test_a_default_pool_that_was_deleted_while_pools_were_shared_is_none(world: World) -> None:
+    await world.restart(pools="compartment")
+    stream = await world.stream()
+    await world.catalog.delete_stream(world.stream_id(stream), None)
+    catalog = await world.restart(pools="shared")
+    await catalog.delete_pool(ocids.make(ocids.STREAM_POOL, "local", stream.pool), None)
+    await world.restart(pools="compartment")
+    assert (await world.stream()).pool != stream.pool
+
+
 async def test_a_pool_moves_with_its_streams(world: World) -> None:
     made = await world.pool()
     inside = await world.stream(pool_id=world.pool_id(made))

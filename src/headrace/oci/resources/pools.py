@@ -121,11 +121,12 @@ class Pools:
             return self._documents.pools.get(DEFAULT)
         named = None
         for pool in self._documents.pools.values.values():
-            if pool.compartment != compartment or pool.id == DEFAULT:
+            # One that was the default may be deleted while `oci.pools` is shared.
+            if pool.compartment != compartment or pool.id == DEFAULT or lifecycle.is_deleted(pool):
                 continue
             if pool.default:
                 return pool
-            if pool.name == DEFAULT_NAME and not lifecycle.is_deleted(pool):
+            if pool.name == DEFAULT_NAME:
                 named = pool
         return named
 
