@@ -15,7 +15,8 @@ from headrace.broker.ownership import Ownership
 from headrace.broker.partition import Partition
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.membership.view import Member, View
-from headrace.topics.errors import InvalidConfig, NotLeader, TopicExists, UnknownTopic
+from headrace.store.logs import RedisLogs
+from headrace.topics.errors import InvalidConfig, NotLeader, StorageUnavailable, TopicExists, UnknownTopic
 from headrace.topics.values import InvalidSetting
 
 
@@ -106,6 +107,28 @@ async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisSe
     assert gone == ["blue"]
     assert world.told == [("added", "blue/t"), ("removed", "blue/t")]
     assert [name for name, _ in await world.restart()] == [DEFAULT]
+
+
+async def test_a_cluster_is_deleted_with_what_a_deletion_before_had_to_leave(
+    world: World, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Redis is away right behind the step that counts, records of a topic are left to the next one."""
+    drop, fails = RedisLogs.drop, [StorageUnavailable("away")]
+
+    async def drop_once_it_is_back(logs: RedisLogs, stream: str) -> None:
+        if fails:
+            raise fails.pop()
+        await drop(logs, stream)
+
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = set(await link.keys())
+        blue = await world.clusters.create("blue", {})
+        await blue.topics.create("t", 1, {})
+        await append(blue, "t", b"1")
+        monkeypatch.setattr(RedisLogs, "drop", drop_once_it_is_back)
+        await world.clusters.delete("blue")
+        assert not fails
+        assert set(await link.keys()) == before
 
 
 async def test_a_moved_topic_takes_its_records_along_and_leaves_positions_behind(world: World) -> None:

@@ -404,6 +404,8 @@ class TopicTable(KnownTopics):
             for live in self:
                 with contextlib.suppress(UnknownTopic):
                     await self._delete_live(live)
+            # No topic is made here any more, and no start looks here: what is still noted would stay for ever.
+            await self.storage.topics.finish_deletions()
             self._closed = True
 
     def set_defaults(self, defaults: TopicDefaults) -> None:
