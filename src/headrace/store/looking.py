@@ -54,7 +54,7 @@ class LookedAtLog(Searching):
         first, last = entries.range_start(self.epochs, offset), entries.range_end(self.epochs, end)
         while True:
             connection = self._scripts.shards.at(stream)
-            raw = checked(await connection.call("XRANGE", stream, first, last, "COUNT", count))
+            raw = checked(await connection.call("XRANGE", stream, first, last, "COUNT", count, reads=True))
             found = entries.decode(raw)
             if found or not raw:
                 return found

@@ -312,7 +312,7 @@ class RedisNative:
         if native.parts_of(after.encode()) >= native.parts_of(native.id_before(end, stream.bits).encode()):
             return True
         found = await self._scripts.shards.at(stream.key).call(
-            "XRANGE", stream.key, f"({after}", native.id_before(end, stream.bits), "COUNT", 1
+            "XRANGE", stream.key, f"({after}", native.id_before(end, stream.bits), "COUNT", 1, reads=True
         )
         return not checked(found)
 
