@@ -92,6 +92,26 @@ async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(
     assert storage.logs.mirrored == {("headrace:t:0", "g"): 7}
 
 
+async def test_what_is_over_is_tried_again_a_second_after_storage_has_refused_it(
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+) -> None:
+    """Not at once: a full disk would be filled up with lines of the log that say so."""
+    await table.request("g", commit(7))
+    storage.unavailable = True
+    with structlog.testing.capture_logs() as lines:
+        clock.advance(30 * 24 * 3_600_000)
+        for _ in range(30):
+            for _ in range(3):
+                await asyncio.sleep(0)
+            clock.advance(50)
+    assert [line["event"] for line in lines] == ["group not stored"] * 2
+    storage.unavailable = False
+    clock.advance(1_000)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not table.exists("g")
+
+
 async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgotten(
     table: GroupTable, storage: MemoryStorage, clock: ManualClock
 ) -> None:

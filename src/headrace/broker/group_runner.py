@@ -37,7 +37,7 @@ from headrace.topics.errors import TopicError
 _log = structlog.get_logger("headrace.groups")
 
 _AGAIN_MS = 1_000
-"""How soon storage is told again of a deleted topic that it did not hear of."""
+"""How soon storage is told again of what it refused and no client repeats: a topic was deleted, a time is over."""
 
 
 class Home(Doubt, Protocol):
@@ -220,10 +220,11 @@ class Runner:
         self._writing = None
         self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
         self._teller = GroupTeller(self.name, self.machine)
-        self._carry_out(effects)
+        clock = self._table.clock
+        again_ms = clock.ticks_ms() + _AGAIN_MS
+        self._carry_out([_not_before(again_ms, effect) for effect in effects])
         if self._dropping:
-            clock = self._table.clock
-            self._again = clock.call_at(clock.ticks_ms() + _AGAIN_MS, self._drop_again)
+            self._again = clock.call_at(again_ms, self._drop_again)
 
     def _drop_again(self) -> None:
         self._again = None
@@ -308,3 +309,13 @@ class Runner:
         for _, future in self._waiting.values():
             future.cancel()
         self._waiting.clear()
+
+
+def _not_before(earliest_ms: int, effect: Effect) -> Effect:
+    """The effect; a timer is put off until then.
+
+    What is due already would be written, and refused, hundreds of times a second.
+    """
+    if isinstance(effect, SetTimer) and effect.deadline_ms < earliest_ms:
+        return SetTimer(effect.key, earliest_ms)
+    return effect
