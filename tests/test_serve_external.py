@@ -179,6 +179,16 @@ def test_a_redis_that_would_do_harm_is_refused(storage: External, command: tuple
         assert sorted(link.keys()) == ([Keyspace().version.encode()] if command[0] == "SET" else [])
 
 
+@pytest.mark.parametrize("command", ["hset", "hvals"])
+def test_what_its_user_may_not_do_is_told_by_whichever_step_of_the_start(storage: External, command: str) -> None:
+    """A script of ours is refused, or what is read once the server is among the brokers."""
+    with redis.Redis.from_url(storage.url) as link:
+        link.execute_command("ACL", "SETUSER", "default", f"-{command}")
+    ended = serve(storage.url)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"headrace: Redis at {storage.url} lets this user do too little: " in ended.stderr
+
+
 def test_a_redis_whose_scripts_were_renamed_away_is_refused(folder: Path) -> None:
     with external(folder, "--rename-command", "EVALSHA", "") as storage:
         assert "lacks a command: unknown command 'EVALSHA'" in serve(storage.url).stderr

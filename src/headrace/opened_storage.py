@@ -17,7 +17,7 @@ from headrace.redis_clients import ERRORS, asynchronous
 from headrace.settings import ServerOptions, StartError
 from headrace.stop import Stop
 from headrace.storage_urls import has_password, without_password
-from headrace.store.errors import StoreError, Unreachable
+from headrace.store.errors import StoreError, Unreachable, refused, unusable
 from headrace.store.journal import Journal
 from headrace.store.manage import Managing
 from headrace.store.membership import begin_epoch
@@ -57,6 +57,8 @@ async def opened_storage(
         # Whoever serves gets over that: only a start gives up.
         if _NO_ROOM in str(error):
             raise StartError(f"the disk is full: {error}; make room, then start again") from None
+        if options.redis is not None and refused(str(error)):
+            raise StartError(str(unusable(error, options.redis))) from None
         lost = _LOST_VALKEY if options.redis is None else _LOST_REDIS
         raise StartError(f"{lost}: {stop.reason or error}; start again") from None
 

@@ -31,6 +31,16 @@ from headrace.store.errors import unusable
             "redis+cluster://h",
             "h has a primary that does not answer: h:1, which has 18 slots (0-4, 7, 9-10, more): refused; start it",
         ),
+        (
+            ResponseError("ACL failure in script: User u has no permissions to run 'hset' command script: on @a:9."),
+            "redis://h",
+            "to run 'hset' command; a server needs all commands on its keys",
+        ),
+        (
+            ResponseError("The user executing the script can't run this command or subcommand script: 5f1, on @a:9."),
+            "redis://h",
+            "can't run this command or subcommand; a server needs all commands on its keys",
+        ),
         (RedisConnectionError("Connection refused."), "redis://u:p@h", "Redis at redis://u@h does not answer: Conn"),
     ],
 )

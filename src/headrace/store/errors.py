@@ -69,8 +69,18 @@ _BY_TEXT = {
 """What stands in Redis' answer, or redis-py's words; what that means, and what to try. The first counts."""
 
 
+NOT_PERMITTED = ("ACL failure in script", "The user executing the script can't ")
+"""How Redis begins, behind `ERR`, where it refuses a script's command to a user: from Redis 7.2 on, and before."""
+_WHERE = re.compile(r"(?<! in) script: .*", re.DOTALL)
+
+
 class Stray(Exception):
     """A log's stream has entries that somebody else wrote. Never leaves this room."""
+
+
+def without_place(text: str) -> str:
+    """What Redis says of a script, but for the line: where in a script of ours it was tells nobody why."""
+    return _WHERE.sub("", text)
 
 
 def unusable(error: Exception, url: str) -> Unreachable:
@@ -85,7 +95,7 @@ def in_the_way(error: Exception, url: str) -> tuple[str, str]:
         error: what was raised at the first thing it was asked.
         url: by which it was named.
     """
-    text = str(error).rstrip(".")
+    text = without_place(str(error)).rstrip(".")
     if isinstance(error, AuthenticationError) and "without any" not in text:
         if "invalid" in text:
             advice = "look at its URL: what is special in one, such as @ and :, is written %40 and %3A there"
@@ -93,12 +103,23 @@ def in_the_way(error: Exception, url: str) -> tuple[str, str]:
         advice = "put it into the URL, redis://:PASSWORD@HOST:PORT, and that into HEADRACE_REDIS, or into a file for"
         return "wants a password", f"{advice} --redis-password-file"
     if isinstance(error, NoPermissionError):
-        return f"lets this user do too little: {text}", "a server needs all commands on its keys (ACL SETUSER)"
+        return _too_little(text)
     if isinstance(error, ReadOnlyError):
         return "is a replica, which takes no records", "name its primary with --redis URL"
     if isinstance(error, BusyLoadingError):
         return "is still loading its data", "start again when it has"
-    return next((found for words, found in _BY_TEXT.items() if words in text), None) or _otherwise(error, url)
+    return refused(text) or _otherwise(error, url)
+
+
+def refused(text: str) -> tuple[str, str] | None:
+    """The same where Redis, which does answer, says itself what is in the way; None: it does not."""
+    if any(words in text for words in (*NOT_PERMITTED, "NOPERM ")):
+        return _too_little(text)
+    return next((found for words, found in _BY_TEXT.items() if words in text), None)
+
+
+def _too_little(text: str) -> tuple[str, str]:
+    return f"lets this user do too little: {text}", "a server needs all commands on its keys (ACL SETUSER)"
 
 
 def _otherwise(error: Exception, url: str) -> tuple[str, str]:

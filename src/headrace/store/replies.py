@@ -1,11 +1,10 @@
 """Redis' answers to our errors."""
 
-import re
 from typing import Any
 
 import hiredis
 
-from headrace.store.errors import Stray
+from headrace.store.errors import NOT_PERMITTED, Stray, without_place
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
@@ -50,11 +49,8 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     # What its administrator takes away, and gives back (ACL SETUSER).
     "NOPERM": StorageUnavailable,
 }
-_NOT_PERMITTED = ("ERR ACL failure in script", "ERR The user executing the script can't ")
-"""How NOPERM begins where a script's command is refused: from Redis 7.2 on, and before."""
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
-_WHERE = re.compile(r"(?<! in) script: .*", re.DOTALL)
 _OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "RANGE", "STRAY"})
 
 
@@ -68,7 +64,7 @@ def error_of(reply: Exception) -> Exception:
 def error_of_text(reply: str) -> TopicError | Stray:
     """The same for the text of an error, such as scripts give for one of many things asked."""
     word, _, text = reply.partition(" ")
-    if reply.startswith(_NOT_PERMITTED):
+    if text.startswith(NOT_PERMITTED):
         word = "NOPERM"
     if word in _OURS:
         return _KINDS[word](text)
@@ -76,8 +72,7 @@ def error_of_text(reply: str) -> TopicError | Stray:
         return _KINDS[word](f"{_MOVES[word]}, try again: Redis answered {reply}")
     if word not in _KINDS:
         return TopicError(f"Redis answered: {reply}")
-    # Where in a script of ours it was tells nobody why Redis refused.
-    return _KINDS[word](f"Redis answered: {_WHERE.sub('', reply)}")
+    return _KINDS[word](f"Redis answered: {without_place(reply)}")
 
 
 def checked(reply: Any) -> Any:
