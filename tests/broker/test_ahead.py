@@ -30,10 +30,10 @@ async def test_an_answer_leaves_before_what_is_behind_it_is_read() -> None:
         happened.append("read ahead")
         return [StoredBatch(1, 2, b"next")]
 
-    ahead = Ahead(ReadBudget(), read)
+    ahead = Ahead(ReadBudget())
 
     async def answer_part() -> None:
-        ahead.keep(StoredBatch(0, 1, b"last"), [], LIMIT, join=False)
+        ahead.keep(read, StoredBatch(0, 1, b"last"), [], LIMIT, join=False)
 
     # As a fetch of several partitions does it; what it writes leaves at the end of the turn.
     await asyncio.gather(answer_part())
@@ -49,7 +49,7 @@ class Log:
     def __init__(self, found: Sequence[StoredBatch] | Exception) -> None:
         self.found = found
         self.asked: list[tuple[int, int, bool]] = []
-        self.ahead = Ahead(ReadBudget(), self.read)
+        self.ahead = Ahead(ReadBudget())
 
     async def read(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch]:
         self.asked.append((offset, limit, join))
@@ -58,7 +58,7 @@ class Log:
         return [*self.found]
 
     async def keep(self, left: list[StoredBatch], *, join: bool = True) -> None:
-        self.ahead.keep(alone(0)[0], left, LIMIT, join=join)
+        self.ahead.keep(self.read, alone(0)[0], left, LIMIT, join=join)
         for _ in range(10):
             await asyncio.sleep(0)
 
@@ -66,7 +66,7 @@ class Log:
 async def test_what_is_here_by_now_is_told_without_waiting() -> None:
     log = Log([joined(2, 4), *alone(6)])
     assert log.ahead.ready(2) is None
-    log.ahead.keep(alone(0)[0], [], LIMIT, join=True)
+    log.ahead.keep(log.read, alone(0)[0], [], LIMIT, join=True)
     assert log.ahead.ready(2) is None
     await log.keep([])
     assert whole(log.ahead.ready(2)) == whole([joined(2, 4), *alone(6)])

@@ -29,12 +29,11 @@ class _Reading(NamedTuple):
 class Ahead:
     """What comes behind the last read of one log."""
 
-    __slots__ = ("_ahead", "_read", "_reads")
+    __slots__ = ("_ahead", "_reads")
 
-    def __init__(self, reads: ReadBudget, read: Read) -> None:
+    def __init__(self, reads: ReadBudget) -> None:
         """Nothing has been read yet; `reads` bounds what all logs read ahead."""
         self._reads = reads
-        self._read = read
         self._ahead: _Reading | None = None
 
     def ready(self, offset: int) -> list[StoredBatch] | None:
@@ -68,8 +67,8 @@ class Ahead:
         found = await ahead.following
         return fit_to(found if offset == last.next_offset else [last, *found], limit, join=join)
 
-    def keep(self, last: StoredBatch, left: list[StoredBatch], limit: int, *, join: bool) -> None:
-        """A read has ended with a batch; `left`: what it found behind that one. Read on, if the budget allows it."""
+    def keep(self, read: Read, last: StoredBatch, left: list[StoredBatch], limit: int, *, join: bool) -> None:
+        """A read has ended with a batch; `left`: what it found behind that one. `read` on, if the budget allows it."""
         self.forget()
         place = self._reads.read_ahead(limit, self.forget)
         if place is None:
@@ -77,7 +76,7 @@ class Ahead:
         if join:
             # Its view would hold all that came with it, which nobody counts once the answer has left.
             last = StoredBatch(last.base_offset, last.next_offset, b"")
-        reading = asyncio.ensure_future(self._read_on(left, last.next_offset, place.size, join))
+        reading = asyncio.ensure_future(_read_on(read, left, last.next_offset, place.size, join))
         # Nobody may ever come for it: an error is then nobody's.
         reading.add_done_callback(lambda done: place.came(bytes_of(done)))
         self._ahead = _Reading(last, reading, place)
@@ -89,13 +88,14 @@ class Ahead:
             self._ahead = None
             place.drop()
 
-    async def _read_on(self, left: list[StoredBatch], following: int, limit: int, join: bool) -> list[StoredBatch]:
-        wanted = limit - sum(len(found.batch) for found in left)
-        if wanted <= 0:
-            return left
-        for _ in range(ANSWER_TURNS):
-            await asyncio.sleep(0)
-        return left + await self._read(left[-1].next_offset if left else following, wanted, join=join)
+
+async def _read_on(read: Read, left: list[StoredBatch], following: int, limit: int, join: bool) -> list[StoredBatch]:
+    wanted = limit - sum(len(found.batch) for found in left)
+    if wanted <= 0:
+        return left
+    for _ in range(ANSWER_TURNS):
+        await asyncio.sleep(0)
+    return left + await read(left[-1].next_offset if left else following, wanted, join=join)
 
 
 def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:

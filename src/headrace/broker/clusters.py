@@ -152,7 +152,7 @@ class Clusters:
         """Another broker has deleted a cluster, and has seen to all that it had."""
         broker = self._brokers.pop(name)
         for live in broker.topics:
-            broker.topics.dismiss(live)
+            await broker.topics.dismiss(live)
         await broker.stop()
         for listener in self.removed:
             listener(name)

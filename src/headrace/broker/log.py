@@ -9,6 +9,7 @@ from headrace.broker import offsets
 from headrace.broker.budget import ReadBudget
 from headrace.broker.cache import CacheBudget
 from headrace.broker.clock import Clock
+from headrace.broker.ended import EndedLog
 from headrace.broker.log_reader import LogReader
 from headrace.broker.partition import Watchers, changing, gone, outside
 from headrace.broker.ports import LogStorage
@@ -413,9 +414,10 @@ class LogPartition:
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
-        self._reader.clear(self.log_end)
-        self.replication.fail(gone(self))
-        self._saving.end()
+        ended = EndedLog(self.topic, self.index, self.stream, self.local_start, self.log_end)
+        self._reader.end(ended)
+        self.replication.end(ended, gone(self))
+        self._saving.forget(ended)
         if self._recovery is not None:
             self._recovery.cancel()
         self._storage.forget(self.stream, self.lost)

@@ -50,7 +50,7 @@ class LogReader:
         self._storage = storage
         self._cold = ColdReads()
         self._reads = reads or ReadBudget()
-        self._ahead = Ahead(self._reads, self.from_redis)
+        self._ahead = Ahead(self._reads)
 
     def clear(self, log_end: int) -> None:
         """Forget everything; the next batch begins at `log_end`."""
@@ -58,7 +58,12 @@ class LogReader:
         self.index.clear(log_end)
         self._ahead.forget()
         # A read that is under way is of the log as it was before: what it brings is not kept.
-        self._ahead = Ahead(self._reads, self.from_redis)
+        self._ahead = Ahead(self._reads)
+
+    def end(self, ended: ReadableLog) -> None:
+        """Forget everything, and the log too."""
+        self._log = ended
+        self.clear(ended.log_end)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Whether a read can be answered from memory; see `Readable.cached`."""
@@ -102,7 +107,7 @@ class LogReader:
         if taken and ahead is self._ahead:
             last = stored[taken - 1]
             if taken < len(stored) or last.next_offset < self.tail.start:
-                ahead.keep(last, stored[taken:], limit, join=join)
+                ahead.keep(self.from_redis, last, stored[taken:], limit, join=join)
         return chunks, total
 
     async def _following(self, offset: int, limit: int, join: bool) -> list[StoredBatch]:

@@ -46,7 +46,7 @@ async def take_move(name: str, source: TopicTable, target: TopicTable) -> bool:
 
 
 async def _dismiss(table: TopicTable, live: LiveTopic) -> None:
-    table.dismiss(live)
+    await table.dismiss(live)
     await table.forgotten(live.topic)
     _log.info("topic deleted by another broker", topic=live.topic.name)
 

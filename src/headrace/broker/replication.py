@@ -176,6 +176,11 @@ class Replication:
             self.queue.fail(error)
         self.repeated.fail(error)
 
+    def end(self, ended: ReplicatedLog, error: Exception) -> None:
+        """Tell everybody who waits, and forget the log: what is under way ends with what is left of it."""
+        self.fail(error)
+        self._log, self.queue = ended, None
+
     def check_end(self) -> None:
         """Raise NotLeader where it is not known yet how far the log can be read."""
         if not self.high_watermark_known:

@@ -95,6 +95,11 @@ class Saving:
         self._snapshots.discard(self)
         self._due = False
 
+    def forget(self, ended: SavedLog) -> None:
+        """The log is gone."""
+        self._log = ended
+        self.end()
+
     @property
     def proven(self) -> bool:
         """Whether nobody else can have led the log since it was opened here."""

@@ -462,6 +462,12 @@ class NativePartition:
             if task is not None:
                 task.cancel()
         self._watchers.tell(0)
+        # It holds the topic, which holds this.
+        self.listed = _unlisted
+
+
+async def _unlisted() -> bool:
+    return False
 
 
 async def _listed() -> bool:
