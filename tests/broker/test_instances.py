@@ -2,14 +2,21 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import redis.asyncio
 from tests.broker.world import BEGINNING, TIMEOUT_MS, World
+from tests.harness.basket import Basket
 
 from headrace.broker.dropping import Dropping
 from headrace.broker.instances import InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.log import LogPartition
+from headrace.broker.pace import SLICE_S
+from headrace.groups.balanced.events import Get
+from headrace.groups.effects import Effect
+from headrace.groups.events import Event
+from headrace.groups.group import Group
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import StorageUnavailable
 
@@ -65,6 +72,33 @@ async def test_all_partitions_of_an_instance_are_read_and_all_instances_together
     assert everything == {(partition, offset) for partition in range(4) for offset in range(5)}
     holders = [each.instance for each in await world.broker.instances.describe(world.flights, "g")]
     assert sorted(holders, key=str) == ["a", "a", "b", "b"]
+
+
+async def test_others_have_their_turn_behind_what_was_planned_for_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of thousands of partitions; the first slice of reading them came in the same turn of the loop."""
+    now, done, handle = [0.0], list[str](), Group.handle
+    monkeypatch.setattr("headrace.broker.pace.perf_counter", lambda: now[0])
+    await world.topic()
+    _, cursor = await world.get(await world.cursor())
+    await world.put(3)
+
+    def planned_for_long(group: Group, event: Event, *times: Any) -> list[Effect]:
+        if isinstance(event, Get):
+            now[0] += SLICE_S
+            world.broker.lane.later(lambda: done.append("another"))
+        return handle(group, event, *times)
+
+    class Reading(Basket):
+        async def take(self, *read: Any) -> int:
+            done.append("read")
+            return await super().take(*read)
+
+    monkeypatch.setattr(Group, "handle", planned_for_long)
+    basket = Reading()
+    await world.broker.instances.get(world.flights, cursor, basket, 1)
+    assert (basket.offsets, done) == ([0, 1, 2], ["another", "read"])
 
 
 async def test_a_partition_that_cannot_be_read_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from headrace.broker.group_runner import Runner
 from headrace.broker.groups import GroupTable, Unready
 from headrace.broker.live import LiveTopic
 from headrace.broker.offsets import FoundOffset, Special
-from headrace.broker.pace import Lane
+from headrace.broker.pace import Lane, Pace
 from headrace.broker.partition import Partition, Source
 from headrace.broker.reading import Sink, read
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
@@ -141,12 +141,14 @@ class Instances:
     async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
         """The next cursor; None: only now the group knows from where on to read."""
         runner = self._runner(topic, cursor.group)
+        # To plan it takes up a slice where there are thousands of partitions.
+        pace = self._lane.pace()
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
         taken = _Taken()
         failed = True
         try:
             with _storage_errors():
-                await self._read(topic, plan, sink, max_offsets, taken)
+                await self._read(topic, plan, sink, max_offsets, taken, pace)
             failed = False
         finally:
             # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
@@ -335,11 +337,12 @@ class Instances:
         assert isinstance(plan, Plan)
         return plan
 
-    async def _read(self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken") -> None:
+    async def _read(
+        self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: Pace
+    ) -> None:
         """Read what is planned as far as the sink wants it, and note what it took."""
         offsets = dict(plan.cursor.offsets)
         away: StorageUnavailable | None = None
-        pace = self._lane.pace()
         for each in plan.reads:
             if sink.room() <= 0:
                 break

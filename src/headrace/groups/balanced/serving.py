@@ -1,5 +1,7 @@
 """GetMessages, ConsumerCommit and ConsumerHeartbeat: every request of an instance may move partitions."""
 
+from bisect import bisect_right
+
 from headrace.groups.balanced import committing
 from headrace.groups.balanced.balancing import hand_over
 from headrace.groups.balanced.events import Delivered, Plan, ReadFrom
@@ -11,6 +13,7 @@ from headrace.groups.turn import Turn
 
 _NOTHING_KEPT = 0
 """The number of a read of which nothing is kept."""
+_FROM_LOG_START = StartKind.TRIM_HORIZON
 
 
 def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
@@ -71,9 +74,10 @@ def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
     carried = tuple((index, offset) for index, offset in known.items() if offset > section.position(index))
     reads = []
     tenures = {}
+    holdings = section.holdings
     for index in _in_turn(section, member, cursor):
-        holding = section.holdings[index]
-        read = _read_from(section, index, known.get(index, -1))
+        holding = holdings[index]
+        read = _read_from(section, index, known.get(index, -1) if known else -1)
         if holding.target is not None and read.offset >= holding.delivered:
             # To be given up: nothing new is read. What is in flight is read again when the answer was lost.
             continue
@@ -92,19 +96,23 @@ def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[in
     served = last[2] if last is not None and repeated else member.served
     member.last_get = (cursor, member.commits, served)
     held = section.held_by(member.name)
-    return [index for index in held if index > served] + [index for index in held if index <= served]
+    behind = bisect_right(held, served)
+    return held[behind:] + held[:behind]
 
 
 def _read_from(section: Section, index: int, known: int) -> ReadFrom:
     """From where the chain of gets has come to, if it is ahead of the position."""
     position, epoch = section.standing(index)
-    offset = max(known, position)
+    # `max` takes a fifth of the time that this does, for each of thousands of partitions.
+    offset = known if known > position else position  # noqa: FURB136
     holding = section.holdings[index]
-    reached, start = max(offset, holding.delivered), holding.start
+    reached, start = holding.delivered, holding.start
+    if reached < offset:  # noqa: PLR1730
+        reached = offset
     if start is None:
         return ReadFrom(index, offset, False, None, reached, epoch)
     not_before_ms = start.not_before_ms if known <= position else None
-    return ReadFrom(index, offset, start.kind is StartKind.TRIM_HORIZON, not_before_ms, reached, epoch)
+    return ReadFrom(index, offset, start.kind is _FROM_LOG_START, not_before_ms, reached, epoch)
 
 
 def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
