@@ -145,6 +145,29 @@ async def test_what_a_program_of_the_group_has_read_is_not_looked_at_again(stora
     assert (sizes(given), given.more) == ([10], True), "the large one does not come as a small one"
 
 
+def scripts_run(raw: Any) -> int:
+    return int(raw.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+async def test_what_has_waited_for_room_comes_without_a_script(storage: RedisStorage, raw: Any) -> None:
+    """A script has every byte of it copied twice more, while Redis serves nobody else."""
+    for number, size in enumerate([50_000, 10, 60_000]):
+        raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
+    native = storage.native
+    wants = (await native.read(STREAM, 0, 100, first=100)).wants
+    before = scripts_run(raw)
+    granted = await native.read(STREAM, 0, 100, first=wants)
+    assert (sizes(granted), granted.more, granted.following) == ([50_000], True, (1 << 10) + 1)
+    assert scripts_run(raw) - before == 1, "the one that tells where the log ends"
+    # Nobody reads beyond what was asked for, nor what was removed, nor more than there is room for.
+    assert (await native.read(STREAM, 0, 100, 1 << 10, first=wants)).entries == 0
+    assert (await native.read(STREAM, 0, 100, first=100)).wants == wants
+    raw.xdel(KEY, "1-0")
+    assert sizes(await native.read(STREAM, 0, 100, first=wants)) == [10]
+    raw.xdel(KEY, "2-0")
+    assert (await native.read(STREAM, 0, 100, first=wants)).wants == 60_005
+
+
 # Where it ends
 
 

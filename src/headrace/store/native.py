@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from time import monotonic, time
-from typing import Any
+from typing import Any, NamedTuple
 
 import hiredis
 
@@ -62,6 +62,15 @@ _Entries = tuple[list[Any], bool, int]
 """Entries as Redis answers them; whether there may be more; see `NativeRead.wants`."""
 
 
+class _Wanting(NamedTuple):
+    begin: str
+    """From where on was read."""
+    entry: bytes
+    """The first entry from there on."""
+    size: int
+    """Its bytes, for which there was no room."""
+
+
 class RedisNative:
     """Native topics."""
 
@@ -97,6 +106,8 @@ class RedisNative:
         self._extents: Shared[NativeStream, tuple[Extent, native.State]] = Shared(self._ask_extent)
         self._large: dict[str, native.StreamInfo] = {}
         """What was told last of streams whose first or last entry is large."""
+        self._wanting: dict[str, _Wanting] = {}
+        """What was found last in a stream that waits for room."""
         self._lags: Shared[str, list[GroupLag]] = Shared(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
@@ -161,7 +172,7 @@ class RedisNative:
         Where the first has more bytes than `first` nothing is read, and the answer says what it `wants`.
         """
         last = native.last_before_most(stream.bits) if before is None else native.id_before(before, stream.bits)
-        reading = self._range(stream, "XRANGE", native.id_of(offset, stream.bits), last, limit, first)
+        reading = self._from(stream, native.id_of(offset, stream.bits), last, limit, first)
         return await self._read(stream, reading, limit)
 
     async def read_last(self, stream: NativeStream, before: int, limit: int, *, first: int = _ANY) -> NativeRead:
@@ -169,11 +180,28 @@ class RedisNative:
         reading = self._range(stream, "XREVRANGE", native.id_before(before, stream.bits), "-", limit, first)
         return await self._read(stream, reading, limit)
 
+    async def _from(self, stream: NativeStream, begin: str, last: str, limit: int, first: int) -> _Entries:
+        """Entries from an id on. The one that has waited for room comes alone, and without the script.
+
+        That copies every byte twice more, while Redis serves nobody else: 60 MB take 170 ms, and 10 to 40 without it.
+        """
+        key, found = stream.key, self._wanting.get(stream.key)
+        if found is not None and found.begin == begin and found.size <= first:
+            if native.parts_of(found.entry) <= native.parts_of(last.encode()):
+                shard = self._scripts.shards.at(key)
+                if entries := checked(await shard.call("XRANGE", key, found.entry, found.entry, reads=True)):
+                    return entries, True, 0
+            # It was removed.
+            self._wanting.pop(key, None)
+        return await self._range(stream, "XRANGE", begin, last, limit, first)
+
     async def _range(
         self, stream: NativeStream, command: str, begin: str, end: str, limit: int, first: int
     ) -> _Entries:
         reply = await self._run("read", [stream.key], command, begin, end, _MOST_ENTRIES, limit, first, *_RECORD)
-        entries, more, wants = reply
+        entries, more, wants, *entry = reply
+        if wants and command == "XRANGE":
+            self._wanting[stream.key] = _Wanting(begin, entry[0], wants)
         return entries if command == "XRANGE" else entries[::-1], bool(more), wants
 
     async def read_new(
@@ -358,6 +386,7 @@ class RedisNative:
     def unwatch(self, stream: NativeStream) -> None:
         """Nobody waits for entries of this stream any more."""
         self._large.pop(stream.key, None)
+        self._wanting.pop(stream.key, None)
         self._watcher.unwatch(stream.key)
 
     # Groups

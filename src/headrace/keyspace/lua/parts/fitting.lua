@@ -15,8 +15,8 @@ end
 -- most, room: entries and bytes.
 -- first: bytes that the first one may have, if it is a record.
 -- largest, fields: as above.
--- Answer: entries; 1 if there may be more; bytes of the first one, where there are none as it has too many, else 0.
---         An error of `next` in place of the entries.
+-- Answer: entries; 1 if there may be more; bytes and id of the first one, where there are none as it has too many, else
+--         0. An error of `next` in place of the entries.
 local function fitting(from, most, room, first, largest, fields)
   local found, step, widest, after = {}, 1, 1, nil
   while #found < most and (room > 0 or #found == 0) do
@@ -28,7 +28,7 @@ local function fitting(from, most, room, first, largest, fields)
     for _, entry in ipairs(entries) do
       local size = weighed(entry, largest, fields)
       if #found == 0 and size > first and entry[2] ~= size then
-        return found, 1, size
+        return found, 1, size, entry[1]
       end
       if #found > 0 and size > room then
         return found, 1, 0
