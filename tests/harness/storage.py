@@ -66,7 +66,7 @@ class BareStorage:
         streams = tuple(self._keys.stream(name, number) for number in range(partitions))
         config = {"headrace.storage": "native", "offset.sequence.bits": str(bits)}
         topic = Topic(name=name, id=uuid4(), streams=streams, config=config, created_ms=0)
-        self._put(topic, "create")
+        assert self._put(self._redis, topic, "create")
         for stream in streams:
             self._run("native_open", [stream, state_of(stream)], [_EPOCH, ""])
         return topic
@@ -89,8 +89,7 @@ class BareStorage:
         made = Topic(name=topic.name, id=topic_id, streams=streams, config=topic.config, created_ms=0)
         with self._redis.pipeline(transaction=True) as steps:
             self._delete(steps, topic)
-            keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes]
-            self._run("put_topic", keys, [_EPOCH, "create", "default", made.name, registry.encode(made), b""], steps)
+            self._put(steps, made, "create")
             before = len(steps)
             for stream in made.streams:
                 self._open(steps, made, stream)
@@ -137,7 +136,8 @@ class BareStorage:
         self._redis.close()
 
     def _store(self, topic: Topic, action: str) -> None:
-        self._put(topic, action)
+        replaced = self._redis.hget(self._keys.topics, topic.name) or b""
+        assert self._put(self._redis, topic, action, replaced)
         for stream in topic.streams:
             term, _, end, *_ = self._open(self._redis, topic, stream)
             self._ends[stream] = int(term), int(end)
@@ -153,11 +153,10 @@ class BareStorage:
             link.delete(stream, state_of(stream))
         self._run("remove_topic", keys, [_EPOCH, "end", str(topic.id)], link)
 
-    def _put(self, topic: Topic, action: str) -> None:
-        keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes]
-        before = self._redis.hget(self._keys.topics, topic.name) or b""
-        arguments = [_EPOCH, action, "default", topic.name, registry.encode(topic), before]
-        assert self._run("put_topic", keys, arguments)
+    def _put(self, link: Any, topic: Topic, action: str, replaced: bytes | str = b"") -> Any:
+        keys = [self._keys.topics, self._keys.epoch, self._keys.view, self._keys.changes, self._keys.deleted]
+        arguments = [_EPOCH, action, "default", topic.name, registry.encode(topic), replaced, ""]
+        return self._run("put_topic", keys, arguments, link)
 
     def _run(self, name: str, keys: list[str], arguments: list[Any], link: Any = None) -> Any:
         return (self._redis if link is None else link).eval(script(name).text, len(keys), *keys, *arguments)
