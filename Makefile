@@ -70,7 +70,7 @@ test: $(VENV)/.dev ## Run the tests that need only Python (ARGS="-k name" picks 
 	$(call run_tests)
 
 # Only where the mark is, or a server of Debian's that a fixture brings along: all files take each worker six seconds of a core.
-# Of a folder's fixtures the whole folder; `make test` tells when that leaves a test out (tests/test_makefile.py).
+# Of a folder's fixtures the whole folder; `make test` tells when that leaves a test out (tests/project/test_makefile.py).
 APT = $(patsubst %/conftest.py,%,$(filter-out tests/conftest.py,$(shell grep -rlE 'mark\.apt|any_redis|open_storage' tests --include=*.py)))
 test-apt: $(VENV)/.dev ## Run the tests that need Debian's kcat, redis-server, prometheus, faketime, zsh, fish and chromium; installs them when missing
 	@$(FOR_APT)
@@ -102,7 +102,7 @@ test-security: $(VENV)/.dev ## Log in with every client by every mechanism, fail
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
 	@command -v kcat >/dev/null || { echo "kcat is missing: apt-get install kcat"; exit 1; }
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or later"; exit 1; }
-	$(PYTEST) tests/clients/secured tests/clients/oci/test_over_tls.py tests/clients/oci/test_other_sdks.py tests/access/test_agreement.py tests/access/test_kafka_tools.py tests/hostile/kafka/test_logins.py $(ARGS)
+	$(PYTEST) tests/clients/secured tests/clients/oci/test_over_tls.py tests/clients/oci/test_other_sdks.py tests/security/access/test_agreement.py tests/security/access/test_kafka_tools.py tests/hostile/kafka/test_logins.py $(ARGS)
 
 test-go: $(VENV)/.dev ## Run the tests of Oracle's Go SDK and of franz-go: needs Go 1.26, which fetches it
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later"; exit 1; }
@@ -140,7 +140,7 @@ $(CLASSES): $(VENV)/.dev tests/harness/class_data.py
 
 # The newest Spark over the environment's own; all else is the same.
 SPARK43 := build/spark43
-ON_SPARK43 := tests/spark/test_sink.py tests/spark/test_delta_sink.py tests/spark/test_source_reads.py \
+ON_SPARK43 := tests/spark/sink/test_sink.py tests/spark/test_delta_sink.py tests/spark/test_source_reads.py \
   tests/spark/test_connect.py
 test-spark43: $(VENV)/.dev $(SPARK43)/pyspark ## Run the tests of sources and sinks with Spark 4.3
 	env PYTHONPATH=$(CURDIR)/$(SPARK43) JAVA_TOOL_OPTIONS="$(SHORT_JAVA)" $(PYTEST) -m "spark and not crash" $(ON_SPARK43) $(ARGS)
@@ -157,7 +157,7 @@ test-crash-spark: $(VENV)/.dev ## Kill a query's driver, JVM, workers, server an
 	$(PYTEST) tests/spark/test_crash_reading.py tests/spark/test_cold.py -m matrix $(ARGS)
 
 test-pipelines: $(VENV)/.dev $(CLASSES) ## Run declared pipelines, the examples, and sinks that are killed: Spark started several times over
-	$(short_java) $(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py tests/test_tutorial.py $(ARGS)
+	$(short_java) $(PYTEST) -m pipelines tests/pipeline tests/examples tests/crash/test_spark_sinks.py tests/docs/test_tutorial.py $(ARGS)
 
 test-spark-cluster: $(VENV)/.dev $(CLASSES) ## Archive, sink and a declared pipeline on a Spark master with two workers
 	$(short_java) $(PYTEST) -m spark_cluster tests/pipeline/test_cluster.py $(ARGS)
@@ -177,7 +177,7 @@ LONG = $(patsubst %/conftest.py,%,$(shell grep -rlF mark.long tests --include=*.
 test-long: $(VENV)/.dev $(CLASSES) ## Run what takes long and needs only Python: the demo, the benches, every full disk, Spark from the guides
 	$(short_java) $(PYTEST) -n $(WORKERS) -m long $(LONG) $(ARGS)
 
-FUZZED := tests/fuzz tests/records tests/kafka/codec/test_produce.py tests/store/test_reader.py tests/store/test_aof.py tests/store/test_aof_valkey.py tests/packaging/test_extensions.py
+FUZZED := tests/fuzz tests/records tests/protocol/test_produce.py tests/storage/redis/test_reader.py tests/storage/valkey/test_aof.py tests/storage/test_aof_valkey.py tests/packaging/test_extensions.py
 sanitize: $(VENV)/.dev ## Fuzz the C extensions with a checker of memory and undefined behaviour in them
 	$(BIN)/python -m tests.harness.wheels sanitized build/sanitized
 	$(call installed,sanitized) $(sanitizing) $(PYTEST) --extensions sanitized --hypothesis-profile $(PROFILE) $(FUZZED) $(ARGS)

@@ -25,7 +25,7 @@ if WANTED not in {*FLAGS, "none"}:
     raise SystemExit(f"HEADRACE_EXTENSIONS is {WANTED!r}; it takes {', '.join(FLAGS)} or none")
 
 ROOT = Path("src/headrace")
-RECORDS = ROOT / "records"
+RECORDS = ROOT / "records/c"
 
 
 def extension(name: str, sources: list[Path], depends: tuple[Path, ...] = ()) -> Extension:
@@ -54,15 +54,15 @@ def extensions() -> list[Extension]:
     return [
         extension("records._compiled", [RECORDS / name for name in compiled], headers),
         extension("records._streams", [RECORDS / name for name in streams], headers),
-        extension("store._reader", [ROOT / "store/_reader.c"]),
+        extension("storage.redis._reader", [ROOT / "storage/redis/_reader.c"]),
         extension(
-            "store._aof",
-            [ROOT / "store" / name for name in ("_aof.c", "_aof_index.c", "_aof_scan.c")],
-            (ROOT / "store/_aof.h",),
+            "storage.valkey._aof",
+            [ROOT / "storage/valkey" / name for name in ("_aof.c", "_aof_index.c", "_aof_scan.c")],
+            (ROOT / "storage/valkey/_aof.h",),
         ),
         extension(
-            "kafka.codec._produce",
-            [ROOT / "kafka/codec/_produce.c", RECORDS / "_header.c", RECORDS / "_crc32c.c"],
+            "protocol._produce",
+            [ROOT / "protocol/_produce.c", RECORDS / "_header.c", RECORDS / "_crc32c.c"],
             headers,
         ),
     ]

@@ -32,7 +32,7 @@ from bench.machine import client_library, describe
 from bench.processes import age_s, cpu_s
 from bench.table import Cell, table
 from bench.targets import Run, Target, headrace, load
-from headrace.kafka.codec.messages import MetadataRequest, OffsetCommitRequest, OffsetFetchRequest
+from headrace.protocol.messages import MetadataRequest, OffsetCommitRequest, OffsetFetchRequest
 
 PARTS = ("cost", "broker", "shard", "groups", "metadata")
 PARTITIONS = 12

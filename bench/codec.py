@@ -21,7 +21,7 @@ from kio.static.constants import EntityType
 
 from bench.machine import describe
 from bench.table import Cell, table
-from headrace.kafka.codec.messages import (
+from headrace.protocol.messages import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,

@@ -22,9 +22,9 @@ from bench.machine import client_library, describe
 from bench.processes import cpu_s
 from bench.table import Cell, ratio, table
 from bench.targets import SERVER, VALKEY, Target, headrace
-from headrace.kafka.codec import headers
-from headrace.kafka.codec.message import Message
-from headrace.kafka.codec.messages import RESPONSES, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from headrace.protocol import headers
+from headrace.protocol.message import Message
+from headrace.protocol.messages import RESPONSES, HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
 TOPIC = "bench"
 PARTITIONS = 4

@@ -26,18 +26,18 @@ import uvloop
 from bench.machine import describe
 from bench.table import Cell, table
 from headrace.broker.broker import Broker
-from headrace.broker.clock import SystemClock
-from headrace.broker.clusters import Clusters
-from headrace.broker.ownership import Ownership
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.runtime.clock import SystemClock
+from headrace.broker.virtual_clusters import Clusters
 from headrace.console.metrics import MetricsPage
-from headrace.kafka.codec.headers import encode_request_header
-from headrace.kafka.codec.messages import ApiVersionsRequest
-from headrace.kafka.connection import Connection
 from headrace.kafka.errors import error_name
-from headrace.kafka.listener import KafkaListener
+from headrace.kafka.server.connection import Connection
+from headrace.kafka.server.listener import KafkaListener
 from headrace.metrics.counters import Counters, TopicCounters
-from headrace.metrics.facts import StoreFacts
+from headrace.metrics.gauges import StoreFacts
+from headrace.protocol.headers import encode_request_header
+from headrace.protocol.messages import ApiVersionsRequest
 
 _HOLD_MS, _COUNT_US = 2.0, 0.5
 """What the project asks for."""

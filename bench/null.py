@@ -18,9 +18,9 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 import uvloop
 
 from bench.payloads import batch
-from headrace.kafka.codec.headers import decode_request_header, encode_response_header
-from headrace.kafka.codec.message import Message
-from headrace.kafka.codec.messages import (
+from headrace.protocol.headers import decode_request_header, encode_response_header
+from headrace.protocol.message import Message
+from headrace.protocol.messages import (
     REQUESTS,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -15,20 +15,21 @@ from typing import Any
 
 from bench.machine import describe
 from bench.table import Cell, table
-from headrace.records import arrow, by_aiokafka, compiled, compression, pure, pure_columns, pure_encode
+from headrace.records import arrow, compiled, compression
 from headrace.records.batch import check, peek
 from headrace.records.build import build
+from headrace.records.fallback import aiokafka_columns, columns, encode, header
 from headrace.records.walk import records
 
 PLAIN = {
     "available": False,
-    "crc32c": pure.crc32c,
-    "check": pure.check,
-    "peek": pure.peek,
-    "stamp": pure.stamp,
-    "encode": pure_encode.encode,
-    "records": by_aiokafka.records,
-    "open_columns": pure_columns.PureColumns,
+    "crc32c": header.crc32c,
+    "check": header.check,
+    "peek": header.peek,
+    "stamp": header.stamp,
+    "encode": encode.encode,
+    "records": aiokafka_columns.records,
+    "open_columns": columns.PureColumns,
 }
 
 

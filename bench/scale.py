@@ -19,15 +19,15 @@ from bench.machine import describe
 from bench.processes import cpu_s
 from bench.table import Cell, table
 from headrace.kafka.apis.metadata import PartitionsEncoder
-from headrace.kafka.codec.encoder import EncodedArray
-from headrace.kafka.codec.messages import MetadataResponse
 from headrace.membership.leader import Leader
 from headrace.membership.participant import Proposal
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View, joined
-from headrace.redis_clients import asynchronous
-from headrace.store.fence import Fence
-from headrace.store.membership import RedisMembership
+from headrace.protocol.encoder import EncodedArray
+from headrace.protocol.messages import MetadataResponse
+from headrace.storage.brokers import RedisMembership
+from headrace.storage.fence import Fence
+from headrace.storage.redis.clients import asynchronous
 
 _TOPICS = 100
 _BEATS_A_S = 1_000 / INTERVAL_MS

@@ -25,13 +25,13 @@ from tests.harness.storage import BareStorage, bare_storage
 from bench.machine import describe
 from bench.processes import spark_memory_mb, tree_cpu_s
 from bench.table import Cell, ratio, table
+from headrace.client.offsets import Range
 from headrace.records.build import build
 from headrace.spark import session
 from headrace.spark.archive import ArchiveSettings
 from headrace.spark.archive import run as run_archive
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Range
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
 from headrace.testing import Server, server
 from headrace.topics.model import Topic
 

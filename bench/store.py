@@ -20,13 +20,13 @@ from tests.harness.valkey import running_valkey
 from bench.machine import describe
 from bench.processes import cpu_s
 from bench.table import Cell, table
-from headrace.broker.cache import CacheBudget
-from headrace.broker.clock import SystemClock
-from headrace.broker.log import LogPartition
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.runtime.clock import SystemClock
 from headrace.records.batch import peek
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.storage.storage import RedisStorage
 from headrace.topics.model import Append, Appended
 
 SIZES = (100, 16 << 10, 64 << 10, 1 << 20)

@@ -20,8 +20,8 @@ from bench.load import Consume, Produce
 from bench.machine import client_library, describe
 from bench.table import Cell, table
 from bench.targets import SERVER, VALKEY, Run, Target, load
+from headrace.security.tls.files import create
 from headrace.testing import Server
-from headrace.tls.files import create
 
 PARTITIONS = 4
 TOPIC = "bench"

@@ -8,26 +8,27 @@ from pathlib import Path
 
 import click
 
-from headrace.access.needs import told
-from headrace.broker.broker_keys import BROKER_KEYS
-from headrace.broker.listener_settings import PER_LISTENER
+from headrace.broker.config.keys import BROKER_KEYS
+from headrace.broker.config.listeners import PER_LISTENER
 from headrace.cli import main as cli
-from headrace.cli.commands import Status
+from headrace.cli.command import Status
 from headrace.groups.errors import GroupError
 from headrace.kafka import apis
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.registry import APIS, Api
+from headrace.kafka.server.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
-from headrace.oci import errors as oci
-from headrace.oci import faults, limits, operations
-from headrace.oci.registry import OPERATIONS, Operation
-from headrace.oci.routing import BASE
+from headrace.oci import operations
+from headrace.oci.api import errors as oci
+from headrace.oci.api import faults, limits
+from headrace.oci.api.registry import OPERATIONS, Operation
+from headrace.oci.api.routing import BASE
 from headrace.oci.settings import OCI_KEYS
-from headrace.options import OPTIONS
-from headrace.profiles import DEFAULT, Profile
+from headrace.security.access.required_acls import told
+from headrace.server.options import OPTIONS
+from headrace.server.profiles import DEFAULT, Profile
 from headrace.topics.config import TOPIC_KEYS
+from headrace.topics.config_keys import ConfigKey
 from headrace.topics.errors import TopicError
-from headrace.topics.values import ConfigKey
 
 NEEDS = [
     "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",

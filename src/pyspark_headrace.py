@@ -1,5 +1,5 @@
 """Spark finds `format("headrace")` through this module's name; nothing has to be registered."""
 
-from headrace.spark.source import HeadraceDataSource as DefaultSource
+from headrace.spark.source.source import HeadraceDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
 """Spark finds `format("headrace.delta")` through this module's name; nothing has to be registered."""
 
-from headrace.spark.delta.source import DeltaDataSource as DefaultSource
+from headrace.spark.sink.delta_sink import DeltaDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

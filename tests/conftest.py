@@ -8,7 +8,7 @@ import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, settings
 
-from headrace.store.storage import RedisStorage
+from headrace.storage.storage import RedisStorage
 from headrace.testing.inprocess import log_to_logging
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
@@ -84,7 +84,15 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-_THE_COMMAND_ITSELF = ("tests/test_", "tests/cli/test_serve.py", "tests/hostile/", "tests/packaging/", "tests/testing/")
+_THE_COMMAND_ITSELF = (
+    "tests/server/",
+    "tests/docs/",
+    "tests/project/",
+    "tests/cli/commands/test_serve.py",
+    "tests/hostile/",
+    "tests/packaging/",
+    "tests/testing/",
+)
 """Where tests are about a server's start, its memory or its process: each has one that was started from nothing."""
 
 

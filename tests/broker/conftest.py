@@ -6,10 +6,10 @@ from tests.broker.world import World
 from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
 
-from headrace.broker.cache import CacheBudget
-from headrace.broker.groups import GroupTable
-from headrace.broker.log import LogPartition
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.groups.settings import GroupSettings
 from headrace.testing.clock import ManualClock
 

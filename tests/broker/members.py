@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headrace.broker.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupTable
 from headrace.groups.effects import JoinResult, SyncResult
 from headrace.groups.events import Commit, Join, Sync
 from headrace.groups.model import Position, TopicPartition

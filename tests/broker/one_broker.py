@@ -6,11 +6,11 @@ from uuid import UUID
 
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.cache import CacheBudget
-from headrace.broker.leading import Leaders, Leading
-from headrace.broker.log import LogPartition
-from headrace.broker.ownership import Ownership
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.brokers.leadership import Leaders, Leading
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View

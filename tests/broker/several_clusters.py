@@ -3,15 +3,15 @@
 import redis.asyncio
 
 from headrace.broker.broker import Broker
-from headrace.broker.cache import CacheBudget
-from headrace.broker.clusters import Clusters
-from headrace.broker.live import LiveTopic
-from headrace.broker.ownership import Ownership
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
-from headrace.keyspace.keys import Keyspace
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.services import Parts
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import Clusters
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Appended
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.broker.batches import sent
 
-from headrace.broker.log import LogPartition
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.retention import Retention
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.topics.retention import Retention
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.native import Extent, NativeStream
-from headrace.topics.refusals import Refusals
+from headrace.topics.rejected_batches import Refusals
 
 
 class _Native:

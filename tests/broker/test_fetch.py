@@ -8,13 +8,13 @@ from time import perf_counter
 from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.budget import NeedsRoom, ReadBudget
-from headrace.broker.cache import Buffer, CacheBudget
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
-from headrace.broker.log import LogPartition
-from headrace.broker.pace import SLICE_S
-from headrace.broker.partition import Watchers
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.partition.cache import Buffer, CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.partition import Watchers
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
+from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange, UnknownTopic
 

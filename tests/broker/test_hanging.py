@@ -7,7 +7,7 @@ import pytest
 from tests.broker.members import PARTITION, commit, stable
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupTable
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Event, Heartbeat

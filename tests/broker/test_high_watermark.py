@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 from tests.broker.batches import batch
-from tests.broker.test_replication import waits
+from tests.broker.partition.test_high_watermark import waits
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker import followed as followed_log
-from headrace.broker.cache import CacheBudget
-from headrace.broker.decompression import Decompression
-from headrace.broker.followed import FollowedLog
-from headrace.broker.log import LogPartition
-from headrace.broker.offsets import FoundOffset, Searcher, Special
+from headrace.broker.brokers import remote_reader as followed_log
+from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLook
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.runtime.decompression import Decompression
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader, OffsetOutOfRange
 

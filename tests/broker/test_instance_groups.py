@@ -9,12 +9,12 @@ import redis.asyncio
 from tests.broker.world import BEGINNING, HOUR_MS, MOST_OFFSETS, TIMEOUT_MS, World
 from tests.harness.basket import Basket
 
-from headrace.broker.instances import GroupCursor, InstanceError, InstanceProblem
+from headrace.broker.coordinator.instances import GroupCursor, InstanceError, InstanceProblem
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.settings import GroupSettings
-from headrace.store.storage import RedisStorage
+from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import UnknownTopic
 
 PLACE = TopicPartition("flights", 0)

@@ -9,11 +9,11 @@ from tests.broker.one_broker import ALL, STREAM, TOPIC, WITHOUT_2, OneBroker
 from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
-from headrace.broker import leading
-from headrace.broker.clusters import Clusters
-from headrace.broker.log import LogPartition
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.brokers import leadership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.services import Parts
+from headrace.broker.virtual_clusters import Clusters
 from headrace.membership.leader import Leader
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
@@ -132,7 +132,7 @@ async def test_a_log_stays_whose_topic_is_in_another_cluster_by_now() -> None:
 async def test_whether_a_topic_was_deleted_is_asked_again_where_redis_did_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leading, "_AGAIN_S", 0)
+    monkeypatch.setattr(leadership, "_AGAIN_S", 0)
     broker = OneBroker(1)
     clusters, _ = await leading_in_clusters(broker)
     find, asked = broker.storage.topics.find, 0

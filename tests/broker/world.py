@@ -7,14 +7,14 @@ import redis.asyncio
 from tests.harness.basket import Basket
 
 from headrace.broker.broker import Broker
-from headrace.broker.instances import GroupCursor, Start, StartKind
-from headrace.broker.live import LiveTopic
-from headrace.broker.settings import BrokerSettings
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.instances import GroupCursor, Start, StartKind
+from headrace.broker.topics.live import LiveTopic
 from headrace.groups.model import GroupChange
-from headrace.keyspace.keys import Keyspace
 from headrace.records.build import build
-from headrace.store.groups import RedisGroups
-from headrace.store.storage import RedisStorage
+from headrace.storage.groups import RedisGroups
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Appended

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.harmless import json_text, quoted, shown
+from headrace.text.escaping import json_text, quoted, shown
 
 EVIL = ["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\x7f", "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800"]
 # Of the halves of surrogate pairs only one: two that fit are one letter in JSON.

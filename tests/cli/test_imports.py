@@ -51,7 +51,7 @@ from headrace.cli.imports import lean
 walks = []
 gc.callbacks.append(lambda phase, _: walks.append(phase))
 with lean():
-    import headrace.app
+    import headrace.server.app
 assert len(gc.get_objects(generation=2)) > 30_000
 assert gc.get_freeze_count() == 0
 assert not walks
@@ -63,9 +63,9 @@ def test_a_server_without_logins_and_tls_loads_nothing_for_them() -> None:
     """Whoever needs it has it at the start, and not only when the first client waits for it."""
     program = """
 import sys
-from headrace import app
-from headrace.logins.listener import ListenerLogins
-from headrace.tls.peers import Tls
+from headrace.server import app
+from headrace.sasl.listener import ListenerLogins
+from headrace.security.tls.peer_certificates import Tls
 
 given = dict.fromkeys(("broker", "users", "pools", "tokens", "is_pool_name", "clock"))
 times = {"delay_ms": 0, "lifetime_ms": 0}

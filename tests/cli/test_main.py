@@ -15,8 +15,8 @@ from click import Command, Context, Group, Option
 
 from headrace import __version__
 from headrace.cli import main
-from headrace.cli.commands import TeachingCommand
-from headrace.kafka.codec.messages import ApiVersionsResponse
+from headrace.cli.command import TeachingCommand
+from headrace.protocol.messages import ApiVersionsResponse
 from headrace.records import compiled
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from tests.harness.member import Member, commit, position
 from tests.harness.wire import Wire
 
-from headrace.keyspace.native import id_of
+from headrace.storage.layout.native import id_of
 from headrace.testing import Server
 
 

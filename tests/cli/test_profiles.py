@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
-from headrace.settings import SettingsError, client, profiles_file
+from headrace.server.config import SettingsError, client, profiles_file
 from headrace.testing import Server
 
 Environment = dict[str, str]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from headrace.cli.repeats import MOST_OF_ONE_EVENT, WINDOW_S, Line, Repeats
+from headrace.cli.log_repeats import MOST_OF_ONE_EVENT, WINDOW_S, Line, Repeats
 from headrace.cli.stderr import StderrWriter
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.times import clock, duration, instant, local
+from headrace.text.times import clock, duration, instant, local
 
 
 @pytest.fixture

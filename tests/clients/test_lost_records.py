@@ -12,8 +12,8 @@ from tests.harness.failover import Failover
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 
-from headrace.kafka.codec.messages import DeleteRecordsRequest, FetchRequest, OffsetForLeaderEpochRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import DeleteRecordsRequest, FetchRequest, OffsetForLeaderEpochRequest
 from headrace.testing import Server, server
 
 TOPIC = "t"

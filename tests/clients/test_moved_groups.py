@@ -9,7 +9,7 @@ import pytest
 from tests.harness.clients import Record
 from tests.harness.wire import Wire
 
-from headrace.broker.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupTable
 from headrace.groups.errors import GroupError
 from headrace.kafka.apis import offset_fetch
 from headrace.testing import InProcessServer

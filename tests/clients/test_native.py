@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import redis
+from tests.clients import test_fetching, test_groups, test_producing
 from tests.harness.clients import CODECS, Client, ClientFailed, Codec, Record
 from tests.harness.wire import Wire
 
 from headrace.testing import Server
 
-from . import test_fetching, test_groups, test_producing
 from .test_restart import committed, take
 from .test_round_trip import records
 

@@ -19,15 +19,15 @@ from tests.harness.wire import Wire
 
 import kafka
 import oci
-from headrace.blocking import ConnectionEnded
-from headrace.cli.commands import Status
-from headrace.kafka.codec.messages import (
+from headrace.cli.command import Status
+from headrace.client.blocking import ConnectionEnded
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
 

@@ -37,9 +37,9 @@ from tests.harness.ledger import Ledger, placed
 from tests.harness.redis_cluster import RedisCluster
 from tests.harness.waiting import wait_for
 
-from headrace.redis_clients import blocking
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
+from headrace.storage.redis.clients import blocking
 from headrace.testing.oci import OciClients
 
 PARTITIONS = 6

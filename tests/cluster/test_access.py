@@ -7,14 +7,14 @@ from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
-from headrace.kafka.codec.messages import (
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     AlterClientQuotasRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeClientQuotasRequest,
 )
-from headrace.kafka.errors import Code
 
 TOPIC, WRITE, DENY, ANY, LITERAL = 2, 4, 2, 1, 3
 

@@ -18,8 +18,8 @@ from tests.harness.member import Member
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
 
-from headrace.kafka.codec.messages import HeartbeatRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import HeartbeatRequest
 
 PARTITIONS = 6
 

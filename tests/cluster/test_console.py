@@ -8,8 +8,8 @@ import pytest
 from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
 
-from headrace.kafka.codec.messages import OffsetCommitRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import OffsetCommitRequest
 
 PARTITIONS = 6
 

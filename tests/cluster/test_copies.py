@@ -22,8 +22,8 @@ from tests.harness.replicated import Replicated
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, opened
 
-from headrace.kafka.codec.messages import ProduceResponse
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import ProduceResponse
 from headrace.testing import Server, ServerFailed, server
 from headrace.testing.oci import OciClients, put
 

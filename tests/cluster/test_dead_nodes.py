@@ -4,12 +4,12 @@ import pytest
 from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import RedisCluster
 
-from headrace.keyspace.keys import Keyspace
 from headrace.membership.participant import Proposal
 from headrace.membership.view import Member
-from headrace.redis_clients import asynchronous
-from headrace.store.fence import Fence
-from headrace.store.membership import RedisMembership
+from headrace.storage.brokers import RedisMembership
+from headrace.storage.fence import Fence
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.redis.clients import asynchronous
 
 
 @pytest.mark.parametrize(

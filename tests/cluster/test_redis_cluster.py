@@ -27,9 +27,9 @@ from tests.harness.redis import debian_redis_program
 from tests.harness.redis_cluster import PORT, RedisCluster
 from tests.harness.waiting import wait_for
 
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Range
+from headrace.client.offsets import Range
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
 from headrace.testing import Server, ServerFailed, server
 from headrace.testing.oci import OciClients
 

@@ -13,8 +13,8 @@ from tests.harness.redis_cluster import RedisCluster
 from tests.harness.redis_tls import PASSWORD
 from tests.harness.waiting import wait_for
 
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
 from headrace.testing import ServerFailed, server
 
 

@@ -26,11 +26,11 @@ from tests.harness.brokers import KEPT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_for
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.cli import main
+from headrace.security.tls.files import Made, create
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
-from headrace.tls.files import Made, create
 
 pytestmark = pytest.mark.long
 PARTITIONS = 6

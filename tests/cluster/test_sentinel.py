@@ -21,12 +21,12 @@ from tests.harness.redis_tls import PASSWORD, SENTINEL_PASSWORD, RedisTls
 from tests.harness.replicated import PORT, SENTINEL_PORT, Process
 from tests.harness.waiting import wait_for
 
-from headrace.redis_clients import asynchronous, blocking
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.store.connection import Connection
-from headrace.store.errors import Unreachable
-from headrace.store.finding import finder
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
+from headrace.storage.errors import Unreachable
+from headrace.storage.redis.clients import asynchronous, blocking
+from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.sentinel import finder
 from headrace.testing import ServerFailed, server
 
 PARTITIONS = 3

@@ -12,8 +12,8 @@ from tests.harness.raw import RawClient
 from tests.harness.waiting import wait_for
 
 from headrace.console import links
-from headrace.groups.subscriptions import assignment, partitions_of
-from headrace.kafka.codec.messages import JoinGroupRequest
+from headrace.groups.consumer_subscription import assignment, partitions_of
+from headrace.protocol.messages import JoinGroupRequest
 from headrace.testing import InProcessServer
 
 MOST_JOINS = 20

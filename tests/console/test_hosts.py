@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.console.hosts import Hosts, Refused
-from headrace.oci.registry import OPERATIONS
+from headrace.http.hosts import Hosts, Refused
+from headrace.oci.api.registry import OPERATIONS
 from headrace.testing import InProcessServer
 
 EVIL = "rebound.example.com"

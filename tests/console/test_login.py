@@ -15,14 +15,14 @@ import msgspec
 import pytest
 from tests.harness.memory import MemoryStorage
 
-from headrace.access.credentials import Mechanism
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
-from headrace.broker.users import Users
+from headrace.broker.admin.users import Users
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.console import sessions as module
 from headrace.console.sessions import Sessions
+from headrace.security.access.credentials import Mechanism
+from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock
-from headrace.tls.files import Made, create
 
 PASSWORD = "päss wörd&=+"
 PAGE = "text/html,application/xhtml+xml,*/*;q=0.8"

@@ -20,20 +20,20 @@ from tests.harness.wire import Wire, batch
 from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.broker.broker import Broker
-from headrace.broker.budget import ReadBudget
-from headrace.broker.cache import BESIDE_FILE_BYTES
-from headrace.broker.clusters import Clusters
-from headrace.broker.ownership import Ownership
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.partition.cache import BESIDE_FILE_BYTES
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.virtual_clusters import Clusters
 from headrace.console import metrics
-from headrace.console.leaving import DRAIN, LARGE
 from headrace.console.metrics import MetricsPage, in_pieces
-from headrace.kafka.codec.messages import OffsetCommitRequest
+from headrace.http.response_budget import DRAIN, LARGE
 from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
-from headrace.metrics.facts import StoreFacts
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
+from headrace.metrics.gauges import StoreFacts
+from headrace.protocol.messages import OffsetCommitRequest
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
 from headrace.testing import InProcessServer, Server, server
 
 HOSTILE = ["plain", 'quote"d', "line\nbreak", "back\\slash", "bell\x07", "\u2028", "x" * 249, "Gruppe ÄÖÜ", "{}=,"]
@@ -167,7 +167,7 @@ def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) 
 
 
 def test_where_readers_get_what_memory_has_not_is_told() -> None:
-    pytest.importorskip("headrace.store._aof", reason="the file is read by an extension")
+    pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
     with InProcessServer(headrace_cache_bytes=0, headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("read")
         for each in (b"first", b"second"):
@@ -186,7 +186,7 @@ def test_where_readers_get_what_memory_has_not_is_told() -> None:
 
 
 def test_of_what_lies_in_the_file_a_server_keeps_little_in_memory() -> None:
-    pytest.importorskip("headrace.store._aof", reason="the file is read by an extension")
+    pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
     with InProcessServer(headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("large", max_message_bytes="2000000")
         sent = batch(b"v" * 1_000_000)

@@ -12,15 +12,15 @@ from tests.console.visiting import EVIL, ask, commit, create, produce, safe
 from tests.harness.waiting import wait_for
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.access.needs import ANYBODY
-from headrace.archiving.figures import Figures
-from headrace.archiving.progress import Progress, TopicProgress
-from headrace.archiving.telling import Teller, Told
 from headrace.console import links, views
 from headrace.console.registry import PAGES
+from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.document import Teller, Told
+from headrace.lakehouse.status.progress import Progress, TopicProgress
 from headrace.metrics import pipeline
 from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
 from headrace.metrics.pipeline import FlowTold, PipelineTold
+from headrace.security.access.required_acls import ANYBODY
 from headrace.testing import InProcessServer
 
 views.load()

@@ -10,8 +10,8 @@ from starlette.types import Scope
 from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.console.reset import PATH, ResetCall
-from headrace.kafka.codec.messages import ListGroupsRequest, MetadataRequest
+from headrace.http.reset import PATH, ResetCall
+from headrace.protocol.messages import ListGroupsRequest, MetadataRequest
 from headrace.testing import InProcessServer
 
 

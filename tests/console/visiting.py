@@ -9,7 +9,7 @@ import msgspec
 from confluent_kafka import Producer
 from tests.harness.wire import Wire
 
-from headrace.kafka.codec.messages import (
+from headrace.protocol.messages import (
     CreateTopicsRequest,
     OffsetCommitRequest,
 )

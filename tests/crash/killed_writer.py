@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from headrace.spark import session
-from headrace.spark.delta.source import DeltaDataSource
-from headrace.spark.source import HeadraceDataSource
+from headrace.spark.sink.delta_sink import DeltaDataSource
+from headrace.spark.source.source import HeadraceDataSource
 
 
 class StoppingWriter(DataSourceStreamArrowWriter):

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.ledger import Ledger
 
-from headrace.keyspace import registry
-from headrace.keyspace.keys import Keyspace
+from headrace.storage.layout import registry
+from headrace.storage.layout.keys import Keyspace
 from headrace.testing import Server
 
 pytestmark = pytest.mark.crash

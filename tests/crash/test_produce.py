@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.harness.ledger import Ledger, numbers
 
-from headrace.store.journal import Journal
+from headrace.storage.journal.journal import Journal
 from headrace.testing import Server
 
 pytestmark = pytest.mark.crash

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.mutation import mutated
 
-from headrace.keyspace import entries
 from headrace.records.build import build
-from headrace.store.link import encode
+from headrace.storage.layout import entries
+from headrace.storage.redis.protocol import encode
 
-_aof = pytest.importorskip("headrace.store._aof", reason="the file is read by an extension")
+_aof = pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
 
 KEYS = (b"k", b"headrace:t:0")
 

@@ -8,20 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.harness.mutation import bounded, mutated
 
-from headrace.records import (
-    by_aiokafka,
-    compiled,
-    pure,
-    pure_columns,
-    pure_encode,
-    pure_messages,
-    pure_streams,
-    streams,
-)
+from headrace.records import compiled, streams
 from headrace.records.arrow import decode
 from headrace.records.build import build
 from headrace.records.compression import compress, decompress
 from headrace.records.errors import BatchError, CorruptBatch
+from headrace.records.fallback import aiokafka_columns, encode, header
+from headrace.records.fallback import columns as pure_columns
+from headrace.records.fallback import messages as pure_messages
+from headrace.records.fallback import streams as pure_streams
 from headrace.records.walk import Record, records
 
 MAYBE = st.none() | st.binary(max_size=20)
@@ -51,16 +46,16 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 def test_any_bytes_as_a_batch(data: bytes, repaired: bool) -> None:
     if repaired and len(data) > 61:
         data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
-        data = data[:17] + pure.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
-    assert outcome(compiled.peek, bounded(data)) == outcome(pure.peek, data)
-    assert outcome(compiled.check, bounded(data)) == outcome(pure.check, data)
+        data = data[:17] + header.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+    assert outcome(compiled.peek, bounded(data)) == outcome(header.peek, data)
+    assert outcome(compiled.check, bounded(data)) == outcome(header.check, data)
 
 
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_offset=OFFSETS, base_timestamp=TIMESTAMPS)
 def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset: int, base_timestamp: int) -> None:
     asked = count, last, base_offset, base_timestamp, None
     found = outcome(compiled.records, Record, bounded(section), *asked)
-    by_python = outcome(by_aiokafka.records, Record, section, *asked)
+    by_python = outcome(aiokafka_columns.records, Record, section, *asked)
     if isinstance(found, list) and isinstance(by_python, list):
         assert found == by_python
         assert len(found) == count
@@ -79,7 +74,7 @@ def test_any_bytes_as_a_few_records(
 ) -> None:
     asked = count, last, 3, 0, None, first, part, *most
     found = outcome(compiled.some, Record, bounded(section), *asked)
-    by_python = outcome(by_aiokafka.some, Record, section, *asked)
+    by_python = outcome(aiokafka_columns.some, Record, section, *asked)
     if CorruptBatch not in (found, by_python):
         # Of where to go on C code knows more.
         assert found[:2] == by_python[:2]
@@ -149,7 +144,7 @@ def test_any_bytes_as_records_to_be_found(
 ) -> None:
     asked = count, last, 3, base_timestamp, fixed, first, not_before
     found = outcome(compiled.find, bounded(section), *asked)
-    by_python = outcome(by_aiokafka.find, section, *asked)
+    by_python = outcome(aiokafka_columns.find, section, *asked)
     if CorruptBatch not in (found, by_python):
         assert found == by_python
 
@@ -170,7 +165,7 @@ ARROW_COLUMNS = st.none() | st.tuples(
 @given(ARROW_COLUMNS, ARROW_COLUMNS, st.integers(-1, 2), st.integers(0, 5), st.integers(0, 60))
 def test_any_buffers_as_columns_to_be_encoded(key: Any, value: Any, start: int, stop: int, most: int) -> None:
     found = outcome(compiled.encode_columns, key, value, start, stop, most)
-    by_python = outcome(pure_encode.encode_columns, key, value, start, stop, most)
+    by_python = outcome(encode.encode_columns, key, value, start, stop, most)
     if ValueError not in {found, by_python}:
         assert found == by_python
 
@@ -198,7 +193,7 @@ def test_any_buffers_as_rows_to_be_encoded(
 ) -> None:
     asked = None, value, headers, offsets, timestamps, start, stop, most
     found = outcome(compiled.encode_rows, *asked)
-    by_python = outcome(pure_encode.encode_rows, *asked)
+    by_python = outcome(encode.encode_rows, *asked)
     if ValueError not in {found, by_python}:
         assert found == by_python
 

@@ -1,7 +1,7 @@
 from headrace.groups import timers
 from headrace.groups.effects import CancelTimer, HeartbeatResult, Persist, Reply, SetTimer
+from headrace.groups.event_time import Now
 from headrace.groups.model import DropGroup, DropMember
-from headrace.groups.now import Now
 from headrace.groups.turn import Deadlines, Turn
 
 

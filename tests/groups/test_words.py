@@ -1,7 +1,7 @@
 import pytest
 from confluent_kafka import ConsumerGroupState
 
-from headrace.groups.states import GroupState, in_words
+from headrace.groups.classic.states import GroupState, in_words
 
 
 @pytest.mark.parametrize("state", GroupState)

@@ -14,13 +14,13 @@ import redis
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.keyspace import archives
-from headrace.keyspace.keys import Keyspace
+from headrace.client.offsets import Range, TopicPartition
 from headrace.metrics.archive import KIND, ArchiveTold
 from headrace.records.arrow import schema
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Range, TopicPartition
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
+from headrace.storage.layout import archives
+from headrace.storage.layout.keys import Keyspace
 from headrace.topics.archive import app_id
 
 COLUMNS = schema(include_headers=True).append(pa.field("topicId", pa.string()))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from headrace.kafka.codec.messages import FindCoordinatorRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import FindCoordinatorRequest
 from headrace.testing import Server, server
 from tests.harness.redis import RedisServer
 from tests.harness.redis_cluster import RedisCluster

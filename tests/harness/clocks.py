@@ -12,5 +12,5 @@ class StandingClock(MovableClock):
         self._began_ms = super().ticks_ms()
 
     def ticks_ms(self) -> int:
-        """See `headrace.broker.clock.Clock`."""
+        """See `headrace.broker.runtime.clock.Clock`."""
         return self._began_ms + self.ahead_ms

@@ -86,7 +86,13 @@ def _all_of(package: ModuleType) -> None:
 def import_all() -> None:
     """What a server imports on its way to the ready line."""
     with lean(*UNINVITED):
-        for name in ("headrace.app", "headrace.cli.serve", "headrace.oci.admin", "headrace.oci.publishing", "uvloop"):
+        for name in (
+            "headrace.server.app",
+            "headrace.cli.commands.serve",
+            "headrace.oci.api.resource_responses",
+            "headrace.oci.api.publisher",
+            "uvloop",
+        ):
             importlib.import_module(name)
         for name in ("headrace.kafka.apis", "headrace.oci.operations"):
             _all_of(importlib.import_module(name))

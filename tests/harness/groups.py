@@ -27,6 +27,7 @@ from headrace.groups.effects import (
     SyncResult,
 )
 from headrace.groups.errors import GroupError
+from headrace.groups.event_time import Now
 from headrace.groups.events import (
     Commit,
     DeleteGroup,
@@ -43,7 +44,6 @@ from headrace.groups.events import (
 )
 from headrace.groups.group import Group
 from headrace.groups.model import Position, StoredGroup, TopicPartition
-from headrace.groups.now import Now
 from headrace.groups.settings import GroupSettings
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind

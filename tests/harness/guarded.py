@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import redis.asyncio
 
-from headrace.access.acls import Acl, AclFilter
-from headrace.access.principal import Principal
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
-from headrace.broker.clock import SystemClock
-from headrace.broker.clusters import Clusters
-from headrace.broker.logins import Admitted
-from headrace.broker.settings import BrokerSettings
-from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
-from headrace.kafka.listener import KafkaListener
-from headrace.keyspace.keys import Keyspace
-from headrace.logins.plain import Plain
-from headrace.store.storage import RedisStorage
+from headrace.broker.admin.logins import Admitted
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.runtime.clock import SystemClock
+from headrace.broker.virtual_clusters import Clusters
+from headrace.kafka.server.listener import KafkaListener
+from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.sasl.plain import Plain
+from headrace.security.access.acls import Acl, AclFilter
+from headrace.security.access.principal import Principal
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.storage import RedisStorage
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 

@@ -1,10 +1,10 @@
 """Logs as a server has them, over a storage and without the server."""
 
-from headrace.broker.cache import CacheBudget
-from headrace.broker.clock import SystemClock
-from headrace.broker.log import LogPartition
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.broker.ports import Storage
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.runtime.clock import SystemClock
 from headrace.topics.model import Append, Appended
 
 

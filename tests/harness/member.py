@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     FetchResponse,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -14,7 +15,6 @@ from headrace.kafka.codec.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.records.walk import Record
 from tests.harness.groups import subscription
 from tests.harness.wire import Wire, fetch_request, opened

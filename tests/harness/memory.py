@@ -1,4 +1,4 @@
-"""A storage in memory: `broker.ports` without Redis. `tests/store/test_contract.py` holds it to the real one."""
+"""A storage in memory: `broker.ports` without Redis. `tests/storage/test_contract.py` holds it to the real one."""
 
 import asyncio
 from bisect import bisect_right
@@ -9,13 +9,13 @@ from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
 from headrace.membership.lock import ALONE, Lock
 from headrace.records.batch import peek
-from headrace.store.native import RedisNative
-from headrace.topics.answers import Lost, PlaceDone
-from headrace.topics.epochs import EpochRow, LeaderEpochs
+from headrace.storage.native.topics import RedisNative
+from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
+from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import STORAGE
-from headrace.topics.sequences import Producer
+from headrace.topics.producer_state import Producer
 
 
 def _joined(found: list[StoredBatch], most: int) -> list[StoredBatch]:

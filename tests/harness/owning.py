@@ -8,18 +8,18 @@ from typing import Any
 
 import redis.asyncio
 
-from headrace.broker.cache import CacheBudget
-from headrace.broker.clock import SystemClock
-from headrace.broker.log import LogPartition
-from headrace.broker.snapshots import Snapshots
-from headrace.keyspace import entries, partition
-from headrace.keyspace.keys import state_of
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.runtime.clock import SystemClock
 from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
 from headrace.records.walk import records
-from headrace.store.journal import SMALLEST, Journal
-from headrace.store.storage import RedisStorage
-from headrace.topics.epochs import LeaderEpochs
+from headrace.storage.journal.journal import SMALLEST, Journal
+from headrace.storage.layout import entries, partition
+from headrace.storage.layout.keys import state_of
+from headrace.storage.storage import RedisStorage
+from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Appended
 
 STREAM = "headrace:t:0"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.storage.storage import RedisStorage
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeStream
 

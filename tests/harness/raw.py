@@ -5,7 +5,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Self
 
-from headrace.blocking import Connection, connect
+from headrace.client.blocking import Connection, connect
 
 _SIZE = Struct(">i")
 _TIMEOUT_S = 60

@@ -2,12 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from headrace.keyspace import entries, partition
-from headrace.keyspace.keys import foreign_of, producers_of, state_of
-from headrace.keyspace.scripts import script
 from headrace.records.build import build
 from headrace.records.compiled import stamp
-from headrace.topics.epochs import EpochRow
+from headrace.storage.layout import entries, partition
+from headrace.storage.layout.keys import foreign_of, producers_of, state_of
+from headrace.storage.layout.scripts import script
+from headrace.topics.leader_epochs import EpochRow
 from headrace.topics.model import StoredBatch
 
 

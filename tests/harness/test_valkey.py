@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.store.errors import StoreError
+from headrace.storage.errors import StoreError
 from tests.harness.valkey import valkey
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from headrace.kafka.codec.message import Records
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.message import Records
+from headrace.protocol.messages import (
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
@@ -20,7 +21,6 @@ from headrace.kafka.codec.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from headrace.kafka.errors import Code
 from headrace.records.batch import Buffer, peek
 from headrace.records.build import build
 from headrace.records.walk import Record, records

@@ -13,7 +13,7 @@ APART = (
     "tests/examples/",
     "tests/pipeline/",
     "tests/bench/",
-    "tests/test_serve_external.py",
+    "tests/server/test_serve_external.py",
 )
 """Their tests take long and share nothing. Of every other file one worker has all tests, for the fixtures in it."""
 

@@ -6,8 +6,9 @@ from structlog.testing import capture_logs
 from tests.harness.guarded import ROOT, guarded
 from tests.harness.wire import Wire, batch
 
-from headrace.broker.audit import MOST_LINES
-from headrace.kafka.codec.messages import (
+from headrace.broker.admin.audit import MOST_LINES
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     AlterClientQuotasRequest,
     CreateAclsRequest,
     CreatePartitionsRequest,
@@ -18,7 +19,6 @@ from headrace.kafka.codec.messages import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import InProcessServer
 
 TOPIC, OPERATION_READ, ALLOW, ANY = 2, 3, 3, 1

@@ -11,10 +11,10 @@ import pytest
 from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, opened, produce_request
 
-from headrace.blocking import ConnectionEnded
+from headrace.client.blocking import ConnectionEnded
 from headrace.kafka import apis
-from headrace.kafka.codec.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest
-from headrace.kafka.registry import APIS
+from headrace.kafka.server.registry import APIS
+from headrace.protocol.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest
 from headrace.testing import Server
 
 apis.load()  # as the listener does

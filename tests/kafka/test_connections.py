@@ -7,8 +7,8 @@ import pytest
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
-from headrace.blocking import ConnectionEnded
-from headrace.kafka.codec.messages import ApiVersionsRequest
+from headrace.client.blocking import ConnectionEnded
+from headrace.protocol.messages import ApiVersionsRequest
 from headrace.testing import InProcessServer
 
 MOST = 3

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from headrace.broker.partition import Partition
+from headrace.broker.partition.partition import Partition
 from headrace.kafka.apis.offset_for_leader_epoch import Ends
 from headrace.topics.errors import StorageUnavailable
 

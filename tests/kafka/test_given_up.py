@@ -11,13 +11,13 @@ from headrace.groups.effects import Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Request
 from headrace.kafka.apis import heartbeat, join_group, leave_group, sync_group
-from headrace.kafka.codec.messages import (
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from headrace.kafka.exchange import Exchange
 
 JOIN = JoinGroupRequest(
     group_id="g",

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
-from headrace.blocking import ConnectionEnded
-from headrace.kafka.codec.messages import ApiVersionsRequest
+from headrace.client.blocking import ConnectionEnded
+from headrace.protocol.messages import ApiVersionsRequest
 from headrace.testing import Server, server
 
 PATIENCE_MS = 40_000

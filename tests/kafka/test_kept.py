@@ -5,9 +5,9 @@ from tests.harness.guarded import ROOT, guarded
 from tests.harness.wire import batch, produce_request
 
 from headrace.kafka.apis.produce import PRODUCE
-from headrace.kafka.codec.messages import ProduceRequest
 from headrace.kafka.errors import Code
-from headrace.kafka.registry import SHORTCUTS
+from headrace.kafka.server.registry import SHORTCUTS
+from headrace.protocol.messages import ProduceRequest
 
 LARGE = 1 << 20
 """One read does not bring it, so it has memory of its own, which batches may keep."""
@@ -37,7 +37,7 @@ def test_a_small_batch_does_not_keep_what_was_refused_beside_it(beside: int) -> 
 
 @pytest.mark.parametrize(("values", "copied"), [(1, True), (LARGE, False)])
 def test_a_batch_behind_a_long_client_id_does_not_keep_it(values: int, copied: bool) -> None:
-    pytest.importorskip("headrace.kafka.codec._produce", reason="only C has a shortcut")
+    pytest.importorskip("headrace.protocol._produce", reason="only C has a shortcut")
     request = b"".join(produce_request("topic", batch(bytes(values))).encode(9))
     client_id = b"x" * 32_000
     head = PRODUCE.to_bytes(2, "big") + b"\0\x09" + bytes(4) + len(client_id).to_bytes(2, "big") + client_id + b"\0"

@@ -13,18 +13,18 @@ from tests.harness.guarded import ROOT, guarded
 from tests.harness.waiting import until, wait_for
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
-from headrace.access.principal import Principal
-from headrace.broker.clusters import Clusters
-from headrace.broker.logins import Admitted
-from headrace.kafka import listener as listeners
-from headrace.kafka.codec import headers
-from headrace.kafka.codec import messages as m
-from headrace.kafka.codec.message import Message
-from headrace.kafka.connection import Connection
-from headrace.kafka.intake import RequestMemory
-from headrace.kafka.listener import KafkaListener
+from headrace.broker.admin.logins import Admitted
+from headrace.broker.virtual_clusters import Clusters
+from headrace.kafka.server import listener as listeners
+from headrace.kafka.server.connection import Connection
+from headrace.kafka.server.listener import KafkaListener
+from headrace.kafka.server.memory_pool import RequestMemory
+from headrace.protocol import headers
+from headrace.protocol import messages as m
+from headrace.protocol.message import Message
+from headrace.security.access.principal import Principal
+from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
-from headrace.tls.files import Made, create
 
 PARTITIONS = 101
 """With so many a request is placed turn by turn, and holds up what is sent behind it."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.harness.wire import Wire, batch
-from tests.kafka.test_overdue import (
+from tests.kafka.server.test_timeout_responses import (
     BIG,
     SEEN_S,
     STORED_MS,
@@ -17,8 +17,8 @@ from tests.kafka.test_overdue import (
     sync,
 )
 
-from headrace.kafka.codec.messages import OffsetCommitRequest, ProduceRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import OffsetCommitRequest, ProduceRequest
 
 
 def given_up(server: Stoppable, client: Wire, most: int) -> int:

@@ -8,9 +8,9 @@ import pytest
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, fetch_request
 
-from headrace.kafka.codec import messages as m
-from headrace.kafka.codec.message import Message
 from headrace.kafka.errors import Code
+from headrace.protocol import messages as m
+from headrace.protocol.message import Message
 from headrace.testing import Server, server
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from tests.harness.wire import Wire, batch, produce_request
 
-from headrace.kafka.codec import produce
+from headrace.protocol import produce
 
 
 def answers(wire: Wire, topic: str, data: bytes | None, *, partition: int = 0, version: int) -> list[bytes]:
@@ -61,7 +61,7 @@ def test_a_topic_that_is_not_there(wire: Wire, version: int) -> None:
 
 
 def test_without_a_compiler_the_tables_read_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "headrace.kafka.codec._produce", None)
+    monkeypatch.setitem(sys.modules, "headrace.protocol._produce", None)
     spec = importlib.util.spec_from_file_location("without_extension", produce.__file__)
     assert spec is not None
     assert spec.loader is not None

@@ -13,15 +13,15 @@ from confluent_kafka import Producer, ThrottleEvent
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, fetch_request, produce_request
 
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     AlterClientQuotasRequest,
     CreateTopicsRequest,
     DescribeClientQuotasRequest,
     MetadataRequest,
 )
-from headrace.kafka.errors import Code
+from headrace.security.tls.files import create
 from headrace.testing.inprocess import InProcessServer
-from headrace.tls.files import create
 
 Part = AlterClientQuotasRequest.EntityData
 Op = AlterClientQuotasRequest.OpData

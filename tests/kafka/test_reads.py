@@ -10,16 +10,16 @@ import pytest
 from tests.harness.memory import MemoryLogs, MemoryStorage
 from tests.harness.wire import batch, produce_request
 
-from headrace import settings
 from headrace.broker.broker import Broker
-from headrace.broker.pace import PACKED_S, TURN_S
-from headrace.kafka.codec.headers import encode_request_header
-from headrace.kafka.codec.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
-from headrace.kafka.connection import Connection
-from headrace.kafka.listener import KafkaListener
-from headrace.quotas.entities import Entity, Key
+from headrace.broker.runtime.scheduler import PACKED_S, TURN_S
+from headrace.kafka.server.connection import Connection
+from headrace.kafka.server.listener import KafkaListener
+from headrace.protocol.headers import encode_request_header
+from headrace.protocol.messages import ApiVersionsRequest, ListGroupsRequest, ProduceRequest
+from headrace.security.quotas.entities import Entity, Key
+from headrace.server import config
 from headrace.testing.clock import ManualClock
-from headrace.topics.answers import PlaceDone
+from headrace.topics.callbacks import PlaceDone
 from headrace.topics.model import Append
 
 
@@ -110,10 +110,10 @@ class Client:
 @pytest.fixture
 async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     # How long a turn takes says more about what else the machine does.
-    monkeypatch.setattr("headrace.kafka.order.SLICE_S", 60)
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.SLICE_S", 60)
     storage = MemoryStorage()
     logs = storage.logs = WaitingLogs(storage)
-    _, configured, _ = settings.load({"data": None, "redis": None}, [], environ={})
+    _, configured, _ = config.load({"data": None, "redis": None}, [], environ={})
     broker = Broker(
         storage,
         configured,

@@ -7,12 +7,12 @@ import pytest
 from structlog.testing import capture_logs
 from tests.harness.guarded import ROOT, Guarded, guarded
 from tests.harness.wire import Wire, batch
-from tests.kafka.test_needs import Filler
+from tests.kafka.test_required_acls import Filler
 
-from headrace.access.acls import ANYTHING, Acl, AclFilter, Pattern
-from headrace.access.needs import ANYBODY, CLUSTER_NAME, Operation, ResourceType
 from headrace.kafka import apis
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.kafka.server.registry import APIS, Api
+from headrace.protocol.messages import (
     RESPONSES,
     TABLES,
     CreateAclsRequest,
@@ -28,9 +28,9 @@ from headrace.kafka.codec.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
-from headrace.kafka.codec.outcome import FINDERS
-from headrace.kafka.errors import Code
-from headrace.kafka.registry import APIS, Api
+from headrace.protocol.response_errors import FINDERS
+from headrace.security.access.acls import ANYTHING, Acl, AclFilter, Pattern
+from headrace.security.access.required_acls import ANYBODY, CLUSTER_NAME, Operation, ResourceType
 
 apis.load()
 

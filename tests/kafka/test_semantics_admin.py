@@ -3,7 +3,8 @@
 import pytest
 from tests.harness.wire import Wire, batch
 
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
     DescribeClusterRequest,
@@ -14,7 +15,6 @@ from headrace.kafka.codec.messages import (
     OffsetDeleteRequest,
     OffsetForLeaderEpochRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -6,9 +6,11 @@ import pytest
 from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
-from headrace.blocking import ConnectionEnded
+from headrace.client.blocking import ConnectionEnded
 from headrace.kafka import apis
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.kafka.server.registry import APIS
+from headrace.protocol.messages import (
     REQUESTS,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -20,8 +22,6 @@ from headrace.kafka.codec.messages import (
     OffsetFetchRequest,
     ProduceRequest,
 )
-from headrace.kafka.errors import Code
-from headrace.kafka.registry import APIS
 from headrace.testing import Server
 
 apis.load()  # as the listener does

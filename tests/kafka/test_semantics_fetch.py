@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.harness.wire import Wire, batch, batches, fetch_request, opened, produce_request
 
-from headrace.kafka.codec.messages import FetchRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import FetchRequest
 from headrace.testing import Server, server
 
 PATIENCE_MS = 600_000

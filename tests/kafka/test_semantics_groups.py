@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.harness.wire import Wire
 
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -17,7 +18,6 @@ from headrace.kafka.codec.messages import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
 SESSION_MS = 30_000

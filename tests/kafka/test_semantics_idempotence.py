@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from tests.harness.wire import Wire, batch, produce_request
 
-from headrace.kafka.codec.messages import InitProducerIdRequest, ProduceRequest, ProduceResponse
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import InitProducerIdRequest, ProduceRequest, ProduceResponse
 from headrace.testing import server
 
 Send = Callable[..., ProduceResponse.PartitionProduceResponse]

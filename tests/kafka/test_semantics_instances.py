@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient
 from tests.harness.wire import Wire
 
 import oci
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     JoinGroupRequest,
@@ -17,7 +18,6 @@ from headrace.kafka.codec.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import MovableClock
 from headrace.testing.oci import GroupReader, OciClients, put
 

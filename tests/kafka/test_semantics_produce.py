@@ -6,8 +6,8 @@ import time
 import pytest
 from tests.harness.wire import Wire, batch, batches, opened
 
-from headrace.kafka.codec.messages import ProduceRequest
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import ProduceRequest
 from headrace.records.batch import peek
 from headrace.records.compiled import crc32c
 from headrace.records.compression import CODECS

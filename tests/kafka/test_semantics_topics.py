@@ -3,13 +3,13 @@
 import pytest
 from tests.harness.wire import Wire, batch
 
-from headrace.kafka.codec.messages import (
+from headrace.kafka.errors import Code
+from headrace.protocol.messages import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     MetadataRequest,
 )
-from headrace.kafka.errors import Code
 from headrace.testing import Server, server
 
 NO_ID = b"\x00" * 16

@@ -7,11 +7,11 @@ import pytest
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request
 from tests.hostile.kafka.corpus import SEEDS, TOPIC, WIDE
-from tests.kafka.test_overdue import BIG, SEEN_S, Stoppable, codes, creation, produce
+from tests.kafka.server.test_timeout_responses import BIG, SEEN_S, Stoppable, codes, creation, produce
 
-from headrace.kafka.codec import messages as m
 from headrace.kafka.errors import Code
-from headrace.kafka.registry import APIS
+from headrace.kafka.server.registry import APIS
+from headrace.protocol import messages as m
 from headrace.testing import InProcessServer
 
 NATIVE = "plain-streams"

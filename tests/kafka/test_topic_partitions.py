@@ -7,11 +7,11 @@ from tests.harness.guarded import ROOT, Guarded, guarded
 from tests.harness.wire import Wire
 from tests.kafka.test_refusals import rule
 
-from headrace.access.acls import Pattern
-from headrace.access.needs import ResourceType
 from headrace.kafka.apis.describe_topic_partitions import MOST_PARTITIONS
-from headrace.kafka.codec.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from headrace.security.access.acls import Pattern
+from headrace.security.access.required_acls import ResourceType
 
 Cursor = tuple[str, int] | None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from headrace.broker.membership import Membership
+from headrace.broker.brokers.membership import Membership
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock

@@ -4,9 +4,9 @@ import socket
 
 import structlog
 
-from headrace.brokers import endpoints
-from headrace.listening import Listening
-from headrace.settings import load
+from headrace.server.cluster import endpoints
+from headrace.server.config import load
+from headrace.server.listeners import Listening
 
 
 def test_whoever_listens_on_every_address_and_names_none_is_told_what_others_tell() -> None:

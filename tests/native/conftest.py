@@ -10,7 +10,7 @@ from tests.harness.member import Member
 from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.wire import Wire
 
-from headrace.keyspace.native import offset_at
+from headrace.storage.layout.native import offset_at
 from headrace.testing import Server, server
 
 Link = Any

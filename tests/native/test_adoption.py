@@ -7,8 +7,8 @@ import redis
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, opened
 
-from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.testing import server
 
 

@@ -10,8 +10,8 @@ from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.keyspace.native import offset_at
-from headrace.store.native import RedisNative
+from headrace.storage.layout.native import offset_at
+from headrace.storage.native.topics import RedisNative
 from headrace.testing import InProcessServer
 
 TOPIC, KEY = "plain", "headrace:plain:0"

@@ -3,7 +3,7 @@
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch, fetch_request
 
-from headrace.kafka.codec.messages import ProduceRequest
+from headrace.protocol.messages import ProduceRequest
 from headrace.testing import Server
 
 PARTITIONS = range(4)

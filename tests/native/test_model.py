@@ -8,7 +8,7 @@ import redis
 from tests.harness.member import Member
 from tests.harness.wire import Wire, batch
 
-from headrace.keyspace.native import id_of, offset_at
+from headrace.storage.layout.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link

@@ -5,7 +5,7 @@ from tests.harness.member import position
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import id_of, offset_at
+from headrace.storage.layout.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember, add, offsets_of

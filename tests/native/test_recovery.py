@@ -10,7 +10,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import id_of, offset_at
+from headrace.storage.layout.native import id_of, offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember, add, last_delivered, offsets_of

@@ -7,7 +7,7 @@ import pytest
 import redis
 from tests.harness.wire import Wire, batch
 
-from headrace.keyspace.native import offset_at
+from headrace.storage.layout.native import offset_at
 from headrace.testing import Server
 
 from .conftest import Link, MakeMember

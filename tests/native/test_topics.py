@@ -6,9 +6,9 @@ import pytest
 import redis
 from tests.harness.wire import Wire, batch, opened
 
-from headrace.kafka.codec.messages import DeleteGroupsRequest, OffsetForLeaderEpochRequest
 from headrace.kafka.errors import Code
-from headrace.keyspace.native import offset_at
+from headrace.protocol.messages import DeleteGroupsRequest, OffsetForLeaderEpochRequest
+from headrace.storage.layout.native import offset_at
 from headrace.testing import Server, server
 
 from .conftest import Link, MakeMember

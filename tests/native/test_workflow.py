@@ -8,7 +8,7 @@ import redis
 from tests.harness.member import commit, position
 from tests.harness.wire import fetch_request, opened
 
-from headrace.keyspace.native import id_before, id_of, offset_at
+from headrace.storage.layout.native import id_before, id_of, offset_at
 from headrace.testing import Server
 
 from .conftest import Link, MakeMember, add

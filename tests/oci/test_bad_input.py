@@ -13,7 +13,7 @@ from schemathesis.specs.openapi import checks as conformance
 from tests.oci.conftest import BASE, Api, Reply, new_stream
 
 from headrace.oci import operations
-from headrace.oci.registry import OPERATIONS, Nothing
+from headrace.oci.api.registry import OPERATIONS, Nothing
 from headrace.testing import InProcessServer
 
 operations.load()

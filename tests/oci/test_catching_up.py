@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.oci.asgi import OciApp
-from headrace.oci.errors import OciError
+from headrace.oci.api.asgi import OciApp
+from headrace.oci.api.errors import OciError
 from headrace.testing.clock import ManualClock
 
 

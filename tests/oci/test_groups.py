@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oci.conftest import Api, Reply, new_stream
 
-from headrace.broker.instances import InstanceError, InstanceProblem
-from headrace.broker.pace import Lane
-from headrace.oci.call import Call
-from headrace.oci.errors import CURSOR_INVALID
-from headrace.oci.group_requests import of_instance_error
+from headrace.broker.coordinator.instances import InstanceError, InstanceProblem
+from headrace.broker.runtime.scheduler import Lane
+from headrace.oci.api.call import Call
+from headrace.oci.api.errors import CURSOR_INVALID
+from headrace.oci.api.group_requests import of_instance_error
 from headrace.oci.operations.groups import get_group
 from headrace.testing import InProcessServer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.oci.conftest import Api, details, new_stream
 
-from headrace.oci.registry import OPERATIONS
+from headrace.oci.api.registry import OPERATIONS
 from headrace.testing import InProcessServer
 
 

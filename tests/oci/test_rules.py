@@ -11,20 +11,20 @@ import pytest
 from tests.harness.wire import Wire, batch
 from tests.oci.conftest import COMPARTMENT, Api, Reply, details
 
-from headrace.access.principal import ANONYMOUS, Principal
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.console import views
 from headrace.console.registry import PAGES
-from headrace.kafka.codec.messages import (
+from headrace.oci import operations
+from headrace.oci.api.authorization import NOT_AUTHORIZED
+from headrace.oci.api.registry import OPERATIONS
+from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
     OffsetCommitRequest,
 )
-from headrace.oci import operations
-from headrace.oci.gate import NOT_AUTHORIZED
-from headrace.oci.registry import OPERATIONS
-from headrace.settings import StartError
+from headrace.security.access.principal import ANONYMOUS, Principal
+from headrace.server.config import StartError
 from headrace.testing import InProcessServer
 
 operations.load()
@@ -137,7 +137,7 @@ class Guarded:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.app.Authenticator", ByHeader)
+        patch.setattr("headrace.server.app.Authenticator", ByHeader)
         with InProcessServer(
             oci_auth="verify",
             oci_auth_keys=tmp_path_factory.mktemp("keys"),

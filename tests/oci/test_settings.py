@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.oci.settings import OCI_KEYS, OciSettings
-from headrace.settings import SettingsError, load
-from headrace.topics.values import InvalidSetting
+from headrace.server.config import SettingsError, load
+from headrace.topics.config_keys import InvalidSetting
 
 
 def test_by_default_any_key_will_do_on_this_machine() -> None:

@@ -10,10 +10,10 @@ from tests.harness.memory import MemoryStorage
 from tests.oci.conftest import Api, details, new_stream
 
 from headrace.broker.broker import Broker
-from headrace.broker.settings import BrokerSettings
-from headrace.oci.errors import OciError
-from headrace.oci.publishing import Publication
-from headrace.records.sharing import partition_of, share
+from headrace.broker.config.settings import BrokerSettings
+from headrace.oci.api.errors import OciError
+from headrace.oci.api.publisher import Publication
+from headrace.records.partition_batches import partition_of, share
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageFull, StorageUnavailable

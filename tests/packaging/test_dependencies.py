@@ -22,7 +22,7 @@ class Refuse:
 
 EXTRA = set(sys.argv[1].split())
 sys.meta_path.insert(0, Refuse())
-import headrace.app
+import headrace.server.app
 from headrace.cli.main import COMMANDS
 for place, _ in COMMANDS.values():
     importlib.import_module(place.partition(":")[0])

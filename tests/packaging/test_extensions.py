@@ -10,9 +10,9 @@ import pytest
 EXTENSIONS = [
     "headrace.records._compiled",
     "headrace.records._streams",
-    "headrace.store._aof",
-    "headrace.store._reader",
-    "headrace.kafka.codec._produce",
+    "headrace.storage.valkey._aof",
+    "headrace.storage.redis._reader",
+    "headrace.protocol._produce",
 ]
 
 WITHOUT = """

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace import __version__, settings
-from headrace.cli.archive import archive
-from headrace.options import OPTIONS
+from headrace import __version__
+from headrace.cli.commands.archive import archive
+from headrace.server import config
+from headrace.server.options import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -74,7 +75,7 @@ def configured(name: str, folder: Path) -> Path:
 
 
 def test_the_configuration_in_the_manifests_starts_a_server(tmp_path: Path) -> None:
-    options, broker, _ = settings.load(config=str(configured("headrace.yaml", tmp_path)), environ={})
+    options, broker, _ = config.load(config=str(configured("headrace.yaml", tmp_path)), environ={})
     assert str(options.advertise) == "headrace-broker:9092"
     assert broker.num_partitions == 3
     assert broker.headrace_insecure
@@ -89,7 +90,7 @@ def test_each_pod_of_a_cluster_is_a_broker_of_its_own(tmp_path: Path) -> None:
     pod = {"BROKER_INDEX": "2", "BROKER_NAME": "headrace-broker-2", "BROKER_NAMESPACE": "streams"}
     given = [re.sub(r"\$\((\w+)\)", lambda found: pod[found[1]], word) for word in given]
     assert given[:3] == ["serve", "--config", "/etc/headrace/headrace.toml"]
-    options, broker, _ = settings.load(
+    options, broker, _ = config.load(
         config=str(configured("cluster.yaml", tmp_path)),
         # The image sets the rest.
         environ={"HEADRACE_REDIS": "redis+cluster://valkey:6379", "HEADRACE_DATA": "/data"},

@@ -38,8 +38,8 @@ def test_the_wheel_has_every_module_and_data_file_and_no_source_in_c(tmp_path: P
         "pyspark_headrace.py",
         "pyspark_headrace_delta.py",
         "headrace/py.typed",
-        "headrace/keyspace/lua/open.lua",
-        "headrace/keyspace/lua/parts/ids.lua",
+        "headrace/storage/layout/lua/open.lua",
+        "headrace/storage/layout/lua/parts/ids.lua",
     } <= found
     assert found == wanted
 

@@ -19,9 +19,9 @@ from pyarrow import dataset
 from tests.harness.processes import kill_session
 from tests.harness.store import ObjectStore, object_store
 
-from headrace import settings
+from headrace.server import config
 from headrace.spark.java import find, write_launcher
-from headrace.spark.pipeline import project
+from headrace.spark.pipelines import project
 from headrace.testing import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(1200)]
@@ -38,7 +38,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as f
 from headrace.spark import session
 from headrace.spark.archive import ArchiveSettings, run
-from headrace.spark.archive.place import Place
+from headrace.lakehouse.write.location import Place
 
 master, workers, kafka, redis, folder, archived, storage = sys.argv[1:]
 spark = session.create("cluster", master=master, conf={
@@ -97,7 +97,7 @@ def daemon(kind: str, host: str, folder: Path, told: str, *arguments: str) -> It
     command = [str(CLASS), f"org.apache.spark.deploy.{kind}", "--host", host, "--port", "0", "--webui-port", "0"]
     home = folder / host
     home.mkdir()
-    write_launcher(find(*settings.java_places()), home)
+    write_launcher(find(*config.java_places()), home)
     environment = {
         **os.environ,
         "JAVA_HOME": str(home),

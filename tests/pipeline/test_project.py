@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headrace.cli.commands import Status
+from headrace.cli.command import Status
 from headrace.cli.main import root, run
-from headrace.spark.errors import UnknownTopic
-from headrace.spark.pipeline import check, environment, project, report, sample, uses
-from headrace.spark.pipeline.sample import Column
-from headrace.spark.plan import TopicPartition
+from headrace.client.errors import UnknownTopic
+from headrace.client.offsets import TopicPartition
+from headrace.spark.pipelines import check, environment, format_usage, project, report, sample
+from headrace.spark.pipelines.sample import Column
 from headrace.testing import Server
 
 JARLESS = "use format 'headrace', which reads any Kafka broker without a jar"
@@ -102,7 +102,7 @@ def test_what_a_dry_run_misses_is_told(broker: Server, tmp_path: Path) -> None:
     jars = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1"}
     assert not any("jar" in problem for problem in check.problems(tmp_path, jars))
     assert check.ends(tmp_path, ["told", "nowhere"]) == {TopicPartition("told", 0): 2}
-    elsewhere = next(uses.of_project(tmp_path, {"ORDERS_SERVERS": "elsewhere:1"}))
+    elsewhere = next(format_usage.of_project(tmp_path, {"ORDERS_SERVERS": "elsewhere:1"}))
     assert elsewhere.options["kafka.bootstrap.servers"] == "elsewhere:1"
 
 
@@ -177,7 +177,7 @@ def test_a_failure_is_one_line_of_what_spark_says() -> None:
         "2026-11-22 04:34:17: Flow 'spark_catalog.default.a' has FAILED.",
         "Traceback (most recent call last):",
         '  File "client/cluster.py", line 192, in _topics',
-        "headrace.spark.errors.UnknownTopic: no topic 'nowhere' at 127.0.0.1:41447",
+        "headrace.client.errors.UnknownTopic: no topic 'nowhere' at 127.0.0.1:41447",
         " SQLSTATE: 38000",
         "pyspark.errors.exceptions.connect.StreamingQueryException: [STREAM_FAILED] Query terminated",
         "Thread State: RUNNABLE",

@@ -8,9 +8,11 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.records import by_aiokafka, compiled, pure_columns, pure_encode
+from headrace.records import compiled
 from headrace.records.batch import check, log_append_time, peek
 from headrace.records.build import build
+from headrace.records.fallback import aiokafka_columns, encode
+from headrace.records.fallback import columns as pure_columns
 from headrace.records.walk import Record, payload, records
 
 with warnings.catch_warnings():
@@ -25,7 +27,7 @@ class NewRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp: int
-    headers: pure_encode.Headers = ()
+    headers: encode.Headers = ()
 
 
 UNTIMED = settings(deadline=None)  # the first example imports libraries, and the machine may be busy
@@ -99,7 +101,7 @@ def written(builder_class: Callable[..., Any], new: list[NewRecord], codec: int)
     base_timestamp=INT64,
 )
 def test_both_encoders_write_the_same_bytes(new: list[NewRecord], base_timestamp: int) -> None:
-    assert compiled.encode(new, base_timestamp) == pure_encode.encode(new, base_timestamp)
+    assert compiled.encode(new, base_timestamp) == encode.encode(new, base_timestamp)
 
 
 @UNTIMED
@@ -109,7 +111,7 @@ def test_both_readers_see_the_same_records(new: list[NewRecord], codec: int, bas
     header = peek(batch)
     section = payload(header, batch)
     fields = (header.count, header.last_offset_delta, base_offset, header.base_timestamp, None)
-    assert by_aiokafka.records(Record, section, *fields) == compiled.records(Record, section, *fields)
+    assert aiokafka_columns.records(Record, section, *fields) == compiled.records(Record, section, *fields)
 
 
 @UNTIMED
@@ -137,7 +139,7 @@ def test_columns_hold_the_records_of_the_range_in_any_cut(
         rows = []
         base_offset = 0
         for records_of_batch in new:
-            section = pure_encode.encode(records_of_batch, 5)
+            section = encode.encode(records_of_batch, 5)
             count = len(records_of_batch)
             columns.open(section, count, count - 1, base_offset, 5, append_time, first, first + length)
             while not columns.fill():

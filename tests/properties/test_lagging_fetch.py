@@ -13,11 +13,11 @@ import pytest
 from tests.broker.test_fetch import Reader
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.cache import Buffer, CacheBudget
 from headrace.broker.fetch import Ask, Found
-from headrace.broker.log import LogPartition
-from headrace.broker.reading import count_records
-from headrace.broker.snapshots import Snapshots
+from headrace.broker.partition.cache import Buffer, CacheBudget
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.read import count_records
+from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock

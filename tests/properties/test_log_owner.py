@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.harness.owning import STREAM, Contents, Owner, batch
 from tests.harness.redis import RedisServer
 
-from headrace.broker import reopening
+from headrace.broker.partition import recovery
 from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
 
@@ -360,7 +360,7 @@ class LogMachine(RuleBasedStateMachine):
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are opened again at once."""
     for name in ("_RETRY_MS", "_FULL_RETRY_MS", "_MOST_RETRY_MS"):
-        monkeypatch.setattr(reopening, name, 1)
+        monkeypatch.setattr(recovery, name, 1)
 
 
 @pytest.mark.parametrize("journal", [False, True], ids=["", "journal"])

@@ -4,7 +4,8 @@ from types import ModuleType
 
 import pytest
 
-from headrace.records import by_aiokafka, compiled, pure, pure_columns, pure_encode, pure_messages, pure_publish
+from headrace.records import compiled
+from headrace.records.fallback import aiokafka_columns, columns, encode, header, messages, publish
 
 try:
     import headrace.records._compiled as extension
@@ -13,19 +14,19 @@ except ImportError:
 
 PURE = {
     "available": False,
-    "crc32c": pure.crc32c,
-    "check": pure.check,
-    "peek": pure.peek,
-    "stamp": pure.stamp,
-    "encode": pure_encode.encode,
-    "encode_columns": pure_encode.encode_columns,
-    "encode_rows": pure_encode.encode_rows,
-    "records": by_aiokafka.records,
-    "some": by_aiokafka.some,
-    "open_columns": pure_columns.PureColumns,
-    "open_messages": pure_messages.PureMessages,
-    "publish": pure_publish.publish,
-    "receipts": pure_publish.receipts,
+    "crc32c": header.crc32c,
+    "check": header.check,
+    "peek": header.peek,
+    "stamp": header.stamp,
+    "encode": encode.encode,
+    "encode_columns": encode.encode_columns,
+    "encode_rows": encode.encode_rows,
+    "records": aiokafka_columns.records,
+    "some": aiokafka_columns.some,
+    "open_columns": columns.PureColumns,
+    "open_messages": messages.PureMessages,
+    "publish": publish.publish,
+    "receipts": publish.receipts,
 }
 
 

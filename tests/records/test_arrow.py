@@ -7,11 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.records import compiled, pure_columns
+from headrace.records import compiled
 from headrace.records.arrow import decode, schema
 from headrace.records.batch import log_append_time
 from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch
+from headrace.records.fallback import columns as pure_columns
 
 pytestmark = pytest.mark.usefixtures("implementation")
 

@@ -10,7 +10,7 @@ from headrace.records import compiled
 from headrace.records.batch import BatchHeader, check, log_append_time, peek, read_header
 from headrace.records.build import build
 from headrace.records.errors import BatchError, CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
-from headrace.records.pure import crc32c
+from headrace.records.fallback.header import crc32c
 
 pytestmark = pytest.mark.usefixtures("implementation")
 

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import compiled, pure_encode
+from headrace.records import compiled
 from headrace.records.batch import peek
 from headrace.records.build import ArrowRows, build_columns, build_rows
-from headrace.records.pure_encode import ArrowColumn
+from headrace.records.fallback import encode as pure_encode
+from headrace.records.fallback.encode import ArrowColumn
 from headrace.records.walk import records
 
 cells = st.lists(st.tuples(st.none() | st.binary(max_size=200), st.none() | st.binary(max_size=300)), min_size=1)

@@ -15,7 +15,7 @@ from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
 from headrace.records.compiled import MessageWriter
 from headrace.records.errors import CorruptBatch
-from headrace.records.pure_messages import LATEST_MS, PureMessages, time_text
+from headrace.records.fallback.messages import LATEST_MS, PureMessages, time_text
 from headrace.records.walk import fixed_timestamp, payload, records
 
 try:

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.mutation import mutated
 
-from headrace.records import header_text, pure_streams, streams
+from headrace.records import header_text, streams
 from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch
+from headrace.records.fallback import streams as pure_streams
 from headrace.records.walk import records
 
 BUILDERS: list[Any] = [pure_streams.build_batches]

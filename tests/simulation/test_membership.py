@@ -144,7 +144,7 @@ class Redis:
 
 
 class Broker:
-    """The driver of a participant, as `broker.membership` is one, and groups as `broker.groups` holds them."""
+    """Drives a participant as `broker.brokers.membership` does, and groups as `broker.coordinator.groups` does."""
 
     def __init__(self, world: World, redis: Redis, node_id: int, incarnation: int) -> None:
         self.world, self.redis = world, redis

@@ -7,14 +7,14 @@ from pathlib import Path
 from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 
-from headrace.spark.archive.batch import BatchArchiver, Fences, RangeResult, Target, clip
+from headrace.client.offsets import Extent, Range, TopicPartition
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.write.commit import BatchArchiver, Fences, RangeResult, Target, clip
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination, Written, write_range
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
 from headrace.topics.model import Topic
 
 

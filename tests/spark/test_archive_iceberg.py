@@ -14,13 +14,13 @@ from tests.harness.store import ObjectStore, object_store
 from tests.spark.bare_archiver import Archiver, pairs
 
 from headrace.cli import main
+from headrace.client.errors import OptionError, TableError
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.iceberg import CatalogUnavailable, IcebergName, IcebergTwin, paths_of, twin_of
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.iceberg import CatalogUnavailable, IcebergName, IcebergTwin, paths_of, twin_of
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import ArchiveTable
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.errors import OptionError, TableError
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -140,9 +140,9 @@ def test_the_iceberg_table_follows_through_commits_compaction_and_vacuum(
     # Iceberg's older snapshots list the five still: they stay, until those are given up.
     kept = paths_of(table.place, twin.listed(since=datetime.fromtimestamp(0, UTC)))
     assert len(kept) == 7
-    assert maintain.vacuum(table, older_than_h=0, spare=kept) == []
+    assert maintenance.vacuum(table, older_than_h=0, spare=kept) == []
     kept = paths_of(table.place, twin.listed(since=datetime.now(UTC)))
-    assert len(maintain.vacuum(table, older_than_h=0, spare=kept)) == 5
+    assert len(maintenance.vacuum(table, older_than_h=0, spare=kept)) == 5
     assert offsets(lake.in_iceberg()) == offsets(lake.in_delta()) == everything
 
     with pytest.raises(TableError, match="is there and lists other files"):

@@ -10,11 +10,11 @@ from tests.harness import fetching
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import ArchiveTable
-from headrace.spark.archive.typed.decoding import Decoding
 
 from .conftest import DAY
 
@@ -64,7 +64,7 @@ def test_deltas_reader_for_spark_reads_the_archive(jars: str, storage: BareStora
         archiver = Archiver(storage, topic, path, decoding=Decoding.of(schema))
         for start in range(0, 30, 10):
             archiver.archive((0, start, start + 10), (1, start, start + 10))
-        maintain.compact(ArchiveTable(Place.of(str(path))))
+        maintenance.compact(ArchiveTable(Place.of(str(path))))
         asked += [str(path), number]
     command = [sys.executable, "-c", READER, jars, *asked]
     answer = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True).stdout

@@ -9,11 +9,11 @@ from tests.harness.storage import BareStorage
 from tests.harness.store import ObjectStore, object_store
 from tests.spark.bare_archiver import Archiver, pairs
 
+from headrace.client.errors import StoreUnavailable, TableError
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import ArchiveTable
-from headrace.spark.errors import StoreUnavailable, TableError
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -52,10 +52,10 @@ def test_a_table_in_an_object_store_is_written_joined_and_cleaned(
         assert archiver.archive((0, start, start + 25), (1, start, start + 25)) == 50
     assert archived(place) == pairs(0, range(100)) + pairs(1, range(100))
     table = ArchiveTable(place)
-    assert maintain.compact(table).after == 2
-    assert len(maintain.vacuum(table, older_than_h=0)) == 8
+    assert maintenance.compact(table).after == 2
+    assert len(maintenance.vacuum(table, older_than_h=0)) == 8
     assert archived(place) == pairs(0, range(100)) + pairs(1, range(100))
-    assert maintain.expire(table, before=datetime.fromtimestamp((DAY + 50) / 1000, UTC)) == (0, 0)
+    assert maintenance.expire(table, before=datetime.fromtimestamp((DAY + 50) / 1000, UTC)) == (0, 0)
 
 
 def test_an_answer_that_is_lost_is_a_commit_all_the_same(

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver, archived, pairs
 
+from headrace.client.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
+from headrace.client.offsets import TopicPartition
+from headrace.lakehouse.write.commit import ArchiveGap
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Conflict
 from headrace.records.build import build
-from headrace.spark.archive.batch import ArchiveGap
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.registration import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.table import COLUMNS, ArchiveTable, Conflict
 from headrace.spark.archive.targets import Targets
-from headrace.spark.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
-from headrace.spark.log import LogReader
-from headrace.spark.plan import TopicPartition
+from headrace.spark.source.redis_log import LogReader
 from headrace.topics.archive import app_id
 from headrace.topics.model import Topic
 

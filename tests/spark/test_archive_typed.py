@@ -16,13 +16,13 @@ from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
+from headrace.client.errors import OptionError, StoreUnavailable
+from headrace.lakehouse.typed import protobuf_values
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable, Snapshot, WrittenFile
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import ArchiveTable, Snapshot, WrittenFile
-from headrace.spark.archive.typed import protobuf_values
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.errors import OptionError, StoreUnavailable
 from headrace.topics.model import Topic
 
 from .conftest import DAY
@@ -85,7 +85,7 @@ def test_columns_of_json_are_found_and_grow(storage: BareStorage, topic: Topic, 
     assert sorted(dead(table)) == [1, 4, 5, 6, 7, 9]
     # Files with fewer columns and with more are one file afterwards.
     before = rows(table)
-    assert maintain.compact(ArchiveTable(Place.of(str(table)))).before == 2
+    assert maintenance.compact(ArchiveTable(Place.of(str(table)))).before == 2
     assert rows(table) == before
 
 

@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver, archived, pairs
 
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable, Conflict
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import ArchiveTable, Conflict
 from headrace.topics.model import Topic
 
 from .conftest import DAY, records
@@ -52,7 +52,7 @@ def listed(table: Path) -> list[tuple[int, int, int]]:
 def test_small_files_are_joined_in_offset_order(table: Path, storage: BareStorage, topic: Topic) -> None:
     before = DeltaTable(table).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
     reader = DeltaTable(table).to_pyarrow_dataset()
-    done = maintain.compact(opened(table))
+    done = maintenance.compact(opened(table))
     assert (done.before, done.after) == (15, 2)
     assert listed(table) == [(0, 0, 89), (1, 0, 89)]
     for path in DeltaTable(table).file_uris():
@@ -60,7 +60,7 @@ def test_small_files_are_joined_in_offset_order(table: Path, storage: BareStorag
     after = DeltaTable(table).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert after.equals(before)
     assert reader.count_rows() == 180, "who began before reads on"
-    assert maintain.compact(opened(table)) == maintain.Compacted()
+    assert maintenance.compact(opened(table)) == maintenance.Compacted()
     # The archive goes on where it was.
     assert Archiver(storage, topic, table).archive((0, 0, 100), (1, 0, 100)) == 20
     assert archived(table) == pairs(0, range(100)) + pairs(1, range(100))
@@ -68,7 +68,7 @@ def test_small_files_are_joined_in_offset_order(table: Path, storage: BareStorag
 
 def test_large_files_stay_and_neighbours_are_joined_up_to_the_target(table: Path) -> None:
     sizes = pa.table(DeltaTable(table).get_add_actions(flatten=True)).column("size_bytes").to_pylist()
-    maintain.compact(opened(table), target_bytes=3 * max(sizes))
+    maintenance.compact(opened(table), target_bytes=3 * max(sizes))
     assert listed(table) == [(0, 0, 26), (0, 27, 53), (0, 54, 80), (0, 81, 89), (1, 0, 53), (1, 54, 89)]
     assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
 
@@ -81,7 +81,7 @@ def test_beside_a_running_archive_nothing_is_lost_or_doubled(
     def archive_meanwhile(step: str) -> None:
         # The archive has read its snapshot and written its files: the compaction comes in between.
         if step == "files written":
-            maintain.compact(opened(table))
+            maintenance.compact(opened(table))
 
     archiver = Archiver(storage, topic, table, step=archive_meanwhile)
     assert archiver.archive((0, 90, 95)) == 5
@@ -90,31 +90,31 @@ def test_beside_a_running_archive_nothing_is_lost_or_doubled(
     snapshot = kept.snapshot()
     fresh.archive((0, 95, 100), (1, 90, 100))
     monkeypatch.setattr(kept, "snapshot", lambda: snapshot)
-    assert maintain.expire(kept, before=datetime.now(UTC)) == (3, 185)
+    assert maintenance.expire(kept, before=datetime.now(UTC)) == (3, 185)
     assert archived(table) == pairs(0, range(95, 100)) + pairs(1, range(90, 100))
 
 
 def test_two_that_swap_the_same_files_are_kept_apart(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = maintain._join  # noqa: SLF001  # the step that has to be interrupted
+    join = maintenance._join  # noqa: SLF001  # the step that has to be interrupted
     calls = []
 
     def joined_by_another_first(*arguments: object) -> object:
         calls.append(1)
         if len(calls) == 1:
-            monkeypatch.setattr(maintain, "_join", join)
-            maintain.compact(opened(table))
+            monkeypatch.setattr(maintenance, "_join", join)
+            maintenance.compact(opened(table))
         return join(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(maintain, "_join", joined_by_another_first)
+    monkeypatch.setattr(maintenance, "_join", joined_by_another_first)
     with pytest.raises(Conflict):
-        maintain.compact(opened(table))
+        maintenance.compact(opened(table))
     assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
     assert len(list(table.rglob("*.parquet"))) == 15 + 2, "what the second one wrote is gone"
 
 
 def test_old_records_go_from_the_start_of_each_partition(table: Path, storage: BareStorage, topic: Topic) -> None:
     before = datetime.fromtimestamp((DAY + 40) / 1000, UTC)
-    assert maintain.expire(opened(table), before=before) == (6, 72)
+    assert maintenance.expire(opened(table), before=before) == (6, 72)
     assert archived(table) == pairs(0, range(36, 90)) + pairs(1, range(36, 90))
     # What the archive has is not archived again.
     assert Archiver(storage, topic, table).archive((0, 0, 100), (1, 0, 100)) == 20
@@ -137,14 +137,14 @@ def test_vacuum_deletes_what_nobody_lists_and_nothing_else(table: Path, tmp_path
     (table / "_unreadable").mkdir()
     kept_aside = table / "_unreadable" / "t-0-5.batch"
     kept_aside.write_bytes(b"x")
-    maintain.compact(opened(table))
-    assert maintain.vacuum(opened(table), older_than_h=2, dry_run=True) == [str(orphan.relative_to(table))]
+    maintenance.compact(opened(table))
+    assert maintenance.vacuum(opened(table), older_than_h=2, dry_run=True) == [str(orphan.relative_to(table))]
     assert orphan.exists()
-    assert maintain.vacuum(opened(table), older_than_h=2, spare=[str(orphan.relative_to(table))]) == []
-    assert maintain.vacuum(opened(table), older_than_h=2) == [str(orphan.relative_to(table))]
+    assert maintenance.vacuum(opened(table), older_than_h=2, spare=[str(orphan.relative_to(table))]) == []
+    assert maintenance.vacuum(opened(table), older_than_h=2) == [str(orphan.relative_to(table))]
     assert not orphan.exists()
     # The fifteen that were joined were listed until just now.
     assert len(list(table.rglob("*.parquet"))) == 15 + 2 + 1
-    assert len(maintain.vacuum(opened(table), older_than_h=0)) == 15 + 1
+    assert len(maintenance.vacuum(opened(table), older_than_h=0)) == 15 + 1
     assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
     assert kept_aside.exists()

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.typed.variant import STRUCT, VariantDecoder
+from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import VARIANT, ArchiveTable
 from headrace.records.build import build
-from headrace.spark.archive import maintain
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.table import VARIANT, ArchiveTable
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.archive.typed.variant import STRUCT, VariantDecoder
 
 from .conftest import DAY
 
@@ -128,7 +128,7 @@ def test_a_column_holds_any_json_and_the_rest_goes_beside(storage: BareStorage, 
     numbers = b"\x03\x02\x00\x06\x07\x20\x01\x0f\x00\x00\x00\x00"
     whole = [(0, None), (1, b"\x02\x01\x00\x00\x02\x0c\x01"), (2, None), (3, numbers), (4, b"\x00"), (9, b"\x11last")]
     assert archived() == whole
-    assert maintain.compact(ArchiveTable(Place.of(str(path)))).before == 3
+    assert maintenance.compact(ArchiveTable(Place.of(str(path)))).before == 3
     assert archived() == whole
 
 

@@ -11,13 +11,13 @@ from tests.harness.storage import BareStorage
 from tests.harness.wire import Wire, opened
 from tests.harness.wire import batch as wire_batch
 
-from headrace.keyspace import archives
-from headrace.keyspace.keys import Keyspace
+from headrace.client.errors import DataLoss, StorageUnavailable
+from headrace.client.offsets import Extent, Range, TopicPartition
 from headrace.records.arrow import schema
-from headrace.spark.errors import DataLoss, StorageUnavailable
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Extent, Range, TopicPartition
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Subscription
+from headrace.storage.layout import archives
+from headrace.storage.layout.keys import Keyspace
 from headrace.testing import InProcessServer
 from headrace.topics.archive import STARTS, start_id
 from headrace.topics.model import Topic

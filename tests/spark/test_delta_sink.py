@@ -11,11 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from tests.harness.store import object_store
 
-from headrace.spark.delta import options as delta_options
-from headrace.spark.delta import table as delta_table
-from headrace.spark.delta.files import FileWriter
-from headrace.spark.delta.options import DeltaOptions
-from headrace.spark.errors import OptionError, TableError
+from headrace.client.errors import OptionError, TableError
+from headrace.spark.sink import delta_options, delta_table
+from headrace.spark.sink.delta_files import FileWriter
+from headrace.spark.sink.delta_options import DeltaOptions
 
 from .conftest import DAY, records, run_out
 
@@ -76,7 +75,7 @@ def test_an_attempt_that_lost_leaves_no_row(scratch: Path) -> None:
     """As speculation leaves it: two attempts have written everything, and Spark hands the driver one of them."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
-    from headrace.spark.delta.source import DeltaDataSource, Written  # noqa: PLC0415
+    from headrace.spark.sink.delta_sink import DeltaDataSource, Written  # noqa: PLC0415
 
     source = DeltaDataSource({"path": str(scratch / "t"), "partitionBy": "text"})
     writer = source.streamWriter(from_arrow_schema(SCHEMA), overwrite=False)

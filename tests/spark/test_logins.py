@@ -13,19 +13,20 @@ from deltalake import DeltaTable
 from tests.harness.pages import BLOCK
 from tests.harness.secured import ESCAPED, PASSWORD, SecuredServer, secured_server
 
+from headrace.client import options as client_options
+from headrace.client import properties
+from headrace.client.cluster import LATEST, Cluster
+from headrace.client.errors import LoginRefused, OptionError, SparkError, StorageUnavailable
+from headrace.client.offsets import Range, TopicPartition
+from headrace.client.produce import Producer
 from headrace.records.build import build
-from headrace.spark import archive, options
-from headrace.spark.client import options as client_options
-from headrace.spark.client import properties
-from headrace.spark.client.cluster import LATEST, Cluster
-from headrace.spark.client.log import KafkaLog
-from headrace.spark.client.produce import Producer
-from headrace.spark.errors import LoginRefused, OptionError, SparkError, StorageUnavailable
-from headrace.spark.groups import GroupCommitter
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Range, TopicPartition
-from headrace.spark.tasks import way, with_storage
+from headrace.spark import archive
+from headrace.spark.source import options
+from headrace.spark.source.groups import GroupCommitter
+from headrace.spark.source.kafka_log import KafkaLog
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.tasks import way, with_storage
+from headrace.spark.source.topic_log import Subscription
 
 from .conftest import run_out
 

@@ -7,14 +7,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.wire import Wire
 
-from headrace.kafka.codec.messages import DescribeConfigsRequest
-from headrace.spark import options
-from headrace.spark.client import options as client_options
-from headrace.spark.client.log import KafkaLog
-from headrace.spark.errors import DataLoss, OptionError, ServerUnavailable, UnknownTopic
-from headrace.spark.logs import Subscription
-from headrace.spark.plan import Extent, Range, TopicPartition
-from headrace.spark.tasks import with_storage
+from headrace.client import options as client_options
+from headrace.client.errors import DataLoss, OptionError, ServerUnavailable, UnknownTopic
+from headrace.client.offsets import Extent, Range, TopicPartition
+from headrace.protocol.messages import DescribeConfigsRequest
+from headrace.spark.source import options
+from headrace.spark.source.kafka_log import KafkaLog
+from headrace.spark.source.tasks import with_storage
+from headrace.spark.source.topic_log import Subscription
 from headrace.testing import Server
 
 from .conftest import DAY, run_out

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from headrace.spark.client.login import conversation
-from headrace.spark.errors import LoginRefused
+from headrace.client.errors import LoginRefused
+from headrace.client.login import conversation
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.issuer import AUDIENCE, Issuer
 
-from headrace.spark.client import options
-from headrace.spark.client.cluster import Cluster
-from headrace.spark.errors import LoginRefused, OptionError
+from headrace.client import options
+from headrace.client.cluster import Cluster
+from headrace.client.errors import LoginRefused, OptionError
 from headrace.testing import InProcessServer
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"

@@ -51,7 +51,7 @@ def test_what_every_forked_process_imports_of_a_source_has_no_redis_in_it() -> N
 def test_a_stream_whose_spark_has_gone_says_no_more() -> None:
     program = """
 import traceback
-from headrace.spark.stream import StreamReader
+from headrace.spark.source.stream import StreamReader
 
 for error in (ValueError("a fault"), EOFError("Spark has closed it")):
     try:

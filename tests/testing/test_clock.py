@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.clock import SystemClock
+from headrace.broker.runtime.clock import SystemClock
 from headrace.testing.clock import ManualClock, MovableClock
 
 

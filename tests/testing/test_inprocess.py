@@ -14,8 +14,8 @@ import redis
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, opened
 
-from headrace.kafka.codec.messages import JoinGroupRequest
-from headrace.settings import SettingsError
+from headrace.protocol.messages import JoinGroupRequest
+from headrace.server.config import SettingsError
 from headrace.testing import InProcessServer, MovableClock, ServerFailed
 
 

@@ -4,32 +4,32 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from headrace.broker import retention
-from headrace.broker.clock import Clock
-from headrace.broker.coordination import Coordination
+from headrace.aio.tasks import end
+from headrace.broker.admin.producer_ids import ProducerIds
+from headrace.broker.admin.users import Users
+from headrace.broker.brokers.leadership import Leading
+from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.instances import Instances
+from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
-from headrace.broker.followed import FollowedLog
-from headrace.broker.groups import GroupTable
-from headrace.broker.instances import Instances
-from headrace.broker.leading import Leading
-from headrace.broker.live import LiveTopic
-from headrace.broker.log import LogPartition
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.offsets import FoundOffset, Searcher
-from headrace.broker.partition import Partition, Readable, Source
-from headrace.broker.parts import Parts
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.partition import Partition, Readable, Source
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage
-from headrace.broker.producers import ProducerIds
-from headrace.broker.refreshing import refresh
-from headrace.broker.settings import BrokerSettings
-from headrace.broker.snapshots import Snapshots
-from headrace.broker.topics import Progress, StreamName, TopicTable
-from headrace.broker.unopened import Unopened
-from headrace.broker.users import Users
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.services import Parts
+from headrace.broker.topics import retention
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.offline import Unopened
+from headrace.broker.topics.reconcile import refresh
+from headrace.broker.topics.table import Progress, StreamName, TopicTable
 from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
-from headrace.tasks import end
-from headrace.topics.answers import AppendDone
+from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import Topic
@@ -206,7 +206,7 @@ class Broker:
         topic's `max.message.bytes`.
 
         Raises:
-            UnknownTopic, and what `topics.accept.accept` names: the batch was refused, `done` is not called.
+            UnknownTopic, and what `topics.validator.accept` names: the batch was refused, `done` is not called.
         """
         live = self.topics.get(topic)
         live.append(index, batch, self.clock.now_ms(), done, most_bytes=most_bytes)
@@ -251,7 +251,7 @@ class Broker:
         return Searcher(self.decompression, self.beside)
 
     async def find_offset(self, partition: Source, timestamp: int, searcher: Searcher | None = None) -> FoundOffset:
-        """ListOffsets for one partition; see `broker.offsets.find`."""
+        """ListOffsets for one partition; see `broker.partition.timestamps.find`."""
         return await partition.find_offset(timestamp, searcher or self.searcher())
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:

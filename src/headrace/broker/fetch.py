@@ -13,12 +13,12 @@ from time import perf_counter
 import msgspec
 import structlog
 
-from headrace.broker.budget import NeedsRoom, ReadBudget, Waiter
-from headrace.broker.cache import Buffer
-from headrace.broker.clock import Clock, Timer
-from headrace.broker.pace import SLICE_S
-from headrace.broker.partition import UNKNOWN_SIZE, Readable
-from headrace.broker.reading import next_offset
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import UNKNOWN_SIZE, Readable
+from headrace.broker.partition.read import next_offset
+from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
+from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.topics.errors import TopicError
 
 _LEAST_WEIGHT = 2_048

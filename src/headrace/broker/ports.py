@@ -13,12 +13,12 @@ from headrace.membership.lock import Lock
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.answers import AppendDone, Lost, PlaceDone
-from headrace.topics.epochs import LeaderEpochs
+from headrace.topics.callbacks import AppendDone, Lost, PlaceDone
 from headrace.topics.errors import TopicError
+from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
-from headrace.topics.sequences import Producer
+from headrace.topics.producer_state import Producer
 
 
 class TopicStorage(Protocol):

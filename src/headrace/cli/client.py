@@ -16,12 +16,12 @@ import msgspec
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from headrace import profiles, settings
-from headrace.cli.commands import CommandFailed, Status
-from headrace.cli.reaching import connect, unanswered
-from headrace.cli.refusals import LOST, sentence, status
-from headrace.harmless import quoted, shown
-from headrace.topics.values import suggestion
+from headrace.cli.command import CommandFailed, Status
+from headrace.cli.failures import LOST, sentence, status
+from headrace.cli.reachability import connect, unanswered
+from headrace.server import config, profiles
+from headrace.text.escaping import quoted, shown
+from headrace.topics.config_keys import suggestion
 
 _CONNECT_S = 3
 _ANSWER_S = 10
@@ -67,7 +67,7 @@ class KafkaServer(msgspec.Struct, frozen=True):
 
     def options(self, properties: Path | None = None) -> dict[str, str]:
         """The login as options of `format("headrace")`, or as the file says."""
-        from headrace.spark.client import options  # noqa: PLC0415  # of an extra
+        from headrace.client import options  # noqa: PLC0415  # of an extra
 
         if properties is not None:
             return {options.PROPERTIES: str(properties.absolute())}
@@ -133,8 +133,8 @@ def named_server(
 ) -> KafkaServer:
     """The server that flags, variables and the profile name, in this order; raises CommandFailed."""
     try:
-        told = settings.client(profile)
-    except settings.SettingsError as error:
+        told = config.client(profile)
+    except config.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     username = username or told.username
     if username is not None and not told.password:
@@ -148,7 +148,7 @@ def named_server(
 def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names for the completion of shells."""
     try:
-        return [name for name in profiles.names(settings.profiles_file()) if name.startswith(incomplete)]
+        return [name for name in profiles.names(config.profiles_file()) if name.startswith(incomplete)]
     except profiles.ProfileError:
         return []
 

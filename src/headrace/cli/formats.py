@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from headrace import times
-from headrace.cli.lines import Record
-from headrace.harmless import shown
+from headrace.cli.record_lines import Record
+from headrace.text import times
+from headrace.text.escaping import shown
 
 Part = Callable[[str, int, int, Record], bytes]
 """(topic, partition, offset, record) -> bytes of the line."""

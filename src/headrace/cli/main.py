@@ -12,30 +12,42 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from headrace.cli.commands import CommandFailed, Status, called_here
+from headrace.cli.command import CommandFailed, Status, called_here
 from headrace.cli.imports import UNINVITED, lean
-from headrace.harmless import shown
 from headrace.records.errors import NoRecordCode
+from headrace.text.escaping import shown
 
 # A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client
 # library, nor `headrace --help` for anything. So what the list of commands says of each stands here.
 COMMANDS = {
-    "serve": ("headrace.cli.serve:serve", "Start a server; it runs until Ctrl-C or SIGTERM."),
-    "demo": ("headrace.cli.demo:demo", "A year of flights through server, group and Spark, every figure checked."),
-    "topics": ("headrace.cli.topics:topics", "Create, list, describe, change and delete topics."),
-    "groups": ("headrace.cli.groups:groups", "Show who reads what and how far behind, reset and delete groups."),
-    "acls": ("headrace.cli.acls:acls", "Say who may do what: list, create and delete access rules."),
-    "quotas": ("headrace.cli.quotas:quotas", "Say how much clients may do: list, set and delete quotas."),
-    "records": ("headrace.cli.records:records", "Send records, show them, and delete old ones."),
-    "brokers": ("headrace.cli.brokers:brokers", "List the brokers of the cluster."),
-    "archive": ("headrace.cli.archive:archive", "Archive topics into Delta tables, every record exactly once."),
-    "tables": ("headrace.cli.tables:tables", "Look after the archive's tables: compact, expire, vacuum."),
-    "pipeline": ("headrace.cli.pipeline:pipeline", "Declare tables and topics from topics, and run that with Spark."),
-    "users": ("headrace.cli.users:users", "Create, list and delete the users who log in with a password."),
-    "tls": ("headrace.cli.tls:tls", "Make certificates for a server and its clients."),
-    "oci-config": ("headrace.cli.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
-    "doctor": ("headrace.cli.doctor:doctor", "Look for what would keep a server from working here."),
-    "completion": ("headrace.cli.completion:completion", "Print what makes a shell complete names."),
+    "serve": ("headrace.cli.commands.serve:serve", "Start a server; it runs until Ctrl-C or SIGTERM."),
+    "demo": (
+        "headrace.cli.commands.demo:demo",
+        "A year of flights through server, group and Spark, every figure checked.",
+    ),
+    "topics": ("headrace.cli.commands.topics:topics", "Create, list, describe, change and delete topics."),
+    "groups": (
+        "headrace.cli.commands.groups:groups",
+        "Show who reads what and how far behind, reset and delete groups.",
+    ),
+    "acls": ("headrace.cli.commands.acls:acls", "Say who may do what: list, create and delete access rules."),
+    "quotas": ("headrace.cli.commands.quotas:quotas", "Say how much clients may do: list, set and delete quotas."),
+    "records": ("headrace.cli.commands.records:records", "Send records, show them, and delete old ones."),
+    "brokers": ("headrace.cli.commands.brokers:brokers", "List the brokers of the cluster."),
+    "archive": (
+        "headrace.cli.commands.archive:archive",
+        "Archive topics into Delta tables, every record exactly once.",
+    ),
+    "tables": ("headrace.cli.commands.tables:tables", "Look after the archive's tables: compact, expire, vacuum."),
+    "pipeline": (
+        "headrace.cli.commands.pipeline:pipeline",
+        "Declare tables and topics from topics, and run that with Spark.",
+    ),
+    "users": ("headrace.cli.commands.users:users", "Create, list and delete the users who log in with a password."),
+    "tls": ("headrace.cli.commands.tls:tls", "Make certificates for a server and its clients."),
+    "oci-config": ("headrace.cli.commands.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
+    "doctor": ("headrace.cli.commands.doctor:doctor", "Look for what would keep a server from working here."),
+    "completion": ("headrace.cli.commands.completion:completion", "Print what makes a shell complete names."),
 }
 
 

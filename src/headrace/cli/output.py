@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from headrace.harmless import json_text, shown
+from headrace.text.escaping import json_text, shown
 
 _WIDE = 10_000
 _GAP = 2

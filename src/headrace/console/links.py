@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
-from headrace.broker.clusters import DEFAULT
+from headrace.broker.virtual_clusters import DEFAULT
 
 _DOTS = re.compile(r"~*\.\.?")
 """Names that a path has with one `~` more: browsers take `.` and `..` out of a path, written as `%2E` too."""

@@ -7,10 +7,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from headrace import __version__
-from headrace.broker.users import TooManyLogins
+from headrace.broker.admin.users import TooManyLogins
+from headrace.console.authentication import Visitors
 from headrace.console.forms import Forms, NotOurs
 from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
-from headrace.console.visitors import Visitors
 
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
 """A place on this server, to go on to after a login."""

@@ -10,27 +10,27 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
-from headrace.access.needs import CLUSTER_NAME, Operation
-from headrace.access.principal import ANONYMOUS
 from headrace.broker.broker import Broker
-from headrace.broker.clusters import DEFAULT, Clusters
-from headrace.broker.live import LiveTopic
-from headrace.broker.standings import log_lags, topics_read
-from headrace.console import needs
-from headrace.console.leaving import counted
-from headrace.console.process import process_facts
+from headrace.broker.coordinator.lag import log_lags, topics_read
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import DEFAULT, Clusters
+from headrace.console import required_acls
+from headrace.console.process_stats import process_facts
 from headrace.console.registry import PRINCIPAL
+from headrace.http.response_budget import counted
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
-from headrace.metrics.facts import ProcessFacts, StoreFacts
 from headrace.metrics.families import Family
+from headrace.metrics.gauges import ProcessFacts, StoreFacts
+from headrace.security.access.principal import ANONYMOUS
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation
 
 _PIECE_NS = 1_000_000
 """How long the loop is held at a time."""
 _STORE_S = 1.0
 """How long a page waits for Redis."""
-NEEDS = needs.server(Operation.DESCRIBE)
+NEEDS = required_acls.server(Operation.DESCRIBE)
 """Figures of every topic and group are the whole server's."""
 _ErrorName = Callable[[int | str], str]
 

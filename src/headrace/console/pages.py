@@ -18,12 +18,11 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
-from headrace.access.principal import ANONYMOUS
-from headrace.broker.clusters import DEFAULT, UnknownCluster
-from headrace.console import elsewhere, links, text, views
-from headrace.console.figures import Figures
+from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
+from headrace.console import links, other_brokers, text, views
+from headrace.console.authentication import Visitors, wants_page
+from headrace.console.event_stream import Streams, Told
 from headrace.console.forms import MOST_FIELDS, Forms, NotOurs
-from headrace.console.live import Streams, Told
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -38,8 +37,9 @@ from headrace.console.registry import (
     View,
     always,
 )
-from headrace.console.visitors import Visitors, wants_page
+from headrace.console.server_data import Figures
 from headrace.metrics.counters import TICKS
+from headrace.security.access.principal import ANONYMOUS
 from headrace.topics.errors import TopicError, UnknownTopic
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Pages:
                 assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,
-                whose=elsewhere.note(ask.broker),
+                whose=other_brokers.note(ask.broker),
                 token=token,
                 who="" if ask.principal == ANONYMOUS else ask.principal.name,
                 session=ask.asker.session is not None,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
-from headrace.access.principal import ANONYMOUS, Principal
 from headrace.broker.broker import Broker
-from headrace.broker.pace import Pace
+from headrace.broker.runtime.scheduler import Pace
+from headrace.security.access.principal import ANONYMOUS, Principal
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 
 if TYPE_CHECKING:
-    from headrace.console.figures import Figures
+    from headrace.console.server_data import Figures
     from headrace.console.sessions import Session
 
 
@@ -166,7 +166,7 @@ def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool 
     Args:
         name: by which it is counted.
         path: where it is found, as Starlette writes paths.
-        needs: what a request needs of whoever sends it, as made by `console.needs`.
+        needs: what a request needs of whoever sends it, as made by `console.required_acls`.
         method: GET, or POST for what changes something.
         live: whether `/events` tells what changes on it.
 

@@ -13,13 +13,13 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
-from headrace.broker.clock import Clock, Timer
-from headrace.broker.clusters import Clusters
-from headrace.broker.group_runner import Runner
-from headrace.broker.standings import log_lags, topics_read
+from headrace.broker.coordinator.lag import log_lags, topics_read
+from headrace.broker.coordinator.runner import Runner
+from headrace.broker.runtime.clock import Clock, Timer
+from headrace.broker.virtual_clusters import Clusters
 from headrace.console.metrics import in_pieces
+from headrace.groups.classic.states import GroupState, in_words
 from headrace.groups.model import TopicPartition
-from headrace.groups.states import GroupState, in_words
 
 EVERY_MS = 2_000
 KEPT = 300

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.access.credentials import Credential, Mechanism
-from headrace.access.principal import Principal
-from headrace.broker.clock import Clock
-from headrace.broker.users import Users
+from headrace.broker.admin.users import Users
+from headrace.broker.runtime.clock import Clock
+from headrace.security.access.credentials import Credential, Mechanism
+from headrace.security.access.principal import Principal
 
 MOST = 1_000
 MOST_OF_ONE = 20

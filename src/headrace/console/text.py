@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from headrace.harmless import json_text, shown
+from headrace.text.escaping import json_text, shown
 
 MOST_SHOWN = 16 << 10
 """Bytes of a key, a value or a header that one record's page shows; what is more is told."""

@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from headrace.settings import Address
+from headrace.server.config import Address
 
 KAFKA = "127.0.0.1:9092"
 HTTP = "127.0.0.1:8080"

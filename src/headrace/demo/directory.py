@@ -6,9 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from headrace.store.datadir import DataDirectory
-from headrace.store.embedded import EmbeddedValkey
-from headrace.store.errors import StoreError
+from headrace.storage.errors import StoreError
+from headrace.storage.valkey.datadir import DataDirectory
+from headrace.storage.valkey.embedded import EmbeddedValkey
 
 MARKER = "made-by-headrace-demo"
 _MARKER_TEXT = "`headrace demo` empties this directory whenever it starts. Keep nothing here.\n"

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.client.errors import SparkError
 from headrace.demo import flights
 from headrace.demo.figures import Figure, Tally
 from headrace.demo.messages import Archive, Archived, Extent, Failed, Queried, Query, SparkReady, Told, asked, tell
 from headrace.spark import archive, session
-from headrace.spark.errors import SparkError
 
 _TRIGGER_S = 2.0
 _MIN_ROWS = 100_000

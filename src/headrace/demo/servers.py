@@ -9,11 +9,11 @@ from pathlib import Path
 import redis
 
 from headrace.demo import addresses, directory, shards
-from headrace.demo.children import Child, Hear, end, read_ready_line
 from headrace.demo.messages import Ready
-from headrace.settings import Address
-from headrace.store.datadir import DataDirectory
-from headrace.store.errors import StoreError
+from headrace.demo.processes import Child, Hear, end, read_ready_line
+from headrace.server.config import Address
+from headrace.storage.errors import StoreError
+from headrace.storage.valkey.datadir import DataDirectory
 
 _BROKERS, _PRIMARIES, _NODES = 3, 3, 6
 _LOOPBACK = "127.0.0.1"

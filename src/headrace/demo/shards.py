@@ -10,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.retry import Retry
 
-from headrace.settings import Address
+from headrace.server.config import Address
 
 _PATIENCE_S = 60.0
 _LOOK_S = 0.02

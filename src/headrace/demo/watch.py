@@ -10,7 +10,7 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from headrace.groups.states import in_words
+from headrace.groups.classic.states import in_words
 
 _EVERY_S = 0.25
 _ANSWER_S = 5

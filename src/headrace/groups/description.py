@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headrace.groups.membership import CONSUMER_PROTOCOL
-from headrace.groups.states import GroupState
-from headrace.groups.subscriptions import assignment, subscription
+from headrace.groups.classic.membership import CONSUMER_PROTOCOL
+from headrace.groups.classic.states import GroupState
+from headrace.groups.consumer_subscription import assignment, subscription
 
 BALANCED_PROTOCOL = "balanced"
 """What stands where a classic group has the name of its assignor."""

@@ -22,21 +22,21 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.group import BalancedGroup
 from headrace.groups.balanced.model import Reservation
-from headrace.groups.classic import ClassicGroup
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.states import GroupState
 from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
+from headrace.groups.event_time import Now
 from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
-from headrace.groups.now import Now
-from headrace.groups.positions import Positions
+from headrace.groups.offsets import Positions
 from headrace.groups.settings import GroupSettings
-from headrace.groups.states import GroupState
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 
 
 class Sections(dict[str, BalancedGroup]):
-    """The balanced sections by topic, as the classic part sees them (`membership.OtherApis`)."""
+    """The balanced sections by topic, as the classic part sees them (`classic.membership.OtherApis`)."""
 
     def is_kept(self, topic: str) -> bool:
         """Whether there is a section of the topic."""

@@ -5,9 +5,9 @@ Source: Kafka's `ResourceType`, `PatternType`, `AclOperation` and `AclPermission
 
 from typing import Any, NamedTuple
 
-from headrace.access.acls import Acl, AclFilter, InvalidAcl, Pattern
-from headrace.access.needs import Operation, ResourceType
 from headrace.kafka.errors import Code, RequestError
+from headrace.security.access.acls import Acl, AclFilter, InvalidAcl, Pattern
+from headrace.security.access.required_acls import Operation, ResourceType
 
 _ANY, _ALL, _MATCH = 1, 2, 2
 TYPES = {

@@ -1,7 +1,7 @@
 """What the OCI API's ways of asking who somebody is take, and where Kafka clients have to log in by them. Pure."""
 
-from headrace.access.exposure import is_loopback
 from headrace.oci.settings import OciSettings
+from headrace.security.access.exposure import is_loopback
 
 
 def missing(settings: OciSettings, kafka_hosts: list[str]) -> str | None:

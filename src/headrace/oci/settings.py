@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from headrace.oci.faults import parse as parse_faults
-from headrace.topics.values import ConfigKey, ConfigType, InvalidSetting, plain_text
+from headrace.oci.api.faults import parse as parse_faults
+from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting, plain_text
 
 PREFIX = "oci."
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from headrace.records.pure_messages import time_text as text_of
+from headrace.records.fallback.messages import time_text as text_of
 
 __all__ = ["ms_of", "text_of"]
 

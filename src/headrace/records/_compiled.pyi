@@ -1,11 +1,11 @@
-# Types of the optional C extension; the code is in _compiled.c and the C files beside it.
+# Types of the optional C extension; the code is in records/c/_compiled.c and the C files beside it.
 
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
-from headrace.records.pure import Buffer, HeaderFields
-from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Section
-from headrace.records.pure_publish import Shares, Told
+from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Section
+from headrace.records.fallback.header import Buffer, HeaderFields
+from headrace.records.fallback.publish import Shares, Told
 
 _R = TypeVar("_R")
 

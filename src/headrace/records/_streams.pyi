@@ -1,9 +1,9 @@
-# Types of the optional C extension; the code is in _streams.c.
+# Types of the optional C extension; the code is in records/c/_streams.c.
 
 from typing import Any
 
-from headrace.records.pure import Buffer
-from headrace.records.pure_streams import Built, Reader
+from headrace.records.fallback.header import Buffer
+from headrace.records.fallback.streams import Built, Reader
 
 def xadd_arguments(
     payload: Buffer,

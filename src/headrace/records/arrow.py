@@ -9,8 +9,8 @@ import pyarrow as pa
 from headrace.records import compiled
 from headrace.records.batch import peek
 from headrace.records.compression import LIMIT
-from headrace.records.pure import Buffer
-from headrace.records.pure_columns import Rows
+from headrace.records.fallback.columns import Rows
+from headrace.records.fallback.header import Buffer
 from headrace.records.walk import fixed_timestamp, payload
 
 MAX_ROWS = 10_000

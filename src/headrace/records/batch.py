@@ -6,8 +6,9 @@ Base offset and leader epoch lie in the first 16 bytes, before what the CRC cove
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import compiled, pure
-from headrace.records.pure import HEADER_SIZE, Buffer
+from headrace.records import compiled
+from headrace.records.fallback import header as pure
+from headrace.records.fallback.header import HEADER_SIZE, Buffer
 
 CRC_AT = 17
 ATTRIBUTES_AT = 21

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from headrace.records import compiled
 from headrace.records.compression import compress
-from headrace.records.pure import HEADER_SIZE
-from headrace.records.pure_encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields
+from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields
+from headrace.records.fallback.header import HEADER_SIZE
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET = Struct("=q")

@@ -4,11 +4,13 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from headrace.records import by_aiokafka, pure, pure_columns, pure_encode, pure_messages, pure_publish
 from headrace.records.errors import NoRecordCode
-from headrace.records.pure import Buffer
-from headrace.records.pure_encode import ArrowColumn, Fields, Section
-from headrace.records.pure_publish import Shares, Told
+from headrace.records.fallback import aiokafka_columns, columns, header, messages
+from headrace.records.fallback import encode as pure_encode
+from headrace.records.fallback import publish as pure_publish
+from headrace.records.fallback.encode import ArrowColumn, Fields, Section
+from headrace.records.fallback.header import Buffer
+from headrace.records.fallback.publish import Shares, Told
 
 _R = TypeVar("_R")
 
@@ -38,11 +40,11 @@ class ColumnBuilder(Protocol):
         """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
 
     def take(self) -> Any:
-        """The columns so far, as buffers (C) or `pure_columns.Rows`; they are empty then."""
+        """The columns so far, as buffers (C) or `fallback.columns.Rows`; they are empty then."""
 
 
 class MessageWriter(Protocol):
-    """Messages of a REST answer; see `pure_messages.PureMessages`."""
+    """Messages of a REST answer; see `fallback.messages.PureMessages`."""
 
     @property
     def count(self) -> int:
@@ -87,13 +89,13 @@ publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 some: Callable[..., tuple[list[tuple[Any, int]], int, int, int]]
-"""See `by_aiokafka.some`."""
+"""See `fallback.aiokafka_columns.some`."""
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
 encode_rows: Callable[..., Section]
-"""See `pure_encode.encode_rows`."""
+"""See `fallback.encode.encode_rows`."""
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
-"""See `by_aiokafka.find`."""
+"""See `fallback.aiokafka_columns.find`."""
 unfilled: Callable[[int], bytearray]
 """Memory of so many bytes, for somebody who fills all of it before anybody looks: what is in it may be old data."""
 
@@ -105,18 +107,18 @@ except ImportError:  # no compiler when Headrace was installed
     if _missing:
         raise NoRecordCode(_missing) from None
     description = "Python (CRC-32C: google-crc32c, records: aiokafka)"
-    crc32c = pure.crc32c
-    check = pure.check
-    peek = pure.peek
-    stamp = pure.stamp
+    crc32c = header.crc32c
+    check = header.check
+    peek = header.peek
+    stamp = header.stamp
     encode = pure_encode.encode
     encode_columns = pure_encode.encode_columns
     encode_rows = pure_encode.encode_rows
-    records = by_aiokafka.records
-    some = by_aiokafka.some
-    find = by_aiokafka.find
-    open_columns = pure_columns.PureColumns
-    open_messages = pure_messages.PureMessages
+    records = aiokafka_columns.records
+    some = aiokafka_columns.some
+    find = aiokafka_columns.find
+    open_columns = columns.PureColumns
+    open_messages = messages.PureMessages
     publish = pure_publish.publish
     receipts = pure_publish.receipts
     unfilled = bytearray

@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 
 from headrace.records.errors import BatchTooLarge, CorruptBatch, UnknownCodec
-from headrace.records.pure import Buffer
+from headrace.records.fallback.header import Buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}

@@ -15,20 +15,20 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.records import pure_streams
 from headrace.records.batch import peek
 from headrace.records.errors import BatchTooLarge, InvalidBatch
+from headrace.records.fallback import streams
+from headrace.records.fallback.header import Buffer
+from headrace.records.fallback.streams import Built, Row
 from headrace.records.header_text import ByteHeaders, as_text, decode_headers, to_json
-from headrace.records.pure import Buffer
-from headrace.records.pure_streams import Built, Row
 from headrace.records.walk import fixed_timestamp, payload
 
 try:
     import headrace.records._streams as _streams  # noqa: PLR0402  # mypy finds the stub only by this form
 except ImportError:  # no compiler when Headrace was installed
     available = False
-    write_arguments = pure_streams.xadd_arguments
-    _batches = pure_streams.build_batches
+    write_arguments = streams.xadd_arguments
+    _batches = streams.build_batches
 else:
     available = True
     write_arguments = _streams.xadd_arguments
@@ -76,7 +76,7 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
 
 def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
-    """Entries, as XRANGE answers them, as record batches; see `pure_streams.build_batches`."""
+    """Entries, as XRANGE answers them, as record batches; see `fallback.streams.build_batches`."""
     return _batches(entries, bits, limit, read_fields)
 
 
@@ -87,7 +87,7 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
         fields: names and values in turn.
         ms: the time of the entry's id, for entries that have none of their own.
     """
-    plain = pure_streams.read_plain(fields, ms)
+    plain = streams.read_plain(fields, ms)
     if plain is not None:
         return plain
     pairs = list(zip(fields[::2], fields[1::2], strict=False))
@@ -104,7 +104,7 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
 
 def _headers(text: bytes) -> ByteHeaders | None:
     """Headers that others have written, or that C is not there to read."""
-    most = LONGEST_OTHER if available or not text.startswith(b"[") else pure_streams.MOST_HEADER_TEXT
+    most = LONGEST_OTHER if available or not text.startswith(b"[") else streams.MOST_HEADER_TEXT
     if len(text) > most:
         return None
     return decode_headers(text)

@@ -5,7 +5,7 @@ import re
 from headrace.records.batch import peek
 from headrace.records.build import build
 from headrace.records.errors import BatchError
-from headrace.records.pure import Buffer
+from headrace.records.fallback.header import Buffer
 from headrace.records.walk import payload, records
 
 NAME = "traceparent"

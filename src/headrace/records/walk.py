@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.records import compiled
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.compression import LIMIT, decompress
-from headrace.records.pure import HEADER_SIZE, Buffer
+from headrace.records.fallback.header import HEADER_SIZE, Buffer
 
 
 class Record(NamedTuple):

@@ -1,5 +1,5 @@
 """Spark: the `headrace` format (batch and streaming), consumer group positions of queries, the lakehouse archive."""
 
-from headrace.spark.groups import ConsumerGroupListener, commit_groups
+from headrace.spark.source.groups import ConsumerGroupListener, commit_groups
 
 __all__ = ["ConsumerGroupListener", "commit_groups"]

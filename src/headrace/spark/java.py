@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from headrace.spark.errors import SparkError
+from headrace.client.errors import SparkError
 
 WANTED: Final = (17, 21)
 """Releases that PySpark 4.2 runs on and Headrace is tested with."""

@@ -7,7 +7,7 @@ from itertools import count
 
 import msgspec
 
-from headrace.broker.clock import SystemClock
+from headrace.broker.runtime.clock import SystemClock
 
 _PATIENCE_S = 30
 """How long `MovableClock.advance` waits for the server's event loop."""
@@ -66,7 +66,7 @@ class _Timers:
 
 
 class ManualClock:
-    """Implements `headrace.broker.clock.Clock` by hand. Until `step` both of its times are the same."""
+    """Implements `headrace.broker.runtime.clock.Clock` by hand. Until `step` both of its times are the same."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms

@@ -16,10 +16,10 @@ from typing import Self
 
 import structlog
 
-from headrace import settings
-from headrace.app import Ready, serve
-from headrace.loop import loop_factory
-from headrace.stop import Stop
+from headrace.server import config
+from headrace.server.app import Ready, serve
+from headrace.server.event_loop import loop_factory
+from headrace.server.shutdown import Stop
 from headrace.testing.clock import MovableClock
 from headrace.testing.guard import Guard
 from headrace.testing.process import ServerFailed, texts_of
@@ -53,7 +53,7 @@ class InProcessServer:
 
         Raises:
             TypeError: no such setting.
-            headrace.settings.SettingsError: a setting does not take this value.
+            headrace.server.config.SettingsError: a setting does not take this value.
         """
         self.clock = clock or MovableClock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -113,7 +113,7 @@ class InProcessServer:
 
         Raises:
             ServerFailed: it runs already.
-            headrace.settings.StartError: it could not start; the message says why.
+            headrace.server.config.StartError: it could not start; the message says why.
         """
         if self.running:
             raise ServerFailed("the server is running already")
@@ -177,15 +177,13 @@ class InProcessServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _load(
-        self, kafka: str, http: str
-    ) -> tuple[settings.ServerOptions, settings.BrokerSettings, settings.OciSettings]:
+    def _load(self, kafka: str, http: str) -> tuple[config.ServerOptions, config.BrokerSettings, config.OciSettings]:
         """The settings of a start; neither the environment nor a file has a say in tests."""
         data = None if self._data is None else str(self._data)
         # Settings may have listeners of their own.
         told = None if any(each.startswith("listeners=") for each in self._sets) else kafka
         flags = {"data": data, "redis": self._redis, "kafka": told, "http": http, "bootstrap-user": self._first_user}
-        return settings.load(flags, self._sets, environ={})
+        return config.load(flags, self._sets, environ={})
 
     def _run(self, started: "Future[Ready]") -> None:
         kafka, http = _ANY_PORT, self._http_scheme + _ANY_PORT

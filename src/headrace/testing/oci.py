@@ -9,7 +9,7 @@ import oci.streaming
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from headrace.oci.keys import fingerprint
+from headrace.oci.api_keys import fingerprint
 
 
 @cache

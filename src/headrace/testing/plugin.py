@@ -51,7 +51,7 @@ def headrace_clock(headrace_server: "InProcessServer") -> "Iterator[MovableClock
 @pytest.fixture
 def headrace_kafka(headrace_server: "InProcessServer") -> Iterator[str]:
     """`HOST:PORT` for bootstrap.servers; every topic and group is removed when the test ends."""
-    from headrace.testing.sweeping import sweep
+    from headrace.testing.cleanup import sweep
 
     yield headrace_server.kafka
     sweep(headrace_server.kafka)
@@ -62,8 +62,8 @@ def headrace_oci(headrace_server: "InProcessServer") -> "Iterator[OciClients]":
     """Clients of Oracle's `oci` package with a compartment of the test's own; what it made is removed when it ends."""
     if importlib.util.find_spec("oci") is None:
         pytest.fail("the fixture headrace_oci needs Oracle's SDK: pip install oci", pytrace=False)
+    from headrace.testing.cleanup import sweep
     from headrace.testing.oci import OciClients
-    from headrace.testing.sweeping import sweep
 
     clients = OciClients(headrace_server.http)
     yield clients

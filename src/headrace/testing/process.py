@@ -24,8 +24,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.broker import listener_settings
-from headrace.broker.broker_keys import BROKER_KEYS
+from headrace.broker.config import listeners as listener_settings
+from headrace.broker.config.keys import BROKER_KEYS
 from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 60

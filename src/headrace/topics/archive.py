@@ -1,7 +1,7 @@
 """Names by which the server, the archive and readers find what belongs to a topic's archive. Pure.
 
-Where the table lies is in a document of its own (`keyspace.archives`), under the topic's id: a topic that is created
-again under the same name is another one, and has another archive or none.
+Where the table lies is in a document of its own (`storage.layout.archives`), under the topic's id: a topic that is
+created again under the same name is another one, and has another archive or none.
 """
 
 import msgspec

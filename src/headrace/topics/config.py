@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from headrace.topics.config_keys import ConfigKey, ConfigType, Value, suggestion
 from headrace.topics.errors import InvalidConfig
 from headrace.topics.native import ADOPTED, DEFAULT_BITS, SEQUENCE_BITS, STORAGE
-from headrace.topics.values import ConfigKey, ConfigType, Value, suggestion
 
 _UNUSED = "Accepted because clients send it; without effect: a log in Redis has no segments, index files or replicas."
 MAX_LONG = 2**63 - 1

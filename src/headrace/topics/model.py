@@ -4,8 +4,8 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.topics.epochs import LeaderEpochs
-from headrace.topics.sequences import Producer
+from headrace.topics.leader_epochs import LeaderEpochs
+from headrace.topics.producer_state import Producer
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):

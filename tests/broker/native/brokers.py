@@ -1,10 +1,10 @@
 """A broker over a storage, on a clock that stands; its streams are named `<topic>:<partition>`."""
 
 from headrace.broker.broker import Broker
-from headrace.broker.ownership import Ownership
-from headrace.broker.parts import Parts
-from headrace.broker.settings import BrokerSettings
-from headrace.store.storage import RedisStorage
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.services import Parts
+from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 
 

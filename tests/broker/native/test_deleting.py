@@ -110,7 +110,7 @@ async def test_a_group_whose_server_dies_while_it_is_deleted_is_there_or_gone(
             raise StorageUnavailable("killed")
         return await call(*args)
 
-    monkeypatch.setattr("headrace.broker.patience.ASK_AGAIN_S", 0)
+    monkeypatch.setattr("headrace.broker.runtime.retry.ASK_AGAIN_S", 0)
     monkeypatch.setattr(storage.scripts, "call", call_until_it_dies)
     deleted = await broker.groups.request("g", DeleteGroup(token=object()))
     assert (deleted == DeleteGroupResult()) == (left >= 0)

@@ -5,10 +5,10 @@ from typing import cast
 import msgspec
 import pytest
 
-from headrace.broker.budget import NeedsRoom, ReadBudget
 from headrace.broker.native.delivery import Delivery, Mode
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage
+from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.build import build
 from headrace.records.walk import records
 from headrace.topics.errors import StorageUnavailable, StorageUncopied, StorageUnwritten

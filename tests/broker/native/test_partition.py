@@ -14,11 +14,11 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import Copies, NativeStorage
-from headrace.keyspace.keys import producers_of, state_of
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.storage.layout.keys import producers_of, state_of
+from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.topics import refusals
+from headrace.topics import rejected_batches as refusals
 from headrace.topics.errors import (
     BehindRefused,
     NotEnoughReplicas,
@@ -29,7 +29,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
-from headrace.topics.refusals import WAIT_MS, Refusals
+from headrace.topics.rejected_batches import WAIT_MS, Refusals
 
 
 class InDoubt:

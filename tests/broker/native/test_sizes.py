@@ -9,13 +9,13 @@ import redis
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
-from headrace.broker.budget import ReadBudget
-from headrace.broker.decompression import Decompression
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.offsets import FoundOffset, Searcher, Special
+from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.decompression import Decompression
 from headrace.records.build import build
-from headrace.store.storage import RedisStorage
+from headrace.storage.storage import RedisStorage
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 

@@ -6,15 +6,15 @@ import pytest
 from tests.broker.native.brokers import over
 from tests.conftest import OpenStorage
 
-from headrace.broker.budget import ReadBudget
+from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ownership import Ownership
-from headrace.keyspace.native import offset_at
+from headrace.broker.runtime.budget import ReadBudget
 from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.records.walk import records
-from headrace.store.storage import RedisStorage
+from headrace.storage.layout.native import offset_at
+from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import BehindRefused, StorageUnavailable
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeRead, NativeStream

@@ -20,8 +20,8 @@ from tests.harness import fetching
 from tests.harness.brokers import STORAGES, brokers_over
 from tests.harness.fed import Fed
 
+from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
-from headrace.tls.files import Made, create
 
 HERE = Path(__file__).parent
 BUILD_S = 900

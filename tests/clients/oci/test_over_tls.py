@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 import oci
+from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
 from headrace.testing.oci import base64_of, text_of
-from headrace.tls.files import Made, create
 
 COMPARTMENT = "ocid1.compartment.oc1..tls"
 models = oci.streaming.models

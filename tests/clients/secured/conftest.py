@@ -15,9 +15,9 @@ from tests.clients.secured.interface import CERTIFICATE, Login
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.waiting import wait_for
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
-from headrace.tls.files import Made, create
 
 NAME, PASSWORD = "jane", "päss wörd, =2C"
 

@@ -17,7 +17,7 @@ from tests.clients.secured.programs import FranzGo, Java, KafkaTools, Kcat
 from tests.clients.secured.python_clients import AioKafka, Confluent, KafkaPython
 from tests.harness.waiting import wait_for
 
-from headrace.broker.audit import WINDOW_MS
+from headrace.broker.admin.audit import WINDOW_MS
 
 pytestmark = pytest.mark.timeout(900)
 

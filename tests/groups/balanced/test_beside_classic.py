@@ -8,11 +8,11 @@ from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, L
 
 from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
+from headrace.groups.classic.states import GroupState
+from headrace.groups.consumer_subscription import topics_of
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic
 from headrace.groups.model import TopicPartition
-from headrace.groups.states import GroupState
-from headrace.groups.subscriptions import topics_of
 
 
 def test_a_classic_join_is_refused_while_any_section_has_instances(ctx: InstanceContext) -> None:

@@ -4,7 +4,7 @@ import pytest
 from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
 from headrace.groups.balanced.errors import InstanceProblem
-from headrace.groups.states import GroupState
+from headrace.groups.classic.states import GroupState
 
 
 def test_an_unused_group_goes_with_everything_it_has(ctx: InstanceContext) -> None:

@@ -11,9 +11,9 @@ from tests.harness.clients.interface import Client, ClientFailed, Codec, Member,
 with warnings.catch_warnings():
     # It reads its own schema files by a call that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.codec
     from kafka.errors import KafkaError
 
-    import kafka.codec
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 _WAIT_S = 60

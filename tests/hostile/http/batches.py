@@ -5,7 +5,7 @@ import struct
 from headrace.records import compiled
 from headrace.records.build import build
 from headrace.records.compression import GZIP, ZSTD, compress
-from headrace.records.pure import HEADER_SIZE
+from headrace.records.fallback.header import HEADER_SIZE
 
 MIB = 1 << 20
 _BODY_AT = 21

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from headrace.oci import operations
-from headrace.oci.registry import OPERATIONS, Nothing, Operation
+from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
 from tests.hostile.http.attacking import (
     BASE,
     COMPARTMENT,

@@ -8,8 +8,8 @@ import socket
 from functools import partial
 from urllib.parse import quote
 
-from headrace.oci.puts import PATH as APPEND
-from headrace.peers.seal import HEADER as SEAL
+from headrace.http.peers.signature import HEADER as SEAL
+from headrace.oci.forwarding.append_router import PATH as APPEND
 from tests.hostile.http.attacking import (
     BASE,
     Target,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headrace.kafka.codec.messages import ApiVersionsRequest
+from headrace.protocol.messages import ApiVersionsRequest
 from tests.harness.raw import RawClient
 
 _PAUSE_S = 0.002

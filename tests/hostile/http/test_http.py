@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from headrace.console import reset
-from headrace.oci.puts import PATH as APPEND
-from headrace.oci.registry import OPERATIONS
+from headrace.http import reset
+from headrace.oci.api.registry import OPERATIONS
+from headrace.oci.forwarding.append_router import PATH as APPEND
 from headrace.records.build import build
 from headrace.testing import InProcessServer, server
 from headrace.testing.process import Server

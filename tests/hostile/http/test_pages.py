@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from headrace.kafka.codec.messages import CreateTopicsRequest
+from headrace.protocol.messages import CreateTopicsRequest
 from headrace.records.build import build
 from headrace.testing import server
 from headrace.testing.process import Server

@@ -14,14 +14,14 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
-from headrace.access.needs import ResourceType
-from headrace.access.principal import Principal
-from headrace.keyspace.keys import Keyspace
-from headrace.oci.peering import SEALS, SECRETS
-from headrace.oci.puts import MOST_BATCH, PATH
-from headrace.oci.registry import OPERATIONS, Nothing, Operation
-from headrace.peers.seal import HEADER, Seals
+from headrace.http.peers.signature import HEADER, Seals
+from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
+from headrace.oci.forwarding.append_router import MOST_BATCH, PATH
+from headrace.oci.forwarding.peers import SEALS, SECRETS
 from headrace.records.build import build
+from headrace.security.access.principal import Principal
+from headrace.security.access.required_acls import ResourceType
+from headrace.storage.layout.keys import Keyspace
 from headrace.testing import server
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire

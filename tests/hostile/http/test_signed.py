@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
-from headrace.oci.keys import KeyDirectory, fingerprint
+from headrace.oci.api_keys import KeyDirectory, fingerprint
 from headrace.oci.signatures import ApiKey
 from headrace.testing import server
 from tests.hostile.http.attacking import BASE, COMPARTMENT, Target, answer_of, many, read_all, request

@@ -6,8 +6,8 @@ from struct import Struct
 import cramjam
 from redis import Redis
 
-from headrace.kafka.codec import messages as m
-from headrace.kafka.order import LARGE
+from headrace.kafka.server.request_scheduler import LARGE
+from headrace.protocol import messages as m
 from headrace.records.build import build
 from headrace.records.compiled import crc32c
 from headrace.records.compression import SNAPPY, ZSTD

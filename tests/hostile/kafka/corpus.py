@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from headrace.kafka.codec import headers
-from headrace.kafka.codec import messages as m
-from headrace.kafka.codec.errors import EncodeError
-from headrace.kafka.codec.message import Message
-from headrace.kafka.codec.messages import REQUESTS, TABLES
-from headrace.kafka.codec.notation import Field, Structure
-from headrace.kafka.registry import APIS
+from headrace.kafka.server.registry import APIS
+from headrace.protocol import headers
+from headrace.protocol import messages as m
+from headrace.protocol.errors import EncodeError
+from headrace.protocol.message import Message
+from headrace.protocol.messages import REQUESTS, TABLES
+from headrace.protocol.notation import Field, Structure
 
 MIB = 1 << 20
 ELEMENTS = 10_000

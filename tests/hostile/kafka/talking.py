@@ -10,10 +10,10 @@ from typing import Self
 import msgspec
 from scramp import ScramClient, ScramException
 
-from headrace.blocking import ConnectionEnded
-from headrace.kafka.codec.errors import EncodeError
-from headrace.kafka.codec.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
-from headrace.kafka.registry import APIS
+from headrace.client.blocking import ConnectionEnded
+from headrace.kafka.server.registry import APIS
+from headrace.protocol.errors import EncodeError
+from headrace.protocol.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.harness.mutation import mutated_by
 from tests.harness.raw import RawClient
 from tests.hostile.kafka.corpus import SEEDS, encoded

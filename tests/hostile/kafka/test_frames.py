@@ -12,9 +12,9 @@ from random import Random
 import msgspec
 import pytest
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.kafka import apis
-from headrace.kafka.codec.messages import (
+from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,
     SaslAuthenticateRequest,

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headrace.kafka import apis
-from headrace.kafka.registry import APIS
+from headrace.kafka.server.registry import APIS
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.hostile.http.bystander import Bystander, Seen

@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from headrace.broker.access_settings import STANDARD_AUTHORIZER
-from headrace.broker.authorizing import MOST_ACLS, MOST_MEANT
+from headrace.broker.admin.authorizer import MOST_ACLS, MOST_MEANT
+from headrace.broker.config.acls import STANDARD_AUTHORIZER
 from headrace.kafka import apis
-from headrace.kafka.codec import messages as m
 from headrace.kafka.errors import Code
+from headrace.protocol import messages as m
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.harness.wire import Wire

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.blocking import Connection, ConnectionEnded, connect
-from headrace.broker.audit import MOST_LINES, WINDOW_MS
-from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.broker.admin.audit import MOST_LINES, WINDOW_MS
+from headrace.client.blocking import Connection, ConnectionEnded, connect
 from headrace.kafka.errors import Code
+from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.security.tls.files import create
 from headrace.testing.process import Server
-from headrace.tls.files import create
 from tests.harness.issuer import AUDIENCE, Issuer
 from tests.hostile.http.bystander import Bystander
 

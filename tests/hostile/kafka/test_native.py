@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from headrace.kafka import apis
-from headrace.kafka.codec import messages as m
+from headrace.protocol import messages as m
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.harness.wire import Wire

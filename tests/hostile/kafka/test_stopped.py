@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from headrace.kafka.codec import messages as m
 from headrace.kafka.errors import Code
+from headrace.protocol import messages as m
 from headrace.records.build import build
 from headrace.records.compression import ZSTD
 from headrace.testing import server

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.testing import server
 from headrace.testing.process import Server
 from tests.harness.issuer import AUDIENCE, Issuer
@@ -38,7 +38,7 @@ TOKENS = {
 
 
 PART = 15_000
-"""Characters of a token's part that is nearly too long (`logins.oauthbearer.LONGEST_TOKEN`)."""
+"""Characters of a token's part that is nearly too long (`sasl.oauthbearer.LONGEST_TOKEN`)."""
 HEADERS: dict[str, Any] = {
     "alg": ["none", "HS256", "RS256", "ES256", 1, None, [], {"a": 1}, "x" * PART],
     "kid": ["ec", "shared", "", "x" * PART, "\ud800\n\x1b[2J", 1, [], {}],

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from headrace.kafka.codec import messages as m
+from headrace.protocol import messages as m
 from headrace.testing import server
 from tests.harness.wire import Wire
 from tests.hostile.http.bystander import Bystander

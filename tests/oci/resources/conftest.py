@@ -8,14 +8,14 @@ import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
-from headrace.broker.clusters import Clusters
-from headrace.broker.settings import BrokerSettings
-from headrace.keyspace.keys import Keyspace
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.resources.records import PoolRecord, Record, StreamRecord
 from headrace.oci.settings import OciSettings
-from headrace.store.storage import RedisStorage
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 
 COMPARTMENT = "ocid1.compartment.oc1..here"

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.harness.redis import RedisServer
 
-from headrace.keyspace.keys import Keyspace
 from headrace.membership.lock import Lock
-from headrace.oci.errors import OciError
+from headrace.oci.api.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.records.build import build
-from headrace.store.documents import RedisDocuments
-from headrace.store.storage import ClusterParts, RedisStorage
-from headrace.store.topics import RedisTopics
+from headrace.storage.documents import RedisDocuments
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.storage import ClusterParts, RedisStorage
+from headrace.storage.topics import RedisTopics
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
 

@@ -6,11 +6,11 @@ import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
-from headrace.keyspace.keys import Keyspace
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
-from headrace.oci.errors import OciError
+from headrace.oci.api.errors import OciError
 from headrace.oci.resources.catalog import MOST_NAMED, TokenUse
+from headrace.storage.layout.keys import Keyspace
 from headrace.topics.errors import LockLost, StorageUnavailable
 from headrace.topics.model import Topic
 

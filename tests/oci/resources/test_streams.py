@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.broker.patience import PATIENCE_S
-from headrace.broker.refreshing import refresh_all
+from headrace.broker.runtime.retry import PATIENCE_S
+from headrace.broker.topics.reconcile import refresh_all
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
-from headrace.oci.errors import OciError
+from headrace.oci.api.errors import OciError
 from headrace.oci.resources.records import StreamRecord
 from headrace.records.build import build
 from headrace.topics.errors import InvalidTopicName, StorageUnavailable

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.broker.at_once import a_few_at_once
-from headrace.broker.budget import ReadBudget
+from headrace.aio.single_flight import Shared
 from headrace.broker.native.delivery import Delivery
-from headrace.broker.native.describing import describe
+from headrace.broker.native.description import describe
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.readers import GroupReader, Reader
-from headrace.broker.pace import Lane
-from headrace.broker.partition import Partition, Readable
-from headrace.broker.patience import patiently
+from headrace.broker.partition.partition import Partition, Readable
 from headrace.broker.ports import GroupStorage
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.concurrency import a_few_at_once
+from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.scheduler import Lane
 from headrace.groups.model import (
     DropGroup,
     DropMember,
@@ -30,12 +31,11 @@ from headrace.groups.model import (
     StoredGroup,
     TopicPartition,
 )
-from headrace.shared import Shared
 from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import NotAStream
 
 if TYPE_CHECKING:
-    from headrace.broker.live import LiveTopic
+    from headrace.broker.topics.live import LiveTopic
 
 _log = structlog.get_logger("headrace.native")
 

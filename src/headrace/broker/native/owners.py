@@ -7,7 +7,7 @@ client's id and host.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.groups.assignments import partitions_of
+from headrace.groups.consumer_assignment import partitions_of
 from headrace.groups.model import (
     DropBalanced,
     DropGroup,

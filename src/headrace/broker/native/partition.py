@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace.broker.budget import NeedsRoom
-from headrace.broker.cache import Buffer
-from headrace.broker.clock import SystemClock
-from headrace.broker.native.under_way import UnderWay
-from headrace.broker.offsets import NOT_FOUND, FoundOffset, Searcher, Special
-from headrace.broker.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
+from headrace.broker.native.in_flight import UnderWay
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.high_watermark import check_replicas, done_with_copies
+from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
+from headrace.broker.partition.recovery import tell_refused
+from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
-from headrace.broker.reopening import tell_refused
-from headrace.broker.replication import check_replicas, done_with_copies
+from headrace.broker.runtime.budget import NeedsRoom
+from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.records.walk import find_timestamp, max_timestamp
-from headrace.topics.answers import AppendDone
+from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
@@ -40,7 +40,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
-from headrace.topics.refusals import Refusals
+from headrace.topics.rejected_batches import Refusals
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -55,7 +55,7 @@ class _Mark(NamedTuple):
 
 
 class NativePartition:
-    """A partition whose records are entries of a plain stream: `broker.partition.Partition`."""
+    """A partition whose records are entries of a plain stream: `broker.partition.partition.Partition`."""
 
     log = None
     leader_epoch = 0
@@ -351,7 +351,7 @@ class NativePartition:
         self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
-        """The first record with this timestamp (ms) or a later one; see `broker.offsets.find`."""
+        """The first record with this timestamp (ms) or a later one; see `broker.partition.timestamps.find`."""
         self.check_readable(0)
         if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):
             self.learn(await self.storage.extent(self.place))

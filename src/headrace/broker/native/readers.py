@@ -3,10 +3,10 @@
 Redis is asked at least once by each fetch, since anybody may have added entries; while it waits, it is told of them.
 """
 
-from headrace.broker.cache import Buffer
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.partition import Watcher
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Watcher
 
 
 class Reader:

@@ -1,18 +1,18 @@
 """`/brokers`: this broker, who is connected, what is asked of it, and what it stands on."""
 
 from headrace import __version__
-from headrace.access.needs import Operation
-from headrace.console import charts, needs, text
+from headrace.console import charts, required_acls, text
 from headrace.console.registry import Ask, View, page
 from headrace.console.views.overview import answering, chart
 from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, StoreCounters
-from headrace.metrics.facts import ProcessFacts, StoreFacts
+from headrace.metrics.gauges import ProcessFacts, StoreFacts
+from headrace.security.access.required_acls import Operation
 
 _APIS = 20
 _CLIENTS = 50
 
 
-@page("Brokers", "/brokers", needs=(needs.server(Operation.DESCRIBE),))
+@page("Brokers", "/brokers", needs=(required_acls.server(Operation.DESCRIBE),))
 async def brokers(ask: Ask) -> View:
     """The page of the broker that answers, with the others it knows of."""
     figures, sampler = ask.figures, ask.figures.sampler

@@ -4,20 +4,20 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace import times
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker import standings
-from headrace.broker.standings import Planned, Share, Standing
-from headrace.console import charts, elsewhere, links, needs, text
-from headrace.console.listing import Slice, cut
+from headrace.broker.coordinator import lag
+from headrace.broker.coordinator.lag import Planned, Share, Standing
+from headrace.console import charts, links, other_brokers, required_acls, text
+from headrace.console.pagination import Slice, cut
 from headrace.console.registry import Ask, Moved, NotThere, View, page
 from headrace.console.sampler import Ring
 from headrace.console.views.overview import chart, happened
+from headrace.groups.classic.states import in_words
 from headrace.groups.description import GroupDescription
 from headrace.groups.model import TopicPartition
-from headrace.groups.resetting import Target
-from headrace.groups.states import in_words
-from headrace.harmless import quoted
+from headrace.groups.offset_reset import Target
+from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.text import times
+from headrace.text.escaping import quoted
 
 _ROWS = 200
 """Partitions that are shown at a time, and members that are shown at all."""
@@ -25,7 +25,11 @@ _EVENTS = 6
 _COLOURS = 8
 
 
-@page("Group", "/groups/{name:path}", needs=(needs.group(Operation.DESCRIBE), *needs.shown(ResourceType.TOPIC)))
+@page(
+    "Group",
+    "/groups/{name:path}",
+    needs=(required_acls.group(Operation.DESCRIBE), *required_acls.shown(ResourceType.TOPIC)),
+)
 async def group(ask: Ask) -> View:
     """The page of a group."""
     return await _view(ask)
@@ -36,7 +40,7 @@ async def group(ask: Ask) -> View:
     "/groups/{name:path}",
     method="POST",
     live=False,
-    needs=(needs.group(Operation.READ), needs.group(Operation.DESCRIBE), needs.MOVED),
+    needs=(required_acls.group(Operation.READ), required_acls.group(Operation.DESCRIBE), required_acls.MOVED),
 )
 async def reset(ask: Ask) -> View:
     """Move the positions of a group without members to where the dry run said, or say why not."""
@@ -50,7 +54,7 @@ async def reset(ask: Ask) -> View:
         return await _view(
             ask, refused="The group has members, which would go on from where they are: stop them first."
         )
-    refused = await standings.reset(ask.broker, name, moves)
+    refused = await lag.reset(ask.broker, name, moves)
     if refused is not None:
         return await _view(ask, refused=f"The group refused: {refused}.")
     if moves:
@@ -61,8 +65,8 @@ async def reset(ask: Ask) -> View:
 async def _view(ask: Ask, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
-    present = await standings.shares(described, broker.lane.pace())
-    everything = await standings.standings(broker, name, present)
+    present = await lag.shares(described, broker.lane.pace())
+    everything = await lag.standings(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
@@ -131,7 +135,7 @@ def _described(ask: Ask) -> GroupDescription:
     name, broker = ask.path["name"], ask.broker
     coordinator = broker.coordinator_of(name)
     if coordinator not in {broker.node_id, -1}:
-        where = elsewhere.who(broker, coordinator)
+        where = other_brokers.who(broker, coordinator)
         raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
     described = broker.groups.describe(name)
     if described is None:
@@ -249,8 +253,8 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
 
 async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Planned]:
     """What would become of the positions that who asks may move."""
-    planned = await standings.plan_reset(ask.broker, ask.path["name"], target, topic)
-    return [move for move in planned if ask.may(needs.MOVED, needs.of_topic(ask, move.topic))]
+    planned = await lag.plan_reset(ask.broker, ask.path["name"], target, topic)
+    return [move for move in planned if ask.may(required_acls.MOVED, required_acls.of_topic(ask, move.topic))]
 
 
 def _target(ask: Ask, given: Any) -> tuple[Target | None, str | None, str]:

@@ -2,16 +2,16 @@
 
 from math import isnan, nan
 
-from headrace.access.needs import ResourceType
-from headrace.broker.group_runner import Runner
-from headrace.console import charts, links, needs, text
-from headrace.console.listing import cut
+from headrace.broker.coordinator.runner import Runner
+from headrace.console import charts, links, required_acls, text
+from headrace.console.pagination import cut
 from headrace.console.registry import Ask, View, page
 from headrace.console.views.topics import shape_of
-from headrace.groups.states import in_words
+from headrace.groups.classic.states import in_words
+from headrace.security.access.required_acls import ResourceType
 
 
-@page("Groups", "/groups", needs=needs.shown(ResourceType.GROUP, ResourceType.TOPIC))
+@page("Groups", "/groups", needs=required_acls.shown(ResourceType.GROUP, ResourceType.TOPIC))
 async def groups(ask: Ask) -> View:
     """Every group with its members and its lag."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster

@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.pace import Pace
-from headrace.console import charts, links, needs, text
-from headrace.console.listing import cut
+from headrace.broker.runtime.scheduler import Pace
+from headrace.console import charts, links, required_acls, text
+from headrace.console.pagination import cut
 from headrace.console.registry import Ask, View, page
 from headrace.console.sampler import EVERY_MS, Event, Sampler
-from headrace.metrics.facts import StoreFacts
+from headrace.metrics.gauges import StoreFacts
+from headrace.security.access.required_acls import Operation, ResourceType
 
 SLOTS = 6
 """Lines of each short list."""
@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 600, 150
 @page(
     "Overview",
     "/",
-    needs=(needs.server(Operation.DESCRIBE), *needs.shown(ResourceType.TOPIC, ResourceType.GROUP)),
+    needs=(required_acls.server(Operation.DESCRIBE), *required_acls.shown(ResourceType.TOPIC, ResourceType.GROUP)),
 )
 async def overview(ask: Ask) -> View:
     """Traffic, the busiest topics, the groups that are furthest behind, and what happened."""

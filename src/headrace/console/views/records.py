@@ -4,15 +4,15 @@ import json
 from base64 import b64encode
 from typing import Any
 
-from headrace import times
-from headrace.access.needs import Operation
-from headrace.broker.live import LiveTopic
-from headrace.console import elsewhere, links, needs, reading, text
-from headrace.console.reading import Found
+from headrace.broker.topics.live import LiveTopic
+from headrace.console import links, other_brokers, record_reader, required_acls, text
+from headrace.console.record_reader import Found
 from headrace.console.registry import Ask, NotThere, View, page
 from headrace.console.views.topic import live_topic
-from headrace.harmless import json_text, shown
 from headrace.records.walk import Record
+from headrace.security.access.required_acls import Operation
+from headrace.text import times
+from headrace.text.escaping import json_text, shown
 
 ROWS = 50
 _BASE64 = 240
@@ -20,7 +20,7 @@ _BASE64 = 240
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
-@page("Records", "/topics/{name:path}/records", needs=(needs.topic(Operation.READ),))
+@page("Records", "/topics/{name:path}/records", needs=(required_acls.topic(Operation.READ),))
 async def records(ask: Ask) -> View:
     """The page with records of a partition."""
     live = live_topic(ask)
@@ -29,12 +29,12 @@ async def records(ask: Ask) -> View:
     partition = live.partitions[index]
     key = query.get("key", "")
     part = key.encode("utf-8", "surrogateescape")
-    read = await reading.some(ask.figures, ask.broker, partition, offset, ROWS, part)
+    read = await record_reader.some(ask.figures, ask.broker, partition, offset, ROWS, part)
     chosen = None
     if query.get("show", "").isdecimal():
         at = int(query["show"][:19])
         if partition.log_start <= at < partition.log_end:
-            one = await reading.some(ask.figures, ask.broker, partition, at, 1)
+            one = await record_reader.some(ask.figures, ask.broker, partition, at, 1)
             chosen = _whole(ask, live, index, one.found[0]) if one.found else None
     common = {"partition": index, "key": key}
     rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]
@@ -78,7 +78,7 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
     index = int(told)
     partition = live.partitions[index]
     if partition.leader is not None:
-        leader = elsewhere.who(ask.broker, partition.leader)
+        leader = other_brokers.who(ask.broker, partition.leader)
         raise NotThere(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
     newest = max(partition.log_start, partition.log_end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
@@ -102,7 +102,7 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
 
 def _first(live: LiveTopic) -> int:
     """The first partition that has records, of those led here; without one the first of these."""
-    here = elsewhere.led_here(live)
+    here = other_brokers.led_here(live)
     return next((each.index for each in here if each.log_end > each.log_start), here[0].index if here else 0)
 
 

@@ -3,19 +3,19 @@
 import asyncio
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.broker.group_runner import Runner
-from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Partition
-from headrace.broker.standings import lag_of, topics_read
-from headrace.console import links, needs, text
-from headrace.console.listing import cut
+from headrace.broker.coordinator.lag import lag_of, topics_read
+from headrace.broker.coordinator.runner import Runner
+from headrace.broker.partition.partition import Partition
+from headrace.broker.topics.live import LiveTopic
+from headrace.console import links, required_acls, text
+from headrace.console.pagination import cut
 from headrace.console.registry import Ask, NotThere, View, page
 from headrace.console.sampler import Traffic
 from headrace.console.views.overview import chart
 from headrace.console.views.topics import records_in, retention, shape_of
-from headrace.groups.states import in_words
+from headrace.groups.classic.states import in_words
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.config import describe
 
 _MOST_READERS = 50
@@ -25,9 +25,9 @@ _MOST_READERS = 50
     "Topic",
     "/topics/{name:path}",
     needs=(
-        needs.topic(Operation.DESCRIBE),
-        needs.topic(Operation.DESCRIBE_CONFIGS),
-        *needs.shown(ResourceType.GROUP),
+        required_acls.topic(Operation.DESCRIBE),
+        required_acls.topic(Operation.DESCRIBE_CONFIGS),
+        *required_acls.shown(ResourceType.GROUP),
     ),
 )
 async def topic(ask: Ask) -> View:

@@ -1,14 +1,14 @@
 """`/topics`: all of them, a page at a time."""
 
-from headrace.access.needs import ResourceType
-from headrace.broker.live import LiveTopic
-from headrace.console import charts, links, needs, text
-from headrace.console.elsewhere import led_here
-from headrace.console.listing import Slice, cut
+from headrace.broker.topics.live import LiveTopic
+from headrace.console import charts, links, required_acls, text
+from headrace.console.other_brokers import led_here
+from headrace.console.pagination import Slice, cut
 from headrace.console.registry import Ask, View, page
+from headrace.security.access.required_acls import ResourceType
 
 
-@page("Topics", "/topics", needs=needs.shown(ResourceType.TOPIC))
+@page("Topics", "/topics", needs=required_acls.shown(ResourceType.TOPIC))
 async def topics(ask: Ask) -> View:
     """Every topic with its traffic and its size."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from headrace.groups import timers
-from headrace.groups.balanced import balancing, joining, serving
+from headrace.groups.balanced import join, rebalance, requests
 from headrace.groups.balanced.events import (
     Beat,
     CommitCursor,
@@ -24,12 +24,12 @@ from headrace.groups.balanced.events import (
     Update,
     Updated,
 )
-from headrace.groups.balanced.holding import Holding
 from headrace.groups.balanced.model import Reservation
+from headrace.groups.balanced.partition import Holding
 from headrace.groups.balanced.section import BEGINNING, Section
+from headrace.groups.event_time import Now
 from headrace.groups.model import StoredBalanced, StoredStart
-from headrace.groups.now import Now
-from headrace.groups.positions import Positions
+from headrace.groups.offsets import Positions
 from headrace.groups.settings import GroupSettings
 from headrace.groups.turn import Turn
 
@@ -64,9 +64,9 @@ class BalancedGroup:
     ) -> "BalancedGroup":
         """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
         section = Section.restore(group, stored, positions, settings, turn)
-        balancing.aim_again(section, turn.ticks_ms)
+        rebalance.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
-            joining.watch(section, member, turn)
+            join.watch(section, member, turn)
         restored = cls(section)
         restored._watch_use(turn)
         return restored
@@ -80,7 +80,7 @@ class BalancedGroup:
 
     def dismiss_silent(self, at_ms: int, turn: Turn) -> None:
         """Whoever is silent for too long is out, whether its timer has fired or not. Comes before every event."""
-        balancing.dismiss_silent(self._section, at_ms, turn)
+        rebalance.dismiss_silent(self._section, at_ms, turn)
 
     def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
         """Take a request; raises InstanceError when it is refused."""
@@ -88,26 +88,26 @@ class BalancedGroup:
         self._use(request.topic, turn)
         match request:
             case CreateCursor():
-                return CursorResult(joining.create_cursor(section, request, turn))
+                return CursorResult(join.create_cursor(section, request, turn))
             case Get():
-                return serving.get(section, request.cursor, turn)
+                return requests.get(section, request.cursor, turn)
             case CommitCursor():
-                return CursorResult(serving.commit(section, request.cursor, turn))
+                return CursorResult(requests.commit(section, request.cursor, turn))
             case Beat():
-                return CursorResult(serving.beat(section, request.cursor, turn))
+                return CursorResult(requests.beat(section, request.cursor, turn))
             case Update():
                 self._update(request, turn)
                 return Updated()
 
     def delivered(self, event: Delivered, turn: Turn) -> bool:
         """A get is about to be answered; whether its plan is still known."""
-        return serving.delivered(self._section, event, turn)
+        return requests.delivered(self._section, event, turn)
 
     def timer_fired(self, name: str, turn: Turn) -> None:
         """An instance's timer fired and it was not silent: look again later."""
         member = self._section.instances.get(name)
         if member is not None:
-            joining.watch(self._section, member, turn)
+            join.watch(self._section, member, turn)
 
     def look_again(self, turn: Turn, used_ms: int) -> bool:
         """The timer of use fired: whether the section has been unused for the retention time.
@@ -159,7 +159,7 @@ class BalancedGroup:
         missing = topic.partitions - len(section.holdings)
         if missing > 0:
             self._add((BEGINNING,) * missing, (), turn)
-            balancing.rebalance(section, turn)
+            rebalance.rebalance(section, turn)
         if section.retention_ms >= 0 and not turn.has_timer(timers.unused(section.topic)):
             self._watch_use(turn)
 

@@ -11,16 +11,16 @@ Version notes
 - 1: flexible.
 """
 
-from headrace.access.needs import Operation
-from headrace.broker.clusters import DEFAULT
-from headrace.broker.quotas import LONGEST_NAME, TooManyQuotas
-from headrace.kafka.codec.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from headrace.broker.admin.quotas import LONGEST_NAME, TooManyQuotas
+from headrace.broker.virtual_clusters import DEFAULT
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
-from headrace.quotas.entities import OF_ADDRESSES, Entity, InvalidQuota, Key, checked
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
+from headrace.security.access.required_acls import Operation
+from headrace.security.quotas.entities import OF_ADDRESSES, Entity, InvalidQuota, Key, checked
 from headrace.topics.errors import TopicError
 
 _Asked = AlterClientQuotasRequest.EntryData

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 
 from headrace.kafka.apis.describe_configs import places_of
 from headrace.kafka.apis.incremental_alter_configs import NEEDS, alter
-from headrace.kafka.codec.messages import AlterConfigsRequest, AlterConfigsResponse
+from headrace.kafka.denied import No, parts
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.refusing import No, parts
-from headrace.kafka.registry import register
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import AlterConfigsRequest, AlterConfigsResponse
 from headrace.topics.config import TopicDefaults
 from headrace.topics.native import ADOPTED, FIXED
 

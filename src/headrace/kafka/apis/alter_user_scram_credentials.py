@@ -8,15 +8,15 @@ Behavior
   Kafka's messages; POLICY_VIOLATION beyond 10 000 users.
 """
 
-from headrace.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
-from headrace.access.needs import Operation
-from headrace.broker.users import LONGEST_NAME, MOST_USERS, Key, TooManyUsers, Users
-from headrace.kafka.codec.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from headrace.broker.admin.users import LONGEST_NAME, MOST_USERS, Key, TooManyUsers, Users
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from headrace.security.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
+from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import TopicError
 
 _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult

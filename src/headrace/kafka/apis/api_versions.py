@@ -11,11 +11,11 @@ Version notes
 
 import re
 
-from headrace.access.needs import ANYBODY
-from headrace.kafka.codec.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.registry import APIS, register
+from headrace.kafka.server.registry import APIS, register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
+from headrace.security.access.required_acls import ANYBODY
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

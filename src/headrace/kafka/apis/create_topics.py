@@ -17,19 +17,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
-from headrace.broker.authorizing import Grants
+from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.live import LiveTopic
-from headrace.broker.native.positions import GroupPositions
+from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
-from headrace.kafka.bounds import BY_ITSELF
-from headrace.kafka.codec.messages import CreateTopicsRequest, CreateTopicsResponse
+from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster, topics
-from headrace.kafka.refusing import No, Place, Refusal, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import BY_ITSELF
+from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.topics.config import describe
 from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
 

@@ -9,17 +9,17 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-from headrace.access.acls import Acl, AclFilter
-from headrace.access.needs import Operation
-from headrace.broker.authorizing import TooManyAcls
-from headrace.broker.pace import Pace
+from headrace.broker.admin.authorizer import TooManyAcls
+from headrace.broker.runtime.scheduler import Pace
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
-from headrace.kafka.codec.messages import DeleteAclsRequest, DeleteAclsResponse
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DeleteAclsRequest, DeleteAclsResponse
+from headrace.security.access.acls import Acl, AclFilter
+from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import TopicError
 
 Result = DeleteAclsResponse.DeleteAclsFilterResult

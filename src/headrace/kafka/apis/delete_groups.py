@@ -9,17 +9,17 @@ Version notes
 
 from collections.abc import Iterator
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
-from headrace.kafka.bounds import OF_CHANGES
-from headrace.kafka.codec.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups
-from headrace.kafka.refusing import No, Place, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_CHANGES
+from headrace.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 
 
 def _places(name: str, _: DeleteGroupsRequest, __: Exchange) -> Iterator[Place]:

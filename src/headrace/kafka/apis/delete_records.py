@@ -8,14 +8,14 @@ Version notes
 - 2: flexible.
 """
 
-from headrace.access.needs import Operation
-from headrace.kafka.bounds import BY_ITSELF
-from headrace.kafka.codec.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import each_topic, topics
-from headrace.kafka.refusing import No, parts, topic_named
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import each_topic, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import BY_ITSELF
+from headrace.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import OffsetOutOfRange, TopicError
 
 Topic = DeleteRecordsResponse.DeleteRecordsTopicResult

@@ -7,14 +7,14 @@ Version notes
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.kafka.bounds import BY_ITSELF
-from headrace.kafka.codec.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.kafka.denied import No, Place, Refused, Steps, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import names_of, topics
-from headrace.kafka.refusing import No, Place, Refused, Steps, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import names_of, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import BY_ITSELF
+from headrace.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
 
 Result = DeleteTopicsResponse.DeletableTopicResult

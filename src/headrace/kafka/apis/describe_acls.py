@@ -7,15 +7,15 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-from headrace.access.acls import Acl, Pattern
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.pace import Pace
+from headrace.broker.runtime.scheduler import Pace
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
-from headrace.kafka.codec.messages import DescribeAclsRequest, DescribeAclsResponse
 from headrace.kafka.errors import RequestError
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeAclsRequest, DescribeAclsResponse
+from headrace.security.access.acls import Acl, Pattern
+from headrace.security.access.required_acls import Operation, ResourceType
 
 Resource = DescribeAclsResponse.DescribeAclsResource
 Description = DescribeAclsResponse.AclDescription

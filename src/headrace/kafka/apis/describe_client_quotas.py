@@ -10,14 +10,14 @@ Version notes
 - 1: flexible.
 """
 
-from headrace.access.needs import Operation
-from headrace.kafka.codec.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
-from headrace.quotas.entities import IP, TYPES, Entity, Filter, Key
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from headrace.security.access.required_acls import Operation
+from headrace.security.quotas.entities import IP, TYPES, Entity, Filter, Key
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _ENTRY_BYTES = 2_000

@@ -5,12 +5,12 @@ Behavior
   controllers alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
 """
 
-from headrace.access.needs import ANYBODY
-from headrace.kafka.authorized import UNASKED, authorized_on_cluster
-from headrace.kafka.codec.messages import DescribeClusterRequest, DescribeClusterResponse
+from headrace.kafka.authorized_operations import UNASKED, authorized_on_cluster
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.registry import register
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
+from headrace.security.access.required_acls import ANYBODY
 
 _BROKERS = 1
 

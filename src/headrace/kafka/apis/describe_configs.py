@@ -22,15 +22,15 @@ from typing import Any
 
 import msgspec
 
-from headrace.access.needs import CLUSTER_NAME, Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.broker.broker_keys import BROKER_KEYS
-from headrace.kafka.codec.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from headrace.broker.config.keys import BROKER_KEYS
+from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster, topics
-from headrace.kafka.refusing import No, Place, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.topics.config import Source, describe
 from headrace.topics.errors import TopicError
 

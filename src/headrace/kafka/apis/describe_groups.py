@@ -12,17 +12,17 @@ Version notes
 
 from collections.abc import Iterator
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
-from headrace.kafka.authorized import authorized
-from headrace.kafka.bounds import OF_GROUPS
-from headrace.kafka.codec.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.kafka.authorized_operations import authorized
+from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups
-from headrace.kafka.refusing import No, Place, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_GROUPS
+from headrace.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 
 Group = DescribeGroupsResponse.DescribedGroup
 

@@ -14,17 +14,17 @@ Version notes
 
 from collections.abc import Iterable
 
-from headrace.access.needs import Operation
-from headrace.broker import sizes
 from headrace.broker.broker import Broker
-from headrace.broker.partition import Partition
-from headrace.kafka.bounds import OF_LOGS
-from headrace.kafka.codec.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.broker.partition import sizes
+from headrace.broker.partition.partition import Partition
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_LOGS
+from headrace.protocol.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import TopicError
 
 DIRECTORY = "redis"

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.live import LiveTopic
-from headrace.broker.pace import Pace
-from headrace.broker.partition import Partition
-from headrace.kafka.authorized import authorized
-from headrace.kafka.codec.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from headrace.broker.partition.partition import Partition
+from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.topics.live import LiveTopic
+from headrace.kafka.authorized_operations import authorized
+from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import each_topic, topics
-from headrace.kafka.refusing import No, parts, topic_named
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import each_topic, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
 from headrace.topics.names import check_name
 

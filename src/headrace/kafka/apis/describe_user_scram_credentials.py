@@ -8,13 +8,13 @@ Behavior
 
 from collections import Counter
 
-from headrace.access.needs import Operation
-from headrace.broker.users import Users
-from headrace.kafka.codec.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+from headrace.broker.admin.users import Users
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+from headrace.security.access.required_acls import Operation
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _USER_BYTES = 500

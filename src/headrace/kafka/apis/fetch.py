@@ -18,19 +18,19 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
-from headrace.broker.reading import codecs, count_records
-from headrace.kafka.bounds import OF_RECORDS
-from headrace.kafka.codec.messages import FetchRequest, FetchResponse
-from headrace.kafka.epochs import check_epoch
+from headrace.broker.partition.read import codecs, count_records
+from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import topics
-from headrace.kafka.refusing import No, Place, parts
-from headrace.kafka.registry import register
+from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.required_acls import topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_RECORDS
+from headrace.protocol.messages import FetchRequest, FetchResponse
 from headrace.records.compression import ZSTD
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
 READ_COMMITTED = 1

@@ -10,13 +10,13 @@ Version notes
 
 from collections.abc import Iterable, Iterator
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.kafka.codec.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.kafka.denied import No, Place, Refused, Steps, parts, whole
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import Names, groups, transactional_ids
-from headrace.kafka.refusing import No, Place, Refused, Steps, parts, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import Names, groups, transactional_ids
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 
 GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1

@@ -4,15 +4,15 @@ Version notes
 - 3: static members. 4: flexible.
 """
 
-from headrace.access.needs import Operation
 from headrace.groups.effects import HeartbeatResult
 from headrace.groups.events import Heartbeat
-from headrace.kafka.bounds import OF_MEMBERS
-from headrace.kafka.codec.messages import HeartbeatRequest, HeartbeatResponse
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups, its_group
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups, its_group
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_MEMBERS
+from headrace.protocol.messages import HeartbeatRequest, HeartbeatResponse
+from headrace.security.access.required_acls import Operation
 
 
 @register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)

@@ -11,18 +11,18 @@ Version notes
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
 from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, places_of, topics_in
-from headrace.kafka.codec.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from headrace.kafka.denied import No, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster, topics
-from headrace.kafka.refusing import No, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from headrace.security.access.required_acls import Operation
 from headrace.topics.config import TopicDefaults, check_length, describe
+from headrace.topics.config_keys import ConfigType
 from headrace.topics.errors import InvalidConfig, TopicError
-from headrace.topics.values import ConfigType
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig

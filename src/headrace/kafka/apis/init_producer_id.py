@@ -9,14 +9,14 @@ Version notes
   which does the same for a producer without transactions. 4: another error code for a fenced producer.
 """
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.kafka.bounds import OF_PRODUCER_IDS
-from headrace.kafka.codec.messages import InitProducerIdRequest, InitProducerIdResponse
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import cluster, its_transaction, transactional_ids
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import cluster, its_transaction, transactional_ids
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_PRODUCER_IDS
+from headrace.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
 NEEDS = (

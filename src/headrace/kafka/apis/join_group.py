@@ -8,16 +8,16 @@ Version notes
 - 5: static members (KIP-345). 6: flexible. 7: protocol type in the answer. 8: reason. 9: skip assignment (KIP-814).
 """
 
-from headrace.access.needs import Operation
 from headrace.groups.effects import JoinResult
 from headrace.groups.events import Join
-from headrace.kafka.bounds import OF_MEMBERS
-from headrace.kafka.codec.messages import JoinGroupRequest, JoinGroupResponse
+from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups, its_group
-from headrace.kafka.refusing import No, whole
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups, its_group
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_MEMBERS
+from headrace.protocol.messages import JoinGroupRequest, JoinGroupResponse
+from headrace.security.access.required_acls import Operation
 
 _MOST_CLIENT_ID = 249
 """Characters of a client id that are kept: as long as a topic's name may be."""

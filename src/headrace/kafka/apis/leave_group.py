@@ -4,15 +4,15 @@ Version notes
 - 0-2: one member, one error. 3: many members, static ones by instance id alone (KIP-345). 4: flexible. 5: reasons.
 """
 
-from headrace.access.needs import Operation
 from headrace.groups.effects import LeaveResult
 from headrace.groups.events import Leave, Leaving
-from headrace.kafka.bounds import OF_CHANGES
-from headrace.kafka.codec.messages import LeaveGroupRequest, LeaveGroupResponse
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups, its_group
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups, its_group
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_CHANGES
+from headrace.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
+from headrace.security.access.required_acls import Operation
 
 
 @register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_CHANGES)

@@ -6,13 +6,13 @@ Version notes
 
 from collections.abc import Iterator
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.authorizing import Grants
-from headrace.kafka.codec.messages import ListGroupsRequest, ListGroupsResponse
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups
-from headrace.kafka.refusing import No, Refusal, whole
-from headrace.kafka.registry import register
+from headrace.broker.admin.authorizer import Grants
+from headrace.kafka.denied import No, Refusal, whole
+from headrace.kafka.required_acls import groups
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import ListGroupsRequest, ListGroupsResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 
 _TYPE = "classic"
 _GROUP_BYTES = 250

@@ -14,15 +14,15 @@ Version notes
 
 from collections import Counter
 
-from headrace.access.needs import Operation
-from headrace.kafka.bounds import OF_LOGS
-from headrace.kafka.codec.messages import ListOffsetsRequest, ListOffsetsResponse
-from headrace.kafka.epochs import check_epoch
+from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import each_topic, topics
-from headrace.kafka.refusing import No, parts, topic_named
-from headrace.kafka.registry import register
+from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.required_acls import each_topic, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_LOGS
+from headrace.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
+from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import TopicError
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse

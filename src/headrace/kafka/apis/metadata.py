@@ -21,21 +21,21 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.authorizing import Grants
+from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.live import LiveTopic
-from headrace.broker.pace import Pace
-from headrace.kafka.authorized import UNASKED, authorized, authorized_on_cluster
-from headrace.kafka.bounds import OF_TOPICS
-from headrace.kafka.codec.encoder import Encoded, EncodedArray
-from headrace.kafka.codec.messages import Chunk, MetadataRequest, MetadataResponse
+from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.topics.live import LiveTopic
+from headrace.kafka.authorized_operations import UNASKED, authorized, authorized_on_cluster
+from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import names_of, topics
-from headrace.kafka.refusing import No, Place, Refusal, parts
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import names_of, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_TOPICS
 from headrace.membership.leader import Leader
+from headrace.protocol.encoder import Encoded, EncodedArray
+from headrace.protocol.messages import Chunk, MetadataRequest, MetadataResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
 
 _NO_ID = UUID(int=0)

@@ -10,17 +10,17 @@ Version notes
 
 from uuid import UUID
 
-from headrace.access.needs import Operation
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
 from headrace.groups.model import Position
-from headrace.kafka.bounds import COMMIT
-from headrace.kafka.codec.messages import OffsetCommitRequest, OffsetCommitResponse
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import each_topic, groups, its_group, topics
-from headrace.kafka.positions import Answers, find_partitions, in_steps
-from headrace.kafka.refusing import group_and_topic, parts
-from headrace.kafka.registry import register
+from headrace.kafka.denied import group_and_topic, parts
+from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
+from headrace.kafka.required_acls import each_topic, groups, its_group, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import COMMIT
+from headrace.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+from headrace.security.access.required_acls import Operation
 
 _ANSWERS = Answers(OffsetCommitResponse.OffsetCommitResponseTopic, OffsetCommitResponse.OffsetCommitResponsePartition)
 

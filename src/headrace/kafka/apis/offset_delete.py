@@ -5,18 +5,18 @@ Behavior
 - Of a group that is not there: GROUP_ID_NOT_FOUND.
 """
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.groups.effects import DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeletePositions
-from headrace.kafka.bounds import OF_CHANGES
-from headrace.kafka.codec.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.kafka.denied import Refused, Rest, Steps, parts, topic_named
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import each_topic, groups, its_group, topics
-from headrace.kafka.positions import Answers, find_partitions, in_steps
-from headrace.kafka.refusing import Refused, Rest, Steps, parts, topic_named
-from headrace.kafka.registry import register
+from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
+from headrace.kafka.required_acls import each_topic, groups, its_group, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_CHANGES
+from headrace.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 
 _ANSWERS = Answers(OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteResponse.OffsetDeleteResponsePartition)
 _TOPICS = parts("topics", topic_named, _ANSWERS.refused, "topics")

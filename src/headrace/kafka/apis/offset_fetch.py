@@ -19,17 +19,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
-from headrace.broker.authorizing import Grants
+from headrace.broker.admin.authorizer import Grants
 from headrace.groups.errors import GroupError
 from headrace.groups.model import Position, TopicPartition
-from headrace.kafka.bounds import OF_POSITIONS
-from headrace.kafka.codec.messages import OffsetFetchRequest, OffsetFetchResponse
+from headrace.kafka.denied import Refusal, Refused, Rest, Steps
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups, topics
-from headrace.kafka.refusing import Refusal, Refused, Rest, Steps
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups, topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_POSITIONS
+from headrace.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import StorageUnavailable
 
 Group = OffsetFetchResponse.OffsetFetchResponseGroup

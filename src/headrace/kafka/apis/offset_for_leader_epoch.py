@@ -13,17 +13,17 @@ Version notes
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.broker.partition import Partition as Asked
-from headrace.kafka.bounds import OF_LOGS
-from headrace.kafka.codec.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-from headrace.kafka.epochs import check_epoch
+from headrace.broker.partition.partition import Partition as Asked
+from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import RequestError, code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import topics
-from headrace.kafka.refusing import No, Place, parts
-from headrace.kafka.registry import register
+from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.required_acls import topics
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_LOGS
+from headrace.protocol.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult

@@ -21,16 +21,16 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-from headrace.access.needs import Operation, ResourceType
 from headrace.broker.broker import Broker
-from headrace.kafka.codec.messages import ProduceRequest, ProduceResponse
+from headrace.kafka.denied import No, Place, parts, transaction_of
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import its_transaction, topics, transactional_ids
-from headrace.kafka.one_batch import shortcut
-from headrace.kafka.producing import Answer, Pending, Placing, is_native, refuse, unsettled, without_the_rest
-from headrace.kafka.refusing import No, Place, parts, transaction_of
-from headrace.kafka.registry import SHORTCUTS, Shortcut, register
+from headrace.kafka.produce_response import Answer, Pending, Placing, is_native, refuse, unsettled, without_the_rest
+from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
+from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.single_batch import shortcut
+from headrace.protocol.messages import ProduceRequest, ProduceResponse
+from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import InvalidRecord, TopicError
 
 _ACKS = (-1, 0, 1)

@@ -14,13 +14,13 @@ Version notes
 
 from structlog.contextvars import bound_contextvars
 
-from headrace.access.needs import ANYBODY
-from headrace.broker.logins import LoginRefused
-from headrace.kafka.codec.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
+from headrace.broker.admin.logins import LoginRefused
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.login import refuse, tell_refused
-from headrace.kafka.registry import register
+from headrace.kafka.server.login import refuse, tell_refused
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
+from headrace.security.access.required_acls import ANYBODY
 
 
 @register(SaslAuthenticateRequest, 0, 2, needs=ANYBODY)

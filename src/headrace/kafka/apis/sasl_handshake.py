@@ -11,11 +11,11 @@ Version notes
 - 1: the token follows in SaslAuthenticate (KIP-152).
 """
 
-from headrace.access.needs import ANYBODY
-from headrace.kafka.codec.messages import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.kafka.errors import Code
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.registry import register
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import SaslHandshakeRequest, SaslHandshakeResponse
+from headrace.security.access.required_acls import ANYBODY
 
 
 @register(SaslHandshakeRequest, 0, 1, needs=ANYBODY)

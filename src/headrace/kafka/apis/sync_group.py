@@ -7,15 +7,15 @@ Version notes
 - 3: static members. 4: flexible. 5: protocol type and name are checked and returned (KIP-559).
 """
 
-from headrace.access.needs import Operation
 from headrace.groups.effects import SyncResult
 from headrace.groups.events import Sync
-from headrace.kafka.bounds import OF_MEMBERS
-from headrace.kafka.codec.messages import SyncGroupRequest, SyncGroupResponse
 from headrace.kafka.errors import code_of
-from headrace.kafka.exchange import Exchange
-from headrace.kafka.needs import groups, its_group
-from headrace.kafka.registry import register
+from headrace.kafka.required_acls import groups, its_group
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import OF_MEMBERS
+from headrace.protocol.messages import SyncGroupRequest, SyncGroupResponse
+from headrace.security.access.required_acls import Operation
 
 
 @register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)

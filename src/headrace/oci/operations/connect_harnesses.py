@@ -3,9 +3,11 @@
 import msgspec
 from msgspec.structs import asdict
 
-from headrace.access.needs import Operation
 from headrace.oci import ocids
-from headrace.oci.admin import (
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import server
+from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,
     LIST_HEADERS,
     ChangeCompartmentDetails,
@@ -20,12 +22,10 @@ from headrace.oci.admin import (
     given,
     wanted,
 )
-from headrace.oci.call import Answer, Call
-from headrace.oci.needs import server
-from headrace.oci.registry import operation
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import HarnessRecord
 from headrace.oci.times import text_of
+from headrace.security.access.required_acls import Operation
 
 
 class ConnectHarnessSummary(msgspec.Struct, rename="camel"):

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
-from headrace.broker.instances import InstanceError
-from headrace.oci.call import Answer, Call
-from headrace.oci.group_requests import of_instance_error, read_instance, sign_instance
-from headrace.oci.needs import group_of_cursor, live_stream
+from headrace.broker.coordinator.instances import InstanceError
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.group_requests import of_instance_error, read_instance, sign_instance
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import group_of_cursor, live_stream
 from headrace.oci.operations.create_cursor import Cursor
-from headrace.oci.registry import operation
+from headrace.security.access.required_acls import Operation
 
 
 class CursorQuery(msgspec.Struct, rename="camel"):

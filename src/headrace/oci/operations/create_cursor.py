@@ -5,16 +5,16 @@ from enum import Enum
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
-from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Partition, Source
-from headrace.oci.call import Answer, Call
+from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.topics.live import LiveTopic
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.errors import OciError, invalid
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import live_stream
 from headrace.oci.cursors import PartitionCursor
-from headrace.oci.errors import OciError, invalid
-from headrace.oci.needs import live_stream
-from headrace.oci.registry import operation
 from headrace.oci.times import ms_of
+from headrace.security.access.required_acls import Operation
 
 
 class CursorType(Enum):

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
-from headrace.broker.instances import InstanceError
-from headrace.oci.call import Answer, Call
-from headrace.oci.group_requests import (
+from headrace.broker.coordinator.instances import InstanceError
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.group_requests import (
     GroupStart,
     check_name,
     new_instance_name,
@@ -16,9 +15,10 @@ from headrace.oci.group_requests import (
     sign_instance,
     start_of,
 )
-from headrace.oci.needs import group, live_stream
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import group, live_stream
 from headrace.oci.operations.create_cursor import Cursor
-from headrace.oci.registry import operation
+from headrace.security.access.required_acls import Operation
 
 TIMEOUT_MS = 30_000
 _INT32 = 2**31 - 1

@@ -4,19 +4,19 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.broker.broker import Broker
-from headrace.broker.instances import InstanceError
-from headrace.broker.live import LiveTopic
-from headrace.broker.partition import Source
-from headrace.broker.reading import read
-from headrace.oci.answering import MessageSink
-from headrace.oci.call import Answer, Call
+from headrace.broker.coordinator.instances import InstanceError
+from headrace.broker.partition.partition import Source
+from headrace.broker.partition.read import read
+from headrace.broker.topics.live import LiveTopic
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
+from headrace.oci.api.group_requests import of_instance_error, sign_instance
+from headrace.oci.api.message_writer import MessageSink
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import group_of_cursor, live_stream
 from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets
-from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
-from headrace.oci.group_requests import of_instance_error, sign_instance
-from headrace.oci.needs import group_of_cursor, live_stream
-from headrace.oci.registry import operation
+from headrace.security.access.required_acls import Operation
 
 MOST_MESSAGES = 10_000
 _AROUND_MESSAGE = 140

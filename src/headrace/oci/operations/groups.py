@@ -4,13 +4,13 @@ from datetime import datetime
 
 import msgspec
 
-from headrace.access.needs import Operation
-from headrace.broker.instances import InstanceError, Reservation
-from headrace.oci.call import Answer, Call
-from headrace.oci.group_requests import GroupStart, check_name, of_instance_error, start_of
-from headrace.oci.needs import group, live_stream
-from headrace.oci.registry import operation
+from headrace.broker.coordinator.instances import InstanceError, Reservation
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.group_requests import GroupStart, check_name, of_instance_error, start_of
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import group, live_stream
 from headrace.oci.times import text_of
+from headrace.security.access.required_acls import Operation
 
 NOTHING_COMMITTED = -1
 

@@ -6,17 +6,17 @@ from functools import partial
 
 import msgspec
 
-from headrace.access.needs import Operation
-from headrace.oci.call import Answer, Call
-from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
-from headrace.oci.needs import live_stream
-from headrace.oci.publishing import Publication
-from headrace.oci.reading import BodyReader
-from headrace.oci.registry import operation
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.errors import REQUEST_TOO_LARGE, OciError, invalid
+from headrace.oci.api.publisher import Publication
+from headrace.oci.api.registry import operation
+from headrace.oci.api.request_parser import BodyReader
+from headrace.oci.api.required_acls import live_stream
 from headrace.records import compiled
-from headrace.records.pure_publish import Shares
-from headrace.records.sharing import share
+from headrace.records.fallback.publish import Shares
+from headrace.records.partition_batches import share
 from headrace.records.traceparents import NAME, with_header
+from headrace.security.access.required_acls import Operation
 
 MOST_VALUE = 1 << 20
 """Bytes of a message's value, decoded."""

@@ -6,11 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import asdict
 
-from headrace.access.needs import CLUSTER_NAME, Operation, Resource, ResourceType
-from headrace.addresses import is_everywhere
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
-from headrace.oci.admin import (
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import pool, pools_shown, server
+from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,
     LIST_HEADERS,
     ChangeCompartmentDetails,
@@ -29,12 +30,11 @@ from headrace.oci.admin import (
     shown_compartment,
     wanted,
 )
-from headrace.oci.call import Answer, Call
-from headrace.oci.needs import pool, pools_shown, server
-from headrace.oci.registry import operation
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import PoolRecord
 from headrace.oci.times import text_of
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType
+from headrace.text.addresses import is_everywhere
 
 _HOUR_MS = 3_600_000
 _DEFAULT_RETENTION_MS = "604800000"

@@ -5,9 +5,12 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import asdict
 
-from headrace.access.needs import Operation, Resource, ResourceType
 from headrace.oci import ocids
-from headrace.oci.admin import (
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.errors import OciError, invalid
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import new_topic, stream, streams_shown
+from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,
     LIST_HEADERS,
     ChangeCompartmentDetails,
@@ -24,13 +27,10 @@ from headrace.oci.admin import (
     shown_compartment,
     wanted,
 )
-from headrace.oci.call import Answer, Call
-from headrace.oci.errors import OciError, invalid
-from headrace.oci.needs import new_topic, stream, streams_shown
-from headrace.oci.registry import operation
 from headrace.oci.resources.lifecycle import is_deleted
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.oci.times import text_of
+from headrace.security.access.required_acls import Operation, Resource, ResourceType
 
 _MOST_DIGITS = 9
 

@@ -4,17 +4,26 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.access.needs import Operation
 from headrace.oci import ocids
-from headrace.oci.admin import LIST_HEADERS, Limit, Ocid, PageToken, SortOrder, is_in, order_of, shown_compartment
-from headrace.oci.call import Answer, Call
-from headrace.oci.needs import server
-from headrace.oci.registry import operation
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.registry import operation
+from headrace.oci.api.required_acls import server
+from headrace.oci.api.resource_responses import (
+    LIST_HEADERS,
+    Limit,
+    Ocid,
+    PageToken,
+    SortOrder,
+    is_in,
+    order_of,
+    shown_compartment,
+)
+from headrace.oci.api.routing import BASE
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.paging import Page, page_of
 from headrace.oci.resources.records import WorkRequestRecord
-from headrace.oci.routing import BASE
 from headrace.oci.times import text_of
+from headrace.security.access.required_acls import Operation
 
 _PATHS = {ocids.STREAM: "streams", ocids.STREAM_POOL: "streampools", ocids.CONNECT_HARNESS: "connectharnesses"}
 _DONE = {"CREATE": "CREATED", "UPDATE": "UPDATED", "DELETE": "DELETED"}

@@ -8,11 +8,12 @@ from uuid import uuid4
 
 import msgspec
 
-from headrace.broker import clusters, moved
-from headrace.broker.changing import Changing
-from headrace.broker.clock import Clock
-from headrace.broker.patience import PATIENCE_S, patiently
+from headrace.aio.tasks import close_with, unheard
+from headrace.broker import moved_topics, virtual_clusters
+from headrace.broker.brokers.locks import Changing
 from headrace.broker.ports import DocumentStorage
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.retry import PATIENCE_S, patiently
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import (
     HarnessRecord,
@@ -25,7 +26,6 @@ from headrace.oci.resources.records import (
     WorkRequestRecord,
 )
 from headrace.oci.settings import OciSettings
-from headrace.tasks import close_with, unheard
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -34,7 +34,7 @@ R = TypeVar("R", bound=Record)
 _PURGE_MS = 3_600_000
 _DECODED_AT_ONCE = 1_000
 """Documents that are decoded in one turn of the loop: some 1.5 ms."""
-CLUSTERS = frozenset({clusters.KIND, moved.KIND})
+CLUSTERS = frozenset({virtual_clusters.KIND, moved_topics.KIND})
 """Kinds of documents that tell of virtual clusters."""
 _encode = msgspec.json.Encoder().encode
 

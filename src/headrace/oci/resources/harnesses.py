@@ -4,7 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 from headrace.oci import ocids
-from headrace.oci.errors import OciError
+from headrace.oci.api.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.records import DefinedTags, HarnessRecord, WorkRequestRecord

@@ -12,10 +12,10 @@ from uuid import uuid4
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.clusters import DEFAULT, Clusters, UnknownCluster
-from headrace.broker.refreshing import refresh_all
+from headrace.broker.topics.reconcile import refresh_all
+from headrace.broker.virtual_clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.oci import ocids
-from headrace.oci.errors import OciError
+from headrace.oci.api.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.records import PoolRecord, WorkRequestRecord

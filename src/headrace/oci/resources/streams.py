@@ -13,11 +13,11 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
-from headrace.broker.clusters import Clusters
-from headrace.broker.live import LiveTopic
-from headrace.broker.refreshing import refresh_all
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.reconcile import refresh_all
+from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
-from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
+from headrace.oci.api.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.pools import Pools

@@ -6,10 +6,10 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.spark import errors
-from headrace.spark.errors import SparkError
+from headrace.client import errors
+from headrace.client.errors import SparkError
 
-_STAGE_ERROR: Final = re.compile(r"headrace\.spark(?:\.\w+)*\.(\w+): (.*)")
+_STAGE_ERROR: Final = re.compile(r"headrace\.(?:client|lakehouse|spark)(?:\.\w+)*\.(\w+): (.*)")
 
 
 def from_spark(error: PySparkException | Py4JError) -> SparkError:

@@ -12,15 +12,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.offsets import Range
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.typed.values import Values
+from headrace.lakehouse.write import layout
+from headrace.lakehouse.write.location import Place, failed
+from headrace.lakehouse.write.table import COLUMNS, WrittenFile
 from headrace.records.traceparents import MOST, NAME, is_traceparent
-from headrace.spark.archive import layout
-from headrace.spark.archive.place import Place, failed
-from headrace.spark.archive.table import COLUMNS, WrittenFile
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.archive.typed.values import Values
-from headrace.spark.log import LogReader
-from headrace.spark.plan import Range
-from headrace.spark.tasks import quarantine
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.tasks import quarantine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,24 +15,32 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.archiving.figures import Figures
-from headrace.archiving.progress import Progress, Standing, TopicProgress
-from headrace.archiving.telling import Teller, Told
+from headrace.client.errors import (
+    CorruptLog,
+    DataLoss,
+    OptionError,
+    SparkError,
+    TableError,
+    TopicReplaced,
+    UnknownTopic,
+)
+from headrace.client.offsets import TopicPartition
+from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.document import Teller, Told
+from headrace.lakehouse.status.progress import Progress, Standing, TopicProgress
+from headrace.lakehouse.write.commit import ArchiveGap, BatchArchiver, BatchResult, Step
 from headrace.metrics.archive import State
 from headrace.spark import session
 from headrace.spark.archive import ranges
-from headrace.spark.archive.batch import ArchiveGap, BatchArchiver, BatchResult, Step
 from headrace.spark.archive.failures import from_spark
-from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.registration import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.archive.targets import OnNote, Targets
-from headrace.spark.errors import CorruptLog, DataLoss, OptionError, SparkError, TableError, TopicReplaced, UnknownTopic
-from headrace.spark.groups import GroupCommitter
-from headrace.spark.log import LogReader
-from headrace.spark.plan import TopicPartition
+from headrace.spark.source.groups import GroupCommitter
+from headrace.spark.source.redis_log import LogReader
 
 if TYPE_CHECKING:
-    from headrace.tracing import Tracing
+    from headrace.server.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -400,6 +408,6 @@ class Archive:
 
 
 def _tracing(endpoint: str) -> "Tracing":
-    from headrace.tracing import Tracing  # noqa: PLC0415  # an extra
+    from headrace.server.tracing import Tracing  # noqa: PLC0415  # an extra
 
     return Tracing(endpoint, "headrace archive")

@@ -16,13 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from headrace import settings
-from headrace.spark import options as source_options
-from headrace.spark import plan
-from headrace.spark.archive.batch import RangeResult, clip
-from headrace.spark.archive.files import Destination, Written, write_range
-from headrace.spark.archive.table import WrittenFile
-from headrace.spark.errors import (
+from headrace.client import offsets as plan
+from headrace.client.errors import (
     CorruptLog,
     DataLoss,
     SparkError,
@@ -30,9 +25,14 @@ from headrace.spark.errors import (
     StoreUnavailable,
     TableError,
 )
-from headrace.spark.plan import Offsets, Range, TopicPartition
-from headrace.spark.stream import StreamReader
-from headrace.spark.tasks import RangePartition
+from headrace.client.offsets import Offsets, Range, TopicPartition
+from headrace.lakehouse.write.commit import RangeResult, clip
+from headrace.lakehouse.write.table import WrittenFile
+from headrace.server import config
+from headrace.spark.archive.files import Destination, Written, write_range
+from headrace.spark.source import options as source_options
+from headrace.spark.source.stream import StreamReader
+from headrace.spark.source.tasks import RangePartition
 from headrace.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RangeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """Offsets as in `format("headrace")`."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
-        parsed = source_options.parse(given, default_redis=settings.redis_url())
+        parsed = source_options.parse(given, default_redis=config.redis_url())
         source_options.check_streaming(parsed)
         return RangeReader(parsed, plan.from_json(json.loads(self.options.get(FENCES, "{}"))))
 

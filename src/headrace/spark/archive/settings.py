@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.archiving.telling import TOPIC
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.typed.decoding import Decoding
-from headrace.spark.client import options as client_options
-from headrace.spark.client.options import ClientOptions
-from headrace.spark.errors import OptionError
-from headrace.spark.logs import Subscription
+from headrace.client import options as client_options
+from headrace.client.errors import OptionError
+from headrace.client.options import ClientOptions
+from headrace.lakehouse.status.document import TOPIC
+from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.write.location import Place
+from headrace.spark.source.topic_log import Subscription
 
 
 @dataclass(frozen=True, kw_only=True)

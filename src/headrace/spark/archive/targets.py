@@ -5,18 +5,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.archiving.progress import Standing
-from headrace.spark.archive.batch import BatchResult, Fences, Target
+from headrace.client.errors import SparkError, UnknownTopic
+from headrace.client.offsets import Extent, TopicPartition
+from headrace.lakehouse.status.progress import Standing
+from headrace.lakehouse.write.commit import BatchResult, Fences, Target
+from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination
-from headrace.spark.archive.iceberg import IcebergName, IcebergTwin
-from headrace.spark.archive.place import Place
-from headrace.spark.archive.registered import Registrar
+from headrace.spark.archive.registration import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.table import DEAD_COLUMNS, ArchiveTable
-from headrace.spark.errors import SparkError, UnknownTopic
-from headrace.spark.log import LogReader
-from headrace.spark.logs import Topics, check_id
-from headrace.spark.plan import Extent, TopicPartition
+from headrace.spark.source.redis_log import LogReader
+from headrace.spark.source.topic_log import Topics, check_id
 
 _DEAD: Final = "_dlq"
 """Behind a typed table's name: the table beside it."""

@@ -1,0 +1,1 @@
+"""Helpers for asyncio: tasks, single flight, callbacks. Imports nothing of Headrace."""

@@ -1,0 +1,1 @@
+"""Administration of the broker: authorizer, users, audit log, quotas, logins, connections, producer ids."""

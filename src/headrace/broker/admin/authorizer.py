@@ -1,0 +1,253 @@
+"""Who may do what in every virtual cluster: access rules as they are stored, and what follows from them, remembered."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.broker.admin.audit import Audit
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.ports import DocumentStorage
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.runtime.scheduler import Pace
+from headrace.security.access.acls import Acl, AclFilter
+from headrace.security.access.authorizer import Authorizer, Rights
+from headrace.security.access.principal import Principal
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType, Rule
+
+KIND = "acls"
+"""The kind of documents: `<cluster>/<digest of the rule>` -> the rule."""
+FIRST = "users.first"
+"""The kind of the document that is named as the first user (`--bootstrap-user`), who is a super user for good."""
+MOST_ACLS = 10_000
+"""Of one virtual cluster: all of them are gone through when one is added."""
+MOST_MEANT = MOST_ACLS
+"""Rules that the filters of one deletion mean together (Kafka's MAX_RECORDS_PER_USER_OP)."""
+_AT_ONCE = 256
+"""Rules that are gone through before the clock is looked at."""
+_MOST_KNOWN = 4_096
+"""Principals at a host, and names for each of their rules, that answers are remembered for."""
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decoder = msgspec.json.Decoder(Acl)
+
+
+class TooManyAcls(Exception):
+    """A virtual cluster would have more access rules than `MOST_ACLS`, or so many are to be deleted at once."""
+
+
+class Grants:
+    """What one principal may do from one host in one virtual cluster, as far as it was asked already."""
+
+    __slots__ = ("_access", "_cluster", "_host", "_known", "_principal", "_rights", "_version")
+
+    def __init__(self, access: "Access", principal: str, host: str, cluster: str) -> None:
+        """Use `Access.grants`."""
+        self._access = access
+        self._principal = principal
+        self._host = host
+        self._cluster = cluster
+        self._known: dict[int, dict[str, bool]] = {}
+        self._version = -1
+        self._rights: Rights
+
+    def _renew(self) -> None:
+        """Go by the rules as they are now."""
+        if self._version != self._access.version:
+            self._version = self._access.version
+            self._known = {}
+            self._rights = self._access.of(self._cluster).of(self._principal, self._host)
+
+    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Whether an operation on a resource is granted; nothing is remembered of it."""
+        self._renew()
+        return self._rights.allow(operation, kind, name)
+
+    def known(self, rule: Rule) -> dict[str, bool]:
+        """The answers to one rule so far: name -> whether it is granted. `look_up` has the others."""
+        self._renew()
+        # Rules are made when the program starts, and stay: what they are found by is cheap.
+        key = id(rule)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = {}
+        return found
+
+    def allow(self, rule: Rule, name: str) -> bool:
+        """Whether what a rule needs is granted for the resource of that name."""
+        granted = self.known(rule).get(name)
+        return self.look_up(rule, name) if granted is None else granted
+
+    def look_up(self, rule: Rule, name: str) -> bool:
+        """As `allow`, of what is not known yet."""
+        known = self.known(rule)
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        rights = self._rights
+        granted = known[name] = rights.allow(rule.operation, rule.type, name) or (
+            rule.instead is not None and _may_instead(rights, rule)
+        )
+        return granted
+
+
+def _may_instead(rights: Rights, rule: Rule) -> bool:
+    assert rule.instead is not None
+    operation, kind = rule.instead
+    if kind is ResourceType.CLUSTER:
+        return rights.allow(operation, kind, CLUSTER_NAME)
+    return rights.allow_any(operation, kind)
+
+
+class Access:
+    """The access rules of all virtual clusters of a server."""
+
+    def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            documents: where the rules are kept.
+            settings: whether they count, and for whom they do not.
+            clock: the time, for the log.
+        """
+        self.audit = Audit(clock)
+        """Is told of refusals."""
+        self.enabled = bool(settings.authorizer_class_name)
+        """Whether anybody is asked for anything."""
+        self.version = 0
+        """Another number after each change."""
+        self._super_users = settings.super_principals
+        self._first: frozenset[str] = frozenset()
+        self._allow_unless_told = settings.allow_everyone_if_no_acl_found
+        self._documents = documents
+        self._changing = asyncio.Lock()
+        self._acls: dict[str, dict[str, Acl]] = {}
+        self._authorizers: dict[str, Authorizer] = {}
+        self._in_order: dict[str, list[Acl]] = {}
+        """The rules of a virtual cluster by what they say, once somebody has asked."""
+        self._grants: dict[tuple[str, str, str], Grants] = {}
+
+    async def load(self) -> None:
+        """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
+        if not self.enabled:
+            return
+        async with self._changing:
+            found: dict[str, dict[str, Acl]] = {}
+            for name, text in (await self._documents.load(KIND)).items():
+                cluster, _, digest = name.partition("/")
+                found.setdefault(cluster, {})[digest] = _decoder.decode(text)
+            first = frozenset(f"User:{name}" for name in await self._documents.load(FIRST))
+            if (found, first) != (self._acls, self._first):
+                self._acls, self._first = found, first
+                self._changed()
+
+    async def reload(self, kinds: frozenset[str]) -> None:
+        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        if not kinds or kinds & {KIND, FIRST}:
+            await self.load()
+
+    def of(self, cluster: str) -> Authorizer:
+        """The rules of a virtual cluster as they are now."""
+        found = self._authorizers.get(cluster)
+        if found is None:
+            acls = self._acls.get(cluster, {}).values()
+            found = Authorizer(acls, self._super_users | self._first, allow_unless_told=self._allow_unless_told)
+            self._authorizers[cluster] = found
+        return found
+
+    def grants(self, principal: Principal, host: str, cluster: str) -> Grants | None:
+        """What somebody may do; None: everything, since access rules do not count on this server."""
+        if not self.enabled:
+            return None
+        key = (str(principal), host, cluster)
+        found = self._grants.get(key)
+        if found is None:
+            if len(self._grants) >= _MOST_KNOWN:
+                self._grants.clear()
+            found = self._grants[key] = Grants(self, *key)
+        return found
+
+    async def acls(self, cluster: str, wanted: AclFilter, pace: Pace) -> list[Acl]:
+        """The rules of a virtual cluster that a filter means, in order."""
+        every = self._in_order.get(cluster)
+        if every is None:
+            every = self._in_order[cluster] = sorted(self._acls.get(cluster, {}).values(), key=str)
+        found: list[Acl] = []
+        for start in range(0, len(every), _AT_ONCE):
+            found += [acl for acl in every[start : start + _AT_ONCE] if wanted.means(acl)]
+            if pace.over:
+                await pace.rest()
+        return found
+
+    async def create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
+        """Add rules, which hold when this returns; those that are there already change nothing.
+
+        Raises:
+            TooManyAcls, and as `DocumentStorage.save`.
+        """
+        await to_the_end(self._create(cluster, acls, pace))
+
+    async def _create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
+        async with self._changing:
+            present = self._acls.get(cluster, {})
+            added = {digest: acl async for acl in pace.each(acls) if (digest := _digest(acl)) not in present}
+            if len(present) + len(added) > MOST_ACLS:
+                raise TooManyAcls(f"a cluster has at most {MOST_ACLS} access rules, and there are {len(present)}")
+            await self._documents.save({(KIND, f"{cluster}/{name}"): _encode(acl) for name, acl in added.items()})
+            if added:
+                self._acls[cluster] = present | added
+                self._changed()
+
+    async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+        """Take the rules away that filters mean; they are gone when this returns.
+
+        Returns:
+            The rules that each filter meant.
+
+        Raises:
+            TooManyAcls: they mean more than `MOST_MEANT`. As `DocumentStorage.save`.
+        """
+        return await to_the_end(self._delete(cluster, filters, pace))
+
+    async def _delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+        async with self._changing:
+            meant = await self._meant(cluster, filters, pace)
+            gone = {_digest(acl) for some in meant for acl in some}
+            await self._documents.save({(KIND, f"{cluster}/{digest}"): None for digest in gone})
+            if gone:
+                present = self._acls[cluster]
+                self._acls[cluster] = {digest: acl for digest, acl in present.items() if digest not in gone}
+                self._changed()
+            return meant
+
+    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+        """The rules that each filter means, looked for once for those that are alike. Raises TooManyAcls."""
+        known: dict[AclFilter, list[Acl]] = {}
+        meant: list[list[Acl]] = []
+        left = MOST_MEANT
+        for wanted in filters:
+            if wanted not in known:
+                known[wanted] = await self.acls(cluster, wanted, pace)
+            left -= len(known[wanted])
+            if left < 0:
+                raise TooManyAcls(f"the filters of one request mean at most {MOST_MEANT} access rules together")
+            meant.append(known[wanted])
+        return meant
+
+    async def forget(self, cluster: str) -> None:
+        """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
+        async with self._changing:
+            stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
+            await self._documents.save({(KIND, name): None for name in stored})
+            if self._acls.pop(cluster, None):
+                self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._authorizers, self._in_order = {}, {}
+
+
+def _digest(acl: Acl) -> str:
+    """The same for the same rule, whichever broker stores it."""
+    return hashlib.blake2b(_encode(acl), digest_size=16).hexdigest()

@@ -1,0 +1,366 @@
+"""Quotas of every virtual cluster: as they are stored, what holds for a client, and what each has used of it."""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+
+from headrace.broker.admin.quota_meters import Maker, Meters
+from headrace.broker.brokers.locks import Changing
+from headrace.broker.config.quotas import UNLIMITED_RATE
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.ports import DocumentStorage
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.security.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, Filter, Held, Key, held, held_by_address
+from headrace.security.quotas.rates import Rate, TokenBucket, Windows
+from headrace.text.addresses import holder, plain
+
+KIND = "quotas"
+"""The kind of documents: `<cluster>/<entity>` -> its quotas by key."""
+MOST_ENTITIES = 10_000
+"""Of one virtual cluster."""
+LONGEST_NAME = 256
+"""Characters of a user or a client id by which it is told from others."""
+_MOST_KNOWN = 4_096
+"""Clients whose limits are remembered."""
+_LONGEST_WAIT_MS = 10_000
+"""How long connections beyond `max.connection.creation.rate` wait at most: as long as a handshake may take."""
+
+_parts = msgspec.json.Decoder(tuple[tuple[str, str | None], ...])
+_values = msgspec.json.Decoder(dict[Key, float])
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+Changes = Mapping[Entity, Mapping[Key, float | None]]
+"""None takes a quota away."""
+
+
+class TooManyQuotas(Exception):
+    """A virtual cluster would have quotas for more entities than `MOST_ENTITIES`."""
+
+
+class Throttled:
+    """How often and how long clients were made to wait for one kind of quota."""
+
+    __slots__ = ("count", "ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ms = 0
+
+
+class Meter:
+    """What those who share a limit have done, in bytes, percent of a second, or connections."""
+
+    __slots__ = ("_rate", "_throttled", "_used_ms", "_windows", "limit")
+
+    def __init__(self, limit: float, windows: Windows, throttled: Throttled, ticks_ms: int) -> None:
+        self.limit = limit
+        self._windows = windows
+        self._rate = Rate(windows)
+        self._throttled = throttled
+        self._used_ms = ticks_ms
+
+    @property
+    def window_ms(self) -> int:
+        """How long one window is."""
+        return self._windows.length_ms
+
+    @property
+    def most(self) -> float:
+        """What may be done at once by those who have done nothing before."""
+        return self.limit * self._windows.most
+
+    def add(self, amount: float, ticks_ms: int) -> None:
+        """Count something that nobody waits for now."""
+        self._used_ms = ticks_ms
+        self._rate.add(amount, ticks_ms)
+
+    def charge(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> int:
+        """Count something; how many ms its client has to wait now, `most_ms` at most."""
+        self.add(amount, ticks_ms)
+        wait_ms = self._rate.wait_ms(self.limit, ticks_ms)
+        if wait_ms and most_ms is not None:
+            wait_ms = min(wait_ms, most_ms)
+        if wait_ms:
+            self._throttled.count += 1
+            self._throttled.ms += wait_ms
+        return wait_ms
+
+    def charge_unless_late(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> tuple[int, bool]:
+        """As `charge`, of something that is not done, and not counted, where its client has to wait; and whether it is.
+
+        What is so large that there would never be room for it is done by who has done nothing before, and then waits.
+        In Kafka it never is.
+        """
+        too_large = amount > self.most and not self._rate.measured(ticks_ms)[0]
+        wait_ms = self.charge(amount, ticks_ms, most_ms)
+        done = not wait_ms or too_large
+        if not done:
+            self._rate.add(-amount, ticks_ms)
+        return wait_ms, done
+
+    def is_idle(self, ticks_ms: int) -> bool:
+        """Whether it might as well be forgotten: all its windows are over, and the one that overlaps them."""
+        return ticks_ms - self._used_ms > (self._windows.count + 1) * self._windows.length_ms
+
+
+class Mutations:
+    """Partitions that those who share a limit may create and delete."""
+
+    __slots__ = ("_bucket", "_throttled", "_windows")
+
+    def __init__(self, limit: float, windows: Windows, throttled: Throttled, ticks_ms: int) -> None:
+        self._windows = windows
+        self._throttled = throttled
+        self._bucket = TokenBucket(limit, limit * windows.count * windows.length_ms / 1000, ticks_ms)
+
+    @property
+    def limit(self) -> float:
+        """The bound per second."""
+        return self._bucket.rate
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._bucket.rate = limit
+        self._bucket.burst = limit * self._windows.count * self._windows.length_ms / 1000
+
+    def charge(self, partitions: int, ticks_ms: int, *, strict: bool) -> tuple[int, bool]:
+        """Count partitions; how many ms the client has to wait, and whether they may be changed now.
+
+        `strict`: not while the client has to wait, and then they are not counted; else they may always.
+        """
+        late_ms = self._bucket.wait_ms(ticks_ms) if strict else 0
+        if not late_ms:
+            self._bucket.take(partitions, ticks_ms)
+        wait_ms = late_ms if strict else self._bucket.wait_ms(ticks_ms)
+        if wait_ms:
+            self._throttled.count += 1
+            self._throttled.ms += wait_ms
+        return wait_ms, not late_ms
+
+    def is_idle(self, ticks_ms: int) -> bool:
+        """Whether it might as well be forgotten."""
+        return self._bucket.is_idle(ticks_ms)
+
+
+class ClientLimits:
+    """The limits that hold for one client; None: none of that kind."""
+
+    __slots__ = ("fetch", "mutations", "produce", "requests")
+
+    def __init__(
+        self, produce: Meter | None, fetch: Meter | None, requests: Meter | None, mutations: Mutations | None
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.requests = requests
+        self.mutations = mutations
+
+
+class ClusterQuotas:
+    """The quotas of one virtual cluster."""
+
+    def __init__(self, quotas: "Quotas", cluster: str) -> None:
+        """Use `Quotas.of`."""
+        self._quotas = quotas
+        self._cluster = cluster
+        self.limiting = False
+        """Whether there is any for clients: nobody looks further where there is none."""
+        self.limiting_addresses = False
+        self._entities: dict[Entity, dict[Key, float]] = {}
+        self._known: dict[tuple[str, str, str], ClientLimits | None] = {}
+        self._meters = Meters[Meter](forgot=self._look_again)
+        # Of their own: strangers with many addresses take no meters away from those who have logged in.
+        self._addresses = Meters[Meter]()
+        self._mutations = Meters[Mutations](forgot=self._look_again)
+
+    def limits(self, user: str, client_id: str, host: str = "") -> ClientLimits | None:
+        """What holds for a client; None: nothing does.
+
+        Args:
+            user: the principal's name.
+            client_id: what the client says it is.
+            host: where it comes from, if that is all that is known of it: it has not logged in.
+        """
+        key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME], host)
+        try:
+            return self._known[key]
+        except KeyError:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._find(*key)
+            return found
+
+    def _look_again(self) -> None:
+        self._known = {}
+
+    def _find(self, user: str, client_id: str, host: str) -> ClientLimits | None:
+        maker = (user, holder(host))
+        produce, fetch, requests = (
+            self._meter(self._meters, key, held(self._entities, key, user, client_id), maker)
+            for key in (Key.PRODUCE, Key.FETCH, Key.REQUESTS)
+        )
+        mutations = self._mutated(held(self._entities, Key.MUTATIONS, user, client_id), maker)
+        if produce is None and fetch is None and requests is None and mutations is None:
+            return None
+        return ClientLimits(produce, fetch, requests, mutations)
+
+    def _meter(self, meters: Meters[Meter], key: Key, holds: Held | None, maker: Maker) -> Meter | None:
+        if holds is None:
+            return None
+        ticks_ms = self._quotas.clock.ticks_ms()
+        make = partial(Meter, holds.limit, self._quotas.windows, self._quotas.throttled[key], ticks_ms)
+        meter = meters.found(key, holds, maker, make, ticks_ms)
+        meter.limit = holds.limit
+        return meter
+
+    def _mutated(self, holds: Held | None, maker: Maker) -> Mutations | None:
+        if holds is None:
+            return None
+        ticks_ms, throttled = self._quotas.clock.ticks_ms(), self._quotas.throttled[Key.MUTATIONS]
+        make = partial(Mutations, holds.limit, self._quotas.controller_windows, throttled, ticks_ms)
+        mutations = self._mutations.found(Key.MUTATIONS, holds, maker, make, ticks_ms)
+        mutations.limit = holds.limit
+        return mutations
+
+    def connecting(self, host: str) -> int:
+        """Somebody connects; for how many ms they are kept waiting before they are refused, 0: they are let in."""
+        if not self.limiting_addresses:
+            return 0
+        found = held_by_address(self._entities, plain(host))
+        # Who has no quota of their own shares that of everybody, each network by itself.
+        whose = holder(host) if found is None or found.address is None else found.address
+        holds = None if found is None else Held(found.limit, (whose, None))
+        meter = self._meter(self._addresses, Key.CONNECTIONS, holds, ("", whose))
+        if meter is None:
+            return 0
+        wait_ms, let_in = meter.charge_unless_late(1, self._quotas.clock.ticks_ms(), meter.window_ms)
+        return 0 if let_in else wait_ms
+
+    def arriving(self) -> int | None:
+        """A connection is there, to whichever cluster; for how many ms it waits for its turn, None: for too long."""
+        return self._quotas.arriving()
+
+    def found(self, wanted: Filter) -> dict[Entity, dict[Key, float]]:
+        """The quotas that a filter means, by entity."""
+        ordered = sorted(self._entities.items(), key=_in_order)
+        return {entity: dict(keys) for entity, keys in ordered if wanted.means(entity)}
+
+    async def alter(self, changes: Changes) -> None:
+        """Set and take away quotas, which counts when this returns.
+
+        Raises:
+            TooManyQuotas, LockLost, and as `DocumentStorage.save`.
+        """
+        await to_the_end(self._quotas.save(self, self._cluster, changes))
+
+    def altered(self, changes: Changes) -> dict[Entity, dict[Key, float]]:
+        """The quotas of the entities that are changed, as they are then. Raises TooManyQuotas."""
+        after: dict[Entity, dict[Key, float]] = {}
+        for entity, values in changes.items():
+            merged = {**self._entities.get(entity, {}), **values}
+            after[entity] = {key: value for key, value in merged.items() if value is not None}
+        many = len(self._entities.keys() | {entity for entity, keys in after.items() if keys})
+        if many > MOST_ENTITIES and many > len(self._entities):
+            raise TooManyQuotas(f"a cluster has quotas for at most {MOST_ENTITIES} entities")
+        return after
+
+    def take(self, entities: dict[Entity, dict[Key, float]]) -> None:
+        """Go by these from now on; what was used stays used."""
+        self._entities = {entity: keys for entity, keys in entities.items() if keys}
+        self._known = {}
+        given = frozenset(key for keys in self._entities.values() for key in keys)
+        self.limiting = bool(given & OF_CLIENTS)
+        self.limiting_addresses = bool(given & OF_ADDRESSES)
+
+    def take_some(self, entities: Mapping[Entity, dict[Key, float]]) -> None:
+        """Go by these in place of those for the same entities."""
+        self.take({**self._entities, **entities})
+
+
+def _in_order(one: tuple[Entity, object]) -> list[tuple[str, bool, str]]:
+    return [(kind, name is not None, name or "") for kind, name in one[0].parts]
+
+
+class Quotas:
+    """The quotas of all virtual clusters of a server. What clients use of them is counted by each server alone."""
+
+    def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
+        """Nothing is loaded yet.
+
+        Args:
+            documents: where quotas are kept.
+            settings: how long the windows are.
+            clock: the time.
+        """
+        self.clock = clock
+        self.windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds)
+        self.controller_windows = Windows(
+            settings.controller_quota_window_num, settings.controller_quota_window_size_seconds
+        )
+        self.throttled = {key: Throttled() for key in Key}
+        rate = settings.max_connection_creation_rate
+        self._arrivals = (
+            None
+            if rate >= UNLIMITED_RATE
+            else Meter(rate, self.windows, self.throttled[Key.CONNECTIONS], clock.ticks_ms())
+        )
+        self._documents = documents
+        self._changing = Changing(documents, KIND, frozenset({KIND}), self.reload)
+        self._taking = asyncio.Lock()
+        self._clusters: dict[str, ClusterQuotas] = {}
+
+    def of(self, cluster: str) -> ClusterQuotas:
+        """Those of a virtual cluster; the same object for as long as the server runs."""
+        found = self._clusters.get(cluster)
+        if found is None:
+            found = self._clusters[cluster] = ClusterQuotas(self, cluster)
+        return found
+
+    def arriving(self) -> int | None:
+        """See `ClusterQuotas.arriving`. Those who wait are counted, so they get in one after the other."""
+        if self._arrivals is None:
+            return 0
+        ticks_ms = self.clock.ticks_ms()
+        wait_ms = self._arrivals.charge(1, ticks_ms)
+        if wait_ms > _LONGEST_WAIT_MS:
+            self._arrivals.add(-1, ticks_ms)
+            return None
+        return wait_ms
+
+    async def load(self) -> None:
+        """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
+        async with self._taking:
+            found: dict[str, dict[Entity, dict[Key, float]]] = {name: {} for name in self._clusters}
+            for name, text in (await self._documents.load(KIND)).items():
+                cluster, _, entity = name.partition("/")
+                found.setdefault(cluster, {})[Entity(_parts.decode(entity))] = _values.decode(text)
+            for cluster, entities in found.items():
+                self.of(cluster).take(entities)
+
+    async def reload(self, kinds: frozenset[str]) -> None:
+        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        if not kinds or KIND in kinds:
+            await self.load()
+
+    async def save(self, of: ClusterQuotas, cluster: str, changes: Changes) -> None:
+        """See `ClusterQuotas.alter`."""
+        async with self._changing.alone(), self._taking:
+            after = of.altered(changes)
+            await self._changing.save(
+                {(KIND, _place(cluster, entity)): _encode(keys) if keys else None for entity, keys in after.items()}
+            )
+            of.take_some(after)
+
+    async def forget(self, cluster: str) -> None:
+        """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
+        async with self._changing.alone(), self._taking:
+            stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
+            await self._changing.save({(KIND, name): None for name in stored})
+            self._clusters.pop(cluster, None)
+
+
+def _place(cluster: str, entity: Entity) -> str:
+    return f"{cluster}/{_encode(entity.parts).decode()}"

@@ -1,0 +1,152 @@
+"""A log that another broker leads, read straight from storage: as it was when it was looked at, for one request."""
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from headrace.broker.partition import timestamps
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.high_watermark import copies_have_come, high_watermark_unknown, least_high_watermark
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.partition import Watcher, gone, outside
+from headrace.broker.partition.read import first_readable, fitting
+from headrace.broker.ports import LogLook, LogStorage
+from headrace.topics.errors import StorageUnavailable
+
+if TYPE_CHECKING:
+    from headrace.broker.partition.remote import ColdPartition
+
+_AT_ONCE = 64
+"""Batches of one read: whoever wants more reads on."""
+_WOKEN_S = 1.0
+"""A primary that stood still until its replica was promoted tells what it had, until the others tell it so: where a
+reader has come further, it is asked once more after this."""
+
+
+class FollowedLog:
+    """Implements `broker.partition.partition.Source`. Nobody waits for records here, and nothing is in memory."""
+
+    def __init__(self, partition: LogPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
+        """Use `look_at`. `high_watermark_known`: that it is `log_end`; else that is what is known of it."""
+        self.topic = partition.topic
+        self.index = partition.index
+        self.stream = partition.stream
+        self.local_start = look.log_start
+        self.log_end = log_end
+        self._high_watermark_known = high_watermark_known
+        self._partition = partition
+        self._look = look
+
+    @classmethod
+    async def look_at(cls, partition: LogPartition, storage: LogStorage, offset: int) -> Self:
+        """The log as it is now, up to where it has the copies that its topic wants (`min.insync.replicas`).
+
+        Where they do not come in time, that is as far as they were seen to be there before: readers go no further.
+
+        Args:
+            partition: the partition.
+            storage: where the log is.
+            offset: what is to be read next: a primary that was replaced may not have come to it.
+
+        Raises:
+            StorageUnavailable.
+        """
+        stream, copies, replication = partition.stream, storage.copies, partition.replication
+        primary = copies.primary(stream)
+        look = await storage.look(stream)
+        if offset > look.next_offset and replication.min_insync == 1 and copies.can_replicate:
+            await asyncio.sleep(_WOKEN_S)
+            primary = copies.primary(stream)
+            look = await storage.look(stream)
+        end, known, epochs = look.next_offset, True, look.epochs
+        least = 0
+        if epochs is not None:
+            least = least_high_watermark(partition.log_end, replication.high_watermark_epoch, look, epochs)
+        if replication.min_insync > 1 and copies.can_replicate and (end != least or offset > end):
+            known = await copies_have_come(copies, stream, replication.min_insync)
+            if copies.primary(stream) != primary:
+                raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
+            if not known:
+                end = least
+            elif epochs is not None:
+                replication.learn_high_watermark(end, epochs.rows[-1].epoch)
+        return cls(partition, look, end, high_watermark_known=known)
+
+    @property
+    def _cold(self) -> "ColdPartition | None":
+        return self._partition.cold
+
+    @property
+    def deleted(self) -> bool:
+        """Whether its topic is gone."""
+        return self._partition.deleted
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+        return first_readable(None if self._cold is None else self._cold.start, self.local_start)
+
+    def check_readable(self, offset: int) -> None:
+        """Raise OffsetOutOfRange or UnknownTopic."""
+        if self.deleted:
+            raise gone(self)
+        if offset < self.log_start or self.certainly_past_end(offset):
+            raise outside(self, offset, self.log_start, self.log_end)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last opening; -1: nobody has opened it."""
+        epochs = self._look.epochs
+        return -1 if epochs is None else epochs.rows[-1].epoch
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        epochs = self._look.epochs
+        return offset if epochs is None else epochs.kept_for(offset, leader_epoch)
+
+    def certainly_past_end(self, offset: int) -> bool:
+        """Whether an offset is certain to lie behind all that there is."""
+        return self._high_watermark_known and offset > self.log_end
+
+    def _check_end(self) -> None:
+        """Raise NotLeader where it is not known how far the log can be read."""
+        if not self._high_watermark_known:
+            raise high_watermark_unknown(f"{self.topic}-{self.index}")
+
+    async def ask_end(self) -> None:
+        """Known: it was looked at. Raises NotLeader where that did not tell."""
+        self._check_end()
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing."""
+        return offset >= self.log_end
+
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
+        """Only that there is nothing at the end is known."""
+        return offset >= self.log_end
+
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
+        """An empty answer: nothing is cached."""
+        return [], 0
+
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
+        """Batches from storage, the one holding `offset` first, or from the archive what is there no more."""
+        cold = self._cold
+        if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):
+            old = await cold.read(offset, self.local_start, limit)
+            if old:
+                return fitting(old, limit)
+        return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
+
+    async def find_offset(self, timestamp: int, searcher: timestamps.Searcher) -> timestamps.FoundOffset:
+        """See `broker.partition.timestamps.find`."""
+        return await timestamps.find(self._look, self, timestamp, searcher, self._cold)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell nothing: what was looked at does not grow."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """There is no watcher to remove: `watch` keeps none."""

@@ -1,0 +1,1 @@
+"""The broker's configuration: keys with their defaults, and settings as values."""

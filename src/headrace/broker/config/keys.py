@@ -1,0 +1,355 @@
+"""The broker's settings as data: Kafka's names, with Kafka's defaults but for those that say otherwise."""
+
+import msgspec
+
+from headrace.broker.config.acls import ACCESS_KEYS
+from headrace.broker.config.quotas import QUOTA_KEYS
+from headrace.broker.config.security import SECURITY_KEYS
+from headrace.topics.config import TOPIC_KEYS
+from headrace.topics.config_keys import ConfigKey, ConfigType
+
+_MAX_INT = 2**31 - 1
+_TOPIC = {key.name: key for key in TOPIC_KEYS}
+
+
+def _as_topic(name: str, topic_name: str) -> ConfigKey:
+    """A broker setting that is the default of a topic's key, with that key's rules."""
+    return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
+
+
+_PRODUCERS_KEPT = "How long the sequences of an idle producer are remembered."
+_UNTIL_COPIED = "How long acks=all waits for replicas at most, where min.insync.replicas is above 1."
+_UNTIL_STORED = (
+    "How long a request of a group, or for a producer id, is waited for where Redis does not answer; then it is to be "
+    "sent again."
+)
+BROKER_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="node.id",
+        type=ConfigType.INT,
+        default="1",
+        minimum=0,
+        doc="This broker's id; those that share a Redis need different ones.",
+    ),
+    ConfigKey(
+        name="broker.id", type=ConfigType.INT, default=None, minimum=0, doc="Older name of node.id; set one of them."
+    ),
+    ConfigKey(
+        name="broker.heartbeat.interval.ms",
+        type=ConfigType.INT,
+        default="500",
+        minimum=10,
+        doc="How often the brokers of one Redis tell each other that they are alive (2 000 in Kafka).",
+    ),
+    ConfigKey(
+        name="broker.session.timeout.ms",
+        type=ConfigType.INT,
+        default="3000",
+        minimum=100,
+        doc="After how long without a heartbeat the other brokers take over what a broker has (9 000 in Kafka).",
+    ),
+    ConfigKey(
+        name="auto.create.topics.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether a topic that a client asks for is created when it is missing.",
+    ),
+    ConfigKey(
+        name="delete.topic.enable", type=ConfigType.BOOLEAN, default="true", doc="Whether clients may delete topics."
+    ),
+    ConfigKey(
+        name="num.partitions",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        doc="Partitions of a topic that is created without saying how many.",
+    ),
+    ConfigKey(
+        name="default.replication.factor",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        maximum=1,
+        doc="Copies of a topic that is created without saying how many: Redis makes the copies, so 1.",
+    ),
+    _as_topic("min.insync.replicas", "min.insync.replicas"),
+    ConfigKey(name="replica.lag.time.max.ms", type=ConfigType.INT, default="30000", minimum=1, doc=_UNTIL_COPIED),
+    _as_topic("compression.type", "compression.type"),
+    _as_topic("log.cleanup.policy", "cleanup.policy"),
+    ConfigKey(
+        name="log.retention.hours",
+        type=ConfigType.INT,
+        default="168",
+        minimum=-1,
+        doc="How long records are kept, in hours, unless minutes or milliseconds are set; -1: without limit.",
+    ),
+    ConfigKey(
+        name="log.retention.minutes",
+        type=ConfigType.INT,
+        default=None,
+        minimum=-1,
+        doc="How long records are kept, in minutes; goes over log.retention.hours; -1: without limit.",
+    ),
+    ConfigKey(
+        name="log.retention.ms",
+        type=ConfigType.LONG,
+        default=None,
+        minimum=-1,
+        doc="How long records are kept, in milliseconds; goes over minutes and hours; -1: without limit.",
+    ),
+    _as_topic("log.retention.bytes", "retention.bytes"),
+    ConfigKey(
+        name="log.retention.check.interval.ms",
+        type=ConfigType.LONG,
+        default="300000",
+        minimum=1,
+        doc="How often logs are trimmed to their retention.",
+    ),
+    _as_topic("message.max.bytes", "max.message.bytes"),
+    _as_topic("log.message.timestamp.type", "message.timestamp.type"),
+    _as_topic("log.message.timestamp.before.max.ms", "message.timestamp.before.max.ms"),
+    _as_topic("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms"),
+    ConfigKey(
+        name="socket.request.max.bytes",
+        type=ConfigType.INT,
+        default="104857600",
+        minimum=1,
+        doc="The largest request taken; a connection that announces a larger one is closed.",
+    ),
+    ConfigKey(
+        name="queued.max.request.bytes",
+        type=ConfigType.LONG,
+        default="268435456",
+        minimum=-1,
+        doc="Memory for requests of all clients of a listener, from their first byte until they are answered; beyond "
+        "it clients are not read from for a while. -1: no limit, which is Kafka's default.",
+    ),
+    ConfigKey(
+        name="headrace.request.max.elements",
+        type=ConfigType.INT,
+        default="10000",
+        minimum=1,
+        doc="The most elements that the arrays of one request may have together, such as topics and partitions; a "
+        "request with more closes its connection (not in Kafka).",
+    ),
+    ConfigKey(
+        name="max.connections",
+        type=ConfigType.INT,
+        default=str(_MAX_INT),
+        minimum=0,
+        doc="The most connections at a time, of both listeners; further ones are closed. So are those that the process "
+        "has no descriptors for (ulimit -n, less 64 of its own).",
+    ),
+    ConfigKey(
+        name="max.connections.per.ip",
+        type=ConfigType.INT,
+        default=str(_MAX_INT),
+        minimum=0,
+        doc="The most connections from one address, of both listeners; from one IPv6 network of 64 bits.",
+    ),
+    ConfigKey(
+        name="connections.max.idle.ms",
+        type=ConfigType.LONG,
+        default="600000",
+        doc="After how long without a request a connection is closed; negative: never.",
+    ),
+    ConfigKey(
+        name="fetch.max.bytes",
+        type=ConfigType.INT,
+        default="57671680",
+        minimum=1024,
+        doc="The most bytes one Fetch answer carries, whatever the client asks for.",
+    ),
+    ConfigKey(
+        name="metrics.max.series",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most series that /metrics tells; more are only counted. Topics, partitions and groups have several "
+        "each (not in Kafka).",
+    ),
+    ConfigKey(
+        name="group.min.session.timeout.ms",
+        type=ConfigType.INT,
+        default="6000",
+        minimum=0,
+        doc="The shortest session timeout a member may ask for.",
+    ),
+    ConfigKey(
+        name="group.max.session.timeout.ms",
+        type=ConfigType.INT,
+        default="1800000",
+        minimum=0,
+        doc="The longest session timeout a member may ask for.",
+    ),
+    ConfigKey(
+        name="group.initial.rebalance.delay.ms",
+        type=ConfigType.INT,
+        default="100",
+        minimum=0,
+        doc="How long the first rebalance of an empty group waits for more members (Kafka waits 3000).",
+    ),
+    ConfigKey(
+        name="group.max.size",
+        type=ConfigType.INT,
+        default="10000",
+        minimum=1,
+        doc="The most members a group may have (Kafka has no limit).",
+    ),
+    ConfigKey(
+        name="headrace.group.max.bytes",
+        type=ConfigType.INT,
+        default="16777216",
+        minimum=1,
+        doc="The most bytes that the members of a group may say of themselves, all together; who comes with more is "
+        "refused with GROUP_MAX_SIZE_REACHED (not in Kafka, whose groups must fit into one record).",
+    ),
+    ConfigKey(
+        name="headrace.max.groups",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most groups of a virtual cluster, of Kafka and OCI clients together; a new one is refused then "
+        "(POLICY_VIOLATION; LimitExceeded in the OCI API). What is there at the start stays (Kafka has no limit).",
+    ),
+    ConfigKey(
+        name="max.broker.partitions",
+        type=ConfigType.INT,
+        default="20000",
+        minimum=1,
+        doc="The most partitions of all topics together; no more are created then (POLICY_VIOLATION). What is there at "
+        "the start stays (the name that KIP-578 gave it; Kafka has no limit).",
+    ),
+    ConfigKey(
+        name="offsets.retention.minutes",
+        type=ConfigType.INT,
+        default="10080",
+        minimum=1,
+        doc="How long positions are kept after their group lost its last member.",
+    ),
+    ConfigKey(
+        name="offsets.retention.check.interval.ms",
+        type=ConfigType.LONG,
+        default="600000",
+        minimum=1,
+        doc="How often expired positions are looked for.",
+    ),
+    ConfigKey(
+        name="offsets.commit.timeout.ms",
+        type=ConfigType.INT,
+        default="5000",
+        minimum=1,
+        doc=_UNTIL_STORED,
+    ),
+    ConfigKey(
+        name="offset.metadata.max.bytes",
+        type=ConfigType.INT,
+        default="4096",
+        minimum=0,
+        doc="The longest note a commit may carry.",
+    ),
+    ConfigKey(
+        name="producer.id.expiration.ms", type=ConfigType.INT, default="86400000", minimum=1, doc=_PRODUCERS_KEPT
+    ),
+    ConfigKey(
+        name="headrace.cache.bytes",
+        type=ConfigType.LONG,
+        default="-1",
+        minimum=-1,
+        doc="Memory for the newest record batches, from which consumers are served without asking Redis; it stays with "
+        "the server once it was used. -1: 32 MiB where the rest can be read from the embedded Valkey's append-only "
+        "file, which the page cache has anyway; else a sixteenth of the machine's, 128 MiB to 1 GiB (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.reads.bytes",
+        type=ConfigType.LONG,
+        default="268435456",
+        minimum=1 << 20,
+        doc="Memory for records on their way to clients, from the moment they are read until the client has taken "
+        "them; when it gets short answers become smaller, and then wait (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.journal.bytes",
+        type=ConfigType.INT,
+        default="16777216",
+        minimum=0,
+        doc="Size of the file in which small batches are acknowledged before the embedded Valkey has them, at least "
+        "1 MiB. 0: none, every batch waits for Valkey, as with --fsync always or --redis (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.stream.prefix",
+        type=ConfigType.STRING,
+        default="headrace",
+        doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.redis.manage",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="The Redis of --redis is for this server alone: where it writes an append-only file, have it make no "
+        "snapshots, compress nothing, and rewrite that file when the server says, as the embedded Valkey does. Its "
+        "configuration file stays as it is (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.insecure",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Listen on other addresses than loopback although clients need not prove who they are (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.testing.reset",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether DELETE /_headrace/state empties the server between tests: topics, groups, positions, streams and "
+        "pools go. From loopback only (not in Kafka).",
+    ),
+    ConfigKey(
+        name="console.write",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether the console may change something: move the positions of groups (not in Kafka).",
+    ),
+    ConfigKey(
+        name="console.session.ms",
+        type=ConfigType.LONG,
+        default="43200000",
+        minimum=60_000,
+        maximum=2_592_000_000,
+        doc="How long a login by the console's page lasts, used or not (not in Kafka). It ends before when the user's "
+        "password changes, and when the server stops.",
+    ),
+    ConfigKey(
+        name="headrace.traces.endpoint",
+        type=ConfigType.STRING,
+        default="",
+        doc="URL of an OpenTelemetry receiver (OTLP over HTTP, such as http://127.0.0.1:4318): traces that requests "
+        "and records tell in `traceparent` are continued and sent there. Needs headrace[otel]. Empty: none are (not in "
+        "Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.http.hosts",
+        type=ConfigType.LIST,
+        default="",
+        doc="Names by which HTTP requests may call the server (Host), and whose pages may send them (Origin), besides "
+        "loopback's and the listener's own; *: every name (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.adopt.prefixes",
+        type=ConfigType.LIST,
+        default="",
+        doc="Prefixes of the Redis Streams that may become topics (headrace topics adopt); *: every stream. Unless it "
+        "is set: every stream of the embedded Valkey, none of an external Redis (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.native.max.pending",
+        type=ConfigType.INT,
+        default="100000",
+        minimum=1,
+        doc="Native topics: how many entries of a group Redis keeps as pending per partition. A member that commits "
+        "less often reads on, but what it reads beyond is recorded only by its next commit (not in Kafka).",
+    ),
+    *SECURITY_KEYS,
+    *ACCESS_KEYS,
+    *QUOTA_KEYS,
+)
+"""Every setting of the broker; one that is not here stops the start."""

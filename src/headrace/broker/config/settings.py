@@ -1,0 +1,173 @@
+"""The broker's settings, read and checked; which there are is told by `broker.config.keys`.
+
+Values only: where they come from (flags, environment, file) is `headrace.server.config`' business.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from headrace.broker.config import listeners as listener_settings
+from headrace.broker.config.acls import principals
+from headrace.broker.config.keys import BROKER_KEYS
+from headrace.groups.settings import GroupSettings
+from headrace.topics.config import TopicDefaults
+from headrace.topics.config_keys import ConfigKey, InvalidSetting, Value, plain_text
+
+_KIND = "broker setting"
+BROKER_KEY = {key.name: key for key in BROKER_KEYS}
+
+_TOPIC_DEFAULTS = {
+    "min.insync.replicas": "min.insync.replicas",
+    "message.max.bytes": "max.message.bytes",
+    "log.retention.bytes": "retention.bytes",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+}
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker's settings, read and checked. Made by `of`; each field is a key with its dots as underscores."""
+
+    node_id: int
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    log_retention_check_interval_ms: int
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    headrace_request_max_elements: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connection_creation_rate: int
+    connections_max_idle_ms: int
+    fetch_max_bytes: int
+    metrics_max_series: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    headrace_group_max_bytes: int
+    headrace_max_groups: int
+    max_broker_partitions: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_commit_timeout_ms: int
+    offset_metadata_max_bytes: int
+    producer_id_expiration_ms: int
+    replica_lag_time_max_ms: int
+    headrace_cache_bytes: int
+    headrace_reads_bytes: int
+    headrace_journal_bytes: int
+    headrace_stream_prefix: str
+    headrace_redis_manage: bool
+    headrace_insecure: bool
+    headrace_testing_reset: bool
+    console_write: bool
+    console_session_ms: int
+    headrace_traces_endpoint: str
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
+    headrace_http_hosts: str
+    headrace_adopt_prefixes: str
+    headrace_native_max_pending: int
+    listeners: str
+    advertised_listeners: str
+    listener_security_protocol_map: str
+    ssl_keystore_location: str
+    ssl_truststore_location: str
+    ssl_client_auth: Literal["none", "requested", "required"]
+    ssl_principal_mapping_rules: str
+    sasl_enabled_mechanisms: str
+    sasl_oauthbearer_jwks_endpoint_url: str
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int
+    sasl_oauthbearer_expected_audience: str
+    sasl_oauthbearer_expected_issuer: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_clock_skew_seconds: int
+    connection_failed_authentication_delay_ms: int
+    connections_max_reauth_ms: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+    topic_defaults: TopicDefaults
+    given: dict[str, str]
+    """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str] | None = None) -> "BrokerSettings":
+        """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
+        texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
+        if texts.get("node.id", texts.get("broker.id")) != texts.get("broker.id", texts.get("node.id")):
+            raise InvalidSetting("node.id and broker.id are two names of one setting and differ: give only one")
+        if "broker.id" in texts:
+            texts["node.id"] = texts["broker.id"]
+        values = {
+            key.field: _value(key, texts)
+            for key in BROKER_KEYS
+            if key.field in cls.__struct_fields__ and key.default is not None
+        }
+        settings = msgspec.convert(values | {"topic_defaults": _topic_defaults(texts), "given": texts}, cls)
+        if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+            raise InvalidSetting(
+                f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is over "
+                f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}: lower one or raise the other"
+            )
+        _ = settings.super_principals
+        return settings
+
+    @staticmethod
+    def check(name: str, text: str) -> str:
+        """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
+        of_listener = name.startswith(listener_settings.PREFIX)
+        return listener_settings.checked(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
+
+    @property
+    def super_principals(self) -> frozenset[str]:
+        """Who may do everything: `super.users`. Raises InvalidSetting for what is no principal."""
+        return principals(self.super_users)
+
+    @property
+    def groups(self) -> GroupSettings:
+        """The part that the group machine takes."""
+        return GroupSettings(
+            min_session_timeout_ms=self.group_min_session_timeout_ms,
+            max_session_timeout_ms=self.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            max_size=self.group_max_size,
+            max_metadata_bytes=self.headrace_group_max_bytes,
+            max_groups=self.headrace_max_groups,
+            offset_metadata_max=self.offset_metadata_max_bytes,
+            offsets_retention_ms=self.offsets_retention_minutes * 60_000,
+            retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+        )
+
+    def value(self, key: ConfigKey) -> str | None:
+        """A key's value in force as text; None for one that is neither set nor has a default."""
+        return self.given.get(key.name, key.default)
+
+
+def _value(key: ConfigKey, texts: Mapping[str, str]) -> Value:
+    text = texts.get(key.name, key.default)
+    assert text is not None
+    return key.parse(text)
+
+
+def _topic_defaults(texts: Mapping[str, str]) -> TopicDefaults:
+    values = {topic: texts[broker] for broker, topic in _TOPIC_DEFAULTS.items() if broker in texts}
+    for name, unit_ms in (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", 60_000),
+        ("log.retention.hours", 3_600_000),
+    ):
+        if name in texts:
+            amount = int(texts[name])
+            values["retention.ms"] = str(amount * unit_ms if amount >= 0 else -1)
+            break
+    return TopicDefaults(values)

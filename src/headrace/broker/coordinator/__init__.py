@@ -1,0 +1,1 @@
+"""The group coordinator: groups, their runners and timers, instances, lag."""

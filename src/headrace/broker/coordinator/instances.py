@@ -1,0 +1,443 @@
+"""Balanced groups as APIs use them: cursors in, records and cursors out.
+
+The rules are `headrace.groups.balanced`'s. Here is what they cannot do themselves: find out where a group is to start,
+read what they say is to be read, and tell them before the answer goes out what went into it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+
+import msgspec
+
+from headrace.broker.coordinator.groups import GroupTable, Unready
+from headrace.broker.coordinator.runner import Runner
+from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.partition.read import Sink, read
+from headrace.broker.partition.timestamps import FoundOffset, Special
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.concurrency import a_few_at_once
+from headrace.broker.runtime.scheduler import Lane, Pace
+from headrace.broker.topics.live import LiveTopic
+from headrace.groups.balanced.errors import InstanceError, InstanceProblem
+from headrace.groups.balanced.events import (
+    Beat,
+    CommitCursor,
+    CreateCursor,
+    CursorResult,
+    Delivered,
+    Get,
+    InstanceRefused,
+    InstanceRequest,
+    Plan,
+    ReadFrom,
+    TopicFacts,
+    Update,
+)
+from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
+from headrace.groups.effects import Result
+from headrace.groups.model import StoredStart
+from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
+
+__all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Reservation", "Sink", "Start", "StartKind"]
+
+MOST_GROUPS = 50
+"""Groups that a topic may have (OCI Streaming)."""
+_WIDE = 1_000
+"""Partitions of a topic from which on requests about all of them wait for each other,"""
+_MOST_READING = 4
+"""so many at a time where they read; of those that look up where a group begins, one."""
+
+FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
+"""The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
+
+
+SourceOf = Callable[[Partition], Awaitable[Source]]
+"""Where a partition's records are read."""
+_Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
+"""Where each partition begins, and the leader epoch of its log."""
+
+
+class Instances:
+    """What the instances of balanced groups ask for. Every call raises InstanceError."""
+
+    def __init__(
+        self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane, beside: ReadBudget
+    ) -> None:
+        self._groups = groups
+        self._lane = lane
+        self._beside = beside
+        self._reading = asyncio.Semaphore(_MOST_READING)
+        self._starting = asyncio.Semaphore(1)
+        self._source = source
+        self._find_offset = find_offset
+        self._being_made: dict[tuple[str, str], int] = {}
+
+    async def create_cursor(
+        self,
+        topic: LiveTopic,
+        group: str,
+        instance: str,
+        start: Start,
+        timeout_ms: int,
+        commit_on_get: bool,
+    ) -> GroupCursor:
+        """A cursor for an instance; makes the group if it is missing.
+
+        Args:
+            topic: the topic; a group of the same name on another topic is another one.
+            group: its name, 1 to 255 bytes.
+            instance: the instance's name, 1 to 255 bytes. A name that is in the group already is that instance,
+                restarted: it keeps its partitions, goes on from committed positions, and older cursors can no longer
+                commit.
+            start: where a new group begins; not used when the group exists.
+            timeout_ms: silence after which the instance is out.
+            commit_on_get: whether each get commits what the one before delivered.
+
+        Raises:
+            InstanceError: TOO_MANY_GROUPS; GROUP_IN_USE, for a new group under the name of a classic one that has
+                members; UNAVAILABLE.
+        """
+        while True:
+            try:
+                await self.ready(group)
+                if self._has(topic, group):
+                    return await self._create(topic, group, instance, None, timeout_ms, commit_on_get)
+                with self._place_for(topic, group), _storage_errors():
+                    async with self._among_few(topic, self._starting):
+                        starts = await self._starts(topic, start)
+                        return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
+            except InstanceError as error:
+                # It went, unused for too long, at the very moment: it is made anew.
+                if error.kind is not InstanceProblem.UNKNOWN_GROUP:
+                    raise
+
+    async def get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor:
+        """Rebalance if needed, commit what the cursor carries if it says so, then read into `sink`.
+
+        Args:
+            topic: the group's topic.
+            cursor: from any earlier answer to this instance.
+            sink: takes the records. Left empty: no partition that the instance holds has an unread one, or the cursor
+                carries `max_offsets` already and commits none of them.
+            max_offsets: the most (partition, offset) pairs that the next cursor may carry.
+
+        Returns:
+            The next cursor. The same request may be sent again: it gives the same records.
+
+        Raises:
+            InstanceError: UNRESERVED_PARTITION, UNKNOWN_GROUP, GROUP_IN_USE, BEHIND_LOG_START, INVALID_CURSOR,
+                UNAVAILABLE. The sink's content is then void.
+            UnknownTopic: the topic was deleted meanwhile.
+        """
+        async with self._among_few(topic, self._reading):
+            while True:
+                await self.ready(cursor.group)
+                following = await self._get(topic, cursor, sink, max_offsets)
+                if following is not None:
+                    return following
+
+    async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
+        """The next cursor; None: only now the group knows from where on to read."""
+        runner = self._runner(topic, cursor.group)
+        # To plan it takes up a slice where there are thousands of partitions.
+        pace = self._lane.pace()
+        plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
+        taken = _Taken()
+        failed = True
+        try:
+            with _storage_errors():
+                await self._read(topic, plan, sink, max_offsets, taken, pace)
+            failed = False
+        finally:
+            # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
+            delivered = () if failed else tuple(taken.offsets.items())
+            epochs = () if failed else tuple(taken.leader_epochs.items())
+            told = Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts), token=object())
+            stored = runner.request(told)
+        if taken.risen:
+            # The next cursor does not say under which leader epoch it has what it carries.
+            _accepted(await stored)
+        if taken.cuts and not taken.offsets:
+            # An empty answer would say that there is nothing.
+            return None
+        offsets = {**dict(plan.cursor.offsets), **taken.offsets}
+        return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
+
+    async def commit(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
+        """Commit what the cursor carries and keep the instance alive; the next cursor, which carries nothing.
+
+        Raises:
+            InstanceError: as `get`, but for BEHIND_LOG_START and GROUP_IN_USE.
+        """
+        await self.ready(cursor.group)
+        runner = self._runner(topic, cursor.group)
+        return await _cursor(runner, CommitCursor(token=object(), topic=_facts(topic), cursor=cursor))
+
+    async def heartbeat(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
+        """Keep the instance alive, or take it in; commits nothing. The next cursor, which carries the same.
+
+        Raises:
+            InstanceError: UNKNOWN_GROUP, GROUP_IN_USE, INVALID_CURSOR, UNAVAILABLE.
+        """
+        await self.ready(cursor.group)
+        runner = self._runner(topic, cursor.group)
+        return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
+
+    async def update(self, topic: LiveTopic, group: str, start: Start) -> None:
+        """Set the whole group to a new start. What was delivered before can no longer be committed.
+
+        Raises:
+            InstanceError: UNKNOWN_GROUP; GROUP_IN_USE while classic members are in it; UNAVAILABLE.
+        """
+        await self.ready(group)
+        runner = self._runner(topic, group)
+        async with self._among_few(topic, self._starting):
+            with _storage_errors():
+                starts, epochs = await self._starts(topic, start)
+            request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
+            # Of thousands of partitions it takes some slices: not behind another one.
+            await self._lane.turn()
+            _accepted(await runner.request(request))
+
+    async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
+        """Every partition of the topic with its position and holder.
+
+        Raises:
+            InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
+        """
+        await self.ready(group)
+        return self.reservations(topic, group)
+
+    def reservations(self, topic: LiveTopic, group: str) -> list[Reservation]:
+        """As `describe`, for who has waited for `ready`. Raises InstanceError: UNKNOWN_GROUP."""
+        found = self._runner(topic, group).reservations(topic.topic.name)
+        if found is None:
+            raise _unknown(topic, group)
+        return found
+
+    def groups_of(self, topic: LiveTopic) -> list[str]:
+        """Names of the topic's balanced groups, sorted."""
+        return [runner.name for runner in self._groups.runners() if topic.topic.name in runner.sections]
+
+    # groups
+
+    async def ready(self, group: str) -> None:
+        """Return when a group is here, which may take as long as storage does.
+
+        Raises InstanceError where another broker has the group, or storage does not let it be taken over.
+        """
+        try:
+            await self._groups.bring(group)
+        except Unready as away:
+            message = f"the group {group!r} is not available here: {away}"
+            raise InstanceError(InstanceProblem.UNAVAILABLE, message) from away
+
+    def _has(self, topic: LiveTopic, group: str) -> bool:
+        runner = self._groups.runner(group)
+        return runner is not None and topic.topic.name in runner.sections
+
+    def _runner(self, topic: LiveTopic, group: str) -> Runner:
+        runner = self._groups.runner(group)
+        if runner is None:
+            raise _unknown(topic, group)
+        return runner
+
+    @contextmanager
+    def _place_for(self, topic: LiveTopic, group: str) -> Iterator[None]:
+        """Keep a place for a group while it is being made; raises InstanceError TOO_MANY_GROUPS."""
+        name = topic.topic.name
+        wanted = (name, group)
+        others = {each for made_on, each in self._being_made if made_on == name}
+        others.update(self.groups_of(topic))
+        others.discard(group)
+        if len(others) >= MOST_GROUPS:
+            raise InstanceError(
+                InstanceProblem.TOO_MANY_GROUPS, f"{name!r} has {MOST_GROUPS} groups, the most it may have"
+            )
+        if not self._groups.has_room_for(group):
+            raise InstanceError(
+                InstanceProblem.TOO_MANY_GROUPS, "there are as many groups as the server takes (headrace.max.groups)"
+            )
+        self._being_made[wanted] = self._being_made.get(wanted, 0) + 1
+        try:
+            yield
+        finally:
+            self._being_made[wanted] -= 1
+            if not self._being_made[wanted]:
+                del self._being_made[wanted]
+
+    async def _create(
+        self,
+        topic: LiveTopic,
+        group: str,
+        instance: str,
+        starts: "_Starts | None",
+        timeout_ms: int,
+        commit_on_get: bool,
+    ) -> GroupCursor:
+        request = CreateCursor(
+            token=object(),
+            topic=_facts(topic),
+            instance=instance,
+            timeout_ms=timeout_ms,
+            commit_on_get=commit_on_get,
+            starts=None if starts is None else starts[0],
+            leader_epochs=() if starts is None else starts[1],
+        )
+        await self.ready(group)
+        return await _cursor(self._groups.runner_or_new(group), request)
+
+    @asynccontextmanager
+    async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
+        """For what keeps something of each partition while it is under way: of very many that is megabytes."""
+        if len(topic.partitions) <= _WIDE:
+            yield
+            return
+        async with gate:
+            await self._lane.turn()
+            yield
+
+    async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
+        """Where each partition begins, as of now, and its log's leader epoch."""
+        ask = partial(self._start, start)
+        found = [each async for _, each in a_few_at_once(self._lane, topic.partitions, ask)]
+        return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
+
+    async def _start(self, start: Start, led: Partition) -> tuple[StoredStart, int]:
+        partition = await self._source(led)
+        # Before it is looked up: should the log be opened anew meanwhile, what is found may be of what it was.
+        epoch = partition.leader_epoch
+        return await self._beginning_of(partition, start), epoch
+
+    async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
+        if start.kind is StartKind.TRIM_HORIZON:
+            return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
+        # Before the look-up by time: what comes meanwhile lies behind it.
+        end = (await self._find_offset(partition, Special.LATEST)).offset
+        if start.kind is StartKind.LATEST:
+            return StoredStart(end, start.kind)
+        assert start.time_ms is not None, "AT_TIME without a time: the API lets none pass"
+        found = await self._find_offset(partition, start.time_ms)
+        if found.offset >= 0:
+            return StoredStart(found.offset, start.kind)
+        return StoredStart(end, start.kind, start.time_ms)
+
+    # reading
+
+    async def _plan(self, runner: Runner, request: Get) -> Plan:
+        answer = runner.request(request)
+        try:
+            plan = _accepted(await asyncio.shield(answer))
+        except asyncio.CancelledError:
+            # The client has gone, but the group will still plan a read for it.
+            answer.add_done_callback(lambda done: _give_up_plan(runner, request, done))
+            raise
+        assert isinstance(plan, Plan)
+        return plan
+
+    async def _read(
+        self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: Pace
+    ) -> None:
+        """Read what is planned as far as the sink wants it, and note what it took."""
+        offsets = dict(plan.cursor.offsets)
+        away: StorageUnavailable | None = None
+        for each in plan.reads:
+            if sink.room() <= 0:
+                break
+            if pace.over:
+                # Most of thousands of partitions have nothing to read.
+                await pace.rest()
+            if each.partition not in offsets and len(offsets) >= max_offsets:
+                continue
+            try:
+                partition = await self._source(topic.partitions[each.partition])
+                # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+                epoch = partition.leader_epoch
+                if (kept := partition.kept(each.reached, each.leader_epoch)) < each.reached:
+                    # Read by the next get, which knows.
+                    taken.cuts.append((each.partition, kept, epoch))
+                    continue
+                offset = await self._beginning(partition, each)
+                following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
+            except StorageUnavailable as error:
+                # One shard of a cluster is away: the other partitions are read meanwhile.
+                away = away or error
+                continue
+            if offset is not None and following > offset:
+                offsets[each.partition] = taken.offsets[each.partition] = following
+                taken.leader_epochs[each.partition] = epoch
+                taken.risen = taken.risen or epoch > each.leader_epoch
+        if away is not None and not taken.offsets:
+            raise away
+
+    async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
+        """The offset to read from; None when there is nothing to read."""
+        if each.offset >= partition.log_end and not partition.deleted:
+            return None
+        if each.not_before_ms is None:
+            return max(each.offset, partition.log_start) if each.follows_log_start else each.offset
+        found = await self._find_offset(partition, each.not_before_ms)
+        return None if found.offset < 0 else max(found.offset, each.offset)
+
+
+class _Taken:
+    """What a get has read."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, int] = {}
+        """Partition -> the next offset after what the answer has of it, in the order in which they were read."""
+        self.leader_epochs: dict[int, int] = {}
+        """See `Delivered`, also of the next."""
+        self.cuts: list[tuple[int, int, int]] = []
+        self.risen = False
+        """Whether something was read under a later leader epoch than the group knows of."""
+
+
+async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:
+    try:
+        return await read(partition, offset, sink, beside=beside)
+    except OffsetOutOfRange:
+        if not each.follows_log_start or offset >= partition.log_start:
+            raise
+        # Retention came between.
+        return await read(partition, partition.log_start, sink, beside=beside)
+
+
+def _give_up_plan(runner: Runner, request: Get, answer: "asyncio.Future[Result]") -> None:
+    if not answer.cancelled() and isinstance(plan := answer.result(), Plan):
+        runner.post(Delivered(request.topic.name, plan.read, ()))
+
+
+def _facts(topic: LiveTopic) -> TopicFacts:
+    return TopicFacts(topic.topic.name, len(topic.partitions), topic.config.retention_ms, topic.topic.id)
+
+
+def _accepted(result: Result) -> Result:
+    if isinstance(result, InstanceRefused):
+        raise result.error()
+    return result
+
+
+async def _cursor(runner: Runner, request: InstanceRequest) -> GroupCursor:
+    result = _accepted(await runner.request(request))
+    assert isinstance(result, CursorResult)
+    return result.cursor
+
+
+def _unknown(topic: LiveTopic, group: str) -> InstanceError:
+    return InstanceError(InstanceProblem.UNKNOWN_GROUP, f"no group {group!r} on {topic.topic.name!r}")
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """What the log says, in the words for instances."""
+    try:
+        yield
+    except UnknownTopic:
+        raise
+    except OffsetOutOfRange as error:
+        raise InstanceError(InstanceProblem.BEHIND_LOG_START, str(error)) from error
+    except TopicError as error:
+        raise InstanceError(InstanceProblem.UNAVAILABLE, str(error)) from error

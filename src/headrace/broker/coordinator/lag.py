@@ -1,0 +1,234 @@
+"""How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinator.runner import Runner
+from headrace.broker.runtime.scheduler import Pace
+from headrace.groups.consumer_subscription import partitions_of
+from headrace.groups.description import GroupDescription
+from headrace.groups.events import Commit
+from headrace.groups.lag import native_to_come, to_come
+from headrace.groups.model import Position, TopicPartition
+from headrace.groups.offset_reset import Move, Target, destination
+from headrace.topics.native import NotAStream
+
+_AT_ONCE = 500
+"""Partitions of one member that are read before others may have the event loop."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A member of a group, and what it has."""
+
+    member: str
+    client: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class Planned(Move, frozen=True):
+    """A move in one topic: not in a later one of that name."""
+
+    topic_id: UUID
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a group stands in one partition."""
+
+    place: TopicPartition
+    position: int | None
+    """Offset of the next record; None: nothing was committed."""
+    log_end: int | None
+    """None: the partition is gone, or another broker leads it."""
+    lag: int | None
+    """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
+    member: str | None
+
+
+async def shares(found: GroupDescription, pace: Pace) -> list[Share]:
+    """The members of a group, in the order of their ids; others go first meanwhile, for there may be thousands."""
+    present = []
+    for each in found.members:
+        places: list[TopicPartition] = []
+        for topic, indexes in sorted((partitions_of(each.assignment) or {}).items()):
+            indexes.sort()
+            for start in range(0, len(indexes), _AT_ONCE):
+                if pace.over:
+                    await pace.rest()
+                places += [TopicPartition(topic, index) for index in indexes[start : start + _AT_ONCE]]
+        present.append(Share(each.member_id, each.client_id, each.client_host.lstrip("/"), tuple(places)))
+        if pace.over:
+            await pace.rest()
+    return sorted(present, key=lambda share: share.member)
+
+
+async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[Standing]:
+    """Where the group stands in every partition of the topics that it has positions or members in.
+
+    Raises:
+        StorageUnavailable: it reads native topics, and Redis does not answer.
+    """
+    positions = await broker.positions(group, None)
+    pace = broker.lane.pace()
+    owners: dict[TopicPartition, str] = {}
+    places: dict[str, set[int]] = {}
+    async for place, member in pace.each(_held(list(positions), present)):
+        places.setdefault(place.topic, set()).add(place.partition)
+        if member is not None:
+            owners[place] = member
+    for topic, indexes in places.items():
+        if broker.topics.has(topic):
+            indexes.update(range(len(broker.topics.get(topic).partitions)))
+    natives = {place: lag for topic in places for place, lag in (await _native_lags(broker, topic, group)).items()}
+    in_order = (TopicPartition(topic, index) for topic in sorted(places) for index in sorted(places[topic]))
+    return [
+        _standing(broker, place, positions.get(place), owners.get(place), natives)
+        async for place in pace.each(in_order)
+    ]
+
+
+def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iterator[tuple[TopicPartition, str | None]]:
+    """Every partition that a group has a position in, and each that a member has, with the member."""
+    for place in positions:
+        yield place, None
+    for share in present:
+        for place in share.partitions:
+            yield place, share.member
+
+
+def _standing(
+    broker: Broker,
+    place: TopicPartition,
+    position: Position | None,
+    member: str | None,
+    natives: Mapping[TopicPartition, int | None],
+) -> Standing:
+    offset = None if position is None else position.offset
+    if not broker.topics.has(place.topic):
+        return Standing(place, offset, None, None, member)
+    live = broker.topics.get(place.topic)
+    if place.partition >= len(live.partitions):
+        return Standing(place, offset, None, None, member)
+    partition = live.partitions[place.partition]
+    if partition.leader is not None:
+        return Standing(place, offset, None, None, member)
+    lag = natives.get(place) if live.config.native else to_come(offset, partition.log_start, partition.log_end)
+    return Standing(place, offset, partition.log_end, lag, member)
+
+
+async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPartition, int | None]:
+    """By partition, of a native topic; of a log nothing, whose offsets tell."""
+    if not broker.topics.has(topic):
+        return {}
+    found: dict[TopicPartition, int | None] = {}
+    for partition in broker.topics.get(topic).natives:
+        place = TopicPartition(topic, partition.index)
+        try:
+            lags = await partition.storage.group_lags(partition.place)
+            # The Redis group is made by the first fetch.
+            known = next((each for each in lags if each.name == group), None)
+            if known is None:
+                found[place] = (await partition.storage.extent(partition.place)).length
+            else:
+                found[place] = native_to_come(known.undelivered, known.pending)
+        except NotAStream:
+            found[place] = None
+    return found
+
+
+def topics_read(broker: Broker, runner: Runner) -> Iterator[str]:
+    """The topics that a group has positions in, or members: one after the other, some of them several times."""
+    for place in list(runner.positions):
+        yield place.topic
+    described = broker.groups.describe(runner.name)
+    for member in () if described is None else described.members:
+        yield from partitions_of(member.assignment) or {}
+
+
+def log_lags(
+    broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]
+) -> Iterator[tuple[str, int, int]]:
+    """Records to come in each partition of these topics, as far as they are logs and this server leads it.
+
+    Where nothing was committed they count from the log start.
+
+    Yields:
+        Topic, partition, records.
+    """
+    for topic in topics:
+        if not broker.topics.has(topic) or (live := broker.topics.get(topic)).config.native:
+            continue
+        offsets = {place.partition: position.offset for place, position in positions.items() if place.topic == topic}
+        for partition in live.partitions:
+            if partition.leader is None:
+                offset = offsets.get(partition.index)
+                yield topic, partition.index, to_come(offset, partition.log_start, partition.log_end)
+
+
+def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]) -> int | None:
+    """Records to come in these topics; None: there is no partition whose lag offsets tell."""
+    lag = None
+    for _, _, records in log_lags(broker, positions, topics):
+        lag = (lag or 0) + records
+    return lag
+
+
+async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Planned]:
+    """What a reset would make of a group's positions.
+
+    Args:
+        broker: where the group is.
+        group: its name.
+        target: where to.
+        topic: only the partitions of this topic; None: all that the group has positions in.
+
+    Raises:
+        UnknownTopic: there is no such topic; StorageUnavailable.
+    """
+    positions = await broker.positions(group, None)
+    if topic is None:
+        places = [place for place in sorted(positions) if _is_there(broker, place)]
+    else:
+        places = [TopicPartition(topic, index) for index in range(len(broker.topics.get(topic).partitions))]
+    searcher = broker.searcher()
+    moves = []
+    for place in places:
+        live = broker.topics.get(place.topic)
+        partition = live.partition(place.partition)
+        at = None
+        if target.time_ms is not None:
+            at = (await broker.find_offset(partition, target.time_ms, searcher)).offset
+        to = destination(target, partition.log_start, partition.log_end, at)
+        before = positions.get(place)
+        lag = partition.log_end - to if not live.config.native or to == partition.log_end else None
+        present = None if before is None else before.offset
+        moves.append(Planned(place.topic, place.partition, present, to, lag, live.topic.id))
+    return moves
+
+
+async def reset(broker: Broker, group: str, moves: Iterable[Planned]) -> str | None:
+    """Commit the new positions of a group that has no members, as Kafka's tools do; why it was refused, None: done.
+
+    Those in topics that are gone, or were made again, since it was planned are refused alone.
+    """
+    positions = {
+        TopicPartition(move.topic, move.partition): Position(
+            offset=move.to, leader_epoch=-1, metadata="", topic_id=move.topic_id
+        )
+        for move in moves
+    }
+    token = object()
+    result = await broker.groups.request(
+        group, Commit(token=token, generation=-1, member_id="", instance_id=None, positions=positions)
+    )
+    errors = getattr(result, "partitions", {})
+    refused = next((error for error in errors.values() if error is not None), None)
+    return None if refused is None else refused.name
+
+
+def _is_there(broker: Broker, place: TopicPartition) -> bool:
+    topics = broker.topics
+    return topics.has(place.topic) and place.partition < len(topics.get(place.topic).partitions)

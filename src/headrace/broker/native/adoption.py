@@ -1,0 +1,125 @@
+"""Makes a Redis Stream that is there a partition of a native topic."""
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.recovery import open_partition
+from headrace.broker.native.replacement import replace
+from headrace.broker.topics.live import LiveTopic
+from headrace.topics.config import check_given, resolve
+from headrace.topics.errors import (
+    Fenced,
+    InvalidConfig,
+    InvalidPartitions,
+    StorageFull,
+    StorageUnavailable,
+    TopicError,
+    TopicExists,
+)
+from headrace.topics.model import Topic
+from headrace.topics.names import check_name
+from headrace.topics.native import STORAGE, with_adopted
+
+if TYPE_CHECKING:
+    from headrace.broker.topics.table import TopicTable
+
+_log = structlog.get_logger("headrace.topics")
+
+
+async def adopt(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+    """See `TopicTable.adopt`."""
+    async with table.changing:
+        check_name(name)
+        check_given(config)
+        for other in (*table, *table.elsewhere()):
+            if stream in other.topic.streams:
+                raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
+        if table.has(name):
+            live = await _add(table, table.get(name), stream, partition)
+        else:
+            live = await _create(table, name, stream, partition, config)
+        _log.info("stream adopted", topic=name, partition=partition, stream=stream)
+        return live
+
+
+async def _create(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+    """A topic of that stream alone."""
+    config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
+    resolve(config, table.defaults)
+    topic = _with(
+        Topic(name=name, id=uuid4(), streams=(), config=config, created_ms=table.clock.now_ms()), stream, partition
+    )
+    opened = await _opened(table, topic, partition)
+    try:
+        await table.storage.topics.create(topic)
+    except BaseException as error:
+        opened.close()
+        if isinstance(error, TopicExists):
+            await table.open_stored(name)
+        raise
+    live = LiveTopic(topic, resolve(topic.config, table.defaults), [opened], [opened])
+    table.add(live)
+    return live
+
+
+async def _add(table: "TopicTable", live: LiveTopic, stream: str, partition: int) -> LiveTopic:
+    """A topic that is there gets one more partition, or another stream for one that is empty."""
+    name = live.topic.name
+    if not live.config.native:
+        raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")
+    topic = _with(live.topic, stream, partition)
+    replaced = live.natives[partition : partition + 1]
+    view = table.leading.check_alone(f"partition {partition} of {name!r} cannot be replaced") if replaced else None
+    opened: NativePartition | None = None
+    try:
+        for each in replaced:
+            # What is appended to it from here on would be nobody's.
+            each.paused = True
+            await _check_empty(each)
+        opened = await _opened(table, topic, partition)
+        await replace(table.storage.topics, topic, live.topic, view)
+    except BaseException as error:
+        if opened is not None:
+            opened.close()
+        for each in replaced:
+            each.paused = False
+        if isinstance(error, Fenced) and view is not None:
+            why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
+            raise InvalidConfig(why) from error
+        raise
+    live.topic = topic
+    partitions = [*live.natives[:partition], opened, *live.natives[partition + 1 :]]
+    table.put(live, [*partitions], partitions)
+    for each in replaced:
+        each.close()
+    return live
+
+
+async def _check_empty(partition: NativePartition) -> None:
+    await partition.settle()
+    if partition.log_end > 0:
+        raise InvalidPartitions(f"partition {partition.index} of {partition.topic!r} has records of its own already")
+
+
+def _with(topic: Topic, stream: str, partition: int) -> Topic:
+    """The topic with that stream as its partition of that number."""
+    streams = list(topic.streams)
+    if not 0 <= partition <= len(streams):
+        raise InvalidPartitions(f"partition {partition} of {topic.name!r}: the next one is {len(streams)}")
+    streams[partition : partition + 1] = [stream]
+    return msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
+
+
+async def _opened(table: "TopicTable", topic: Topic, partition: int) -> NativePartition:
+    try:
+        opened = await open_partition(topic, partition, table.storage.native, table.clock, must_exist=True)
+    except (Fenced, StorageFull, StorageUnavailable):
+        raise
+    except TopicError as error:
+        raise InvalidConfig(str(error)) from None
+    table.leading.point(opened)
+    return opened

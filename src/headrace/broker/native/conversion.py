@@ -1,0 +1,265 @@
+"""Moves a topic from one storage to the other: the same records in the same order, at other offsets.
+
+The records are copied to new streams while the topic goes on. Then the topic takes nothing for a moment (clients are
+told to try again), the rest is copied, and the topic's entry in the registry is replaced: that is the one step that
+counts. A server that dies before it leaves the topic as it was, and a copy that the next try removes. Positions are
+carried over record by record; that takes groups without members.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import structlog
+
+from headrace.broker.native.batch_split import Piece, pieces
+from headrace.broker.native.replacement import replace
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Partition
+from headrace.broker.runtime.decompression import HERE
+from headrace.broker.runtime.retry import patiently
+from headrace.broker.topics.live import LiveTopic
+from headrace.records.batch import peek
+from headrace.records.errors import BatchError
+from headrace.topics.config import resolve
+from headrace.topics.errors import (
+    CorruptBatch,
+    Fenced,
+    InvalidConfig,
+    InvalidRecord,
+    MessageTooLarge,
+    TopicError,
+)
+from headrace.topics.model import Append, Appended, StoredBatch, Topic
+from headrace.topics.native import ADOPTED, STORAGE, adopted
+
+if TYPE_CHECKING:
+    from headrace.broker.topics.table import TopicTable
+
+_READ_BYTES = 1 << 20
+_CLOSE = 4
+"""Copying goes on beside the producers until a round had no more batches than this."""
+_MOST_ROUNDS = 1_000_000
+_REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
+"""What the other storage does not take, whenever it is tried."""
+_log = structlog.get_logger("headrace.topics")
+
+
+class MovePositions(Protocol):
+    """Carries the positions of groups over."""
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
+
+
+class Conversion:
+    """One topic on its way into the other storage."""
+
+    def __init__(
+        self, partitions: Sequence[Partition], targets: Sequence[Partition], positions: Mapping[int, set[int]]
+    ) -> None:
+        """Prepare.
+
+        Args:
+            partitions: of the topic as it is.
+            targets: what they become: open and empty.
+            positions: offsets by partition whose new place is to be told.
+        """
+        self._partitions = partitions
+        self._targets = targets
+        self._at = [0 for _ in partitions]
+        self._wanted = {partition: sorted(found) for partition, found in positions.items()}
+        self.moved: dict[tuple[int, int], int] = {}
+        """(partition, old offset) -> the offset of the same record, or of the first one behind it."""
+        self._ends = [0 for _ in partitions]
+        self.copied = 0
+
+    async def copy(self, *, last: bool) -> None:
+        """Copy what there is; with `last` to the very end, else until little is left."""
+        for index, partition in enumerate(self._partitions):
+            if last:
+                # Appends were under way when the topic was closed to them.
+                await partition.settle()
+            for _ in range(_MOST_ROUNDS):
+                batches = await self._read(index)
+                for each in batches:
+                    await self._append(index, each)
+                if not batches or (not last and len(batches) <= _CLOSE):
+                    break
+        if last:
+            for index, wanted in self._wanted.items():
+                for offset in wanted:
+                    self.moved.setdefault((index, offset), self._ends[index])
+
+    async def _read(self, index: int) -> list[StoredBatch]:
+        partition = self._partitions[index]
+        found = await partition.read_range(max(self._at[index], partition.log_start), _READ_BYTES)
+        if found:
+            self._at[index] = found[-1].next_offset
+        return found
+
+    async def _append(self, index: int, stored: StoredBatch) -> None:
+        """Append the records of a batch that are still readable, and remember where they go."""
+        source = self._partitions[index]
+        made = pieces(stored.batch, stored.base_offset, source.log_start)
+        at = stored.base_offset
+        while True:
+            try:
+                piece = await _next(made, stored.batch)
+            except BatchError as error:
+                why = f"{source.topic}-{index}: records from offset {at} on cannot be read: {error}"
+                raise CorruptBatch(why) from None
+            if piece is None:
+                return
+            try:
+                base = await _append(self._targets[index], Append(piece.batch, len(piece.offsets), piece.newest))
+            except _REFUSED as error:
+                why = f"{source.topic}-{index}: records from offset {piece.offsets[0]} on are not taken: {error}"
+                raise type(error)(why) from None
+            self._note(index, piece.offsets, base)
+            at = piece.offsets[-1] + 1
+
+    def _note(self, index: int, offsets: Sequence[int], base: int) -> None:
+        """Records that were at these offsets are at `base` and behind it now."""
+        wanted = self._wanted.get(index, [])
+        for place, offset in enumerate(offsets):
+            while wanted and wanted[0] <= offset:
+                self.moved[index, wanted.pop(0)] = base + place
+        self._ends[index] = base + len(offsets)
+        self.copied += len(offsets)
+
+
+async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
+    """The next piece of a batch; off the event loop where that may take long."""
+    if len(batch) <= HERE and not peek(batch).codec:
+        return next(made, None)
+    return await asyncio.to_thread(next, made, None)
+
+
+async def _append(target: Partition, append: Append) -> int:
+    answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
+
+    def done(result: Appended | Exception) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    target.append(append, done)
+    result = await answer
+    if isinstance(result, Exception):
+        raise result
+    return result.base_offset
+
+
+def target_of(topic: Topic, storage: str) -> Topic:
+    """What a topic becomes; its streams have the names of a later log of the partition.
+
+    The topic's id is in them: one of the same name, in another virtual cluster or moved there, has others.
+
+    Raises:
+        InvalidConfig: it has that storage already, or there is no such storage.
+    """
+    if storage not in {"log", "native"}:
+        raise InvalidConfig(f"headrace.convert={storage}: expected log or native")
+    if topic.config.get(STORAGE, "log") == storage:
+        raise InvalidConfig(f"topic {topic.name!r} has headrace.storage={storage} already")
+    foreign = adopted(topic)
+    bases = (f"headrace:{topic.name}:{n}" if n in foreign else key for n, key in enumerate(topic.streams))
+    streams = tuple(f"{base.partition('@')[0]}@{storage}-{topic.id.hex[:12]}" for base in bases)
+    config = {name: value for name, value in topic.config.items() if name != ADOPTED} | {STORAGE: storage}
+    return msgspec.structs.replace(topic, streams=streams, config=config)
+
+
+async def convert(table: "TopicTable", name: str, storage: str, move: MovePositions) -> int:
+    """See `TopicTable.convert`."""
+    async with table.changing:
+        live = table.get(name)
+        view = table.leading.check_alone(f"topic {name!r} cannot be converted")
+        before, target = live.topic, target_of(live.topic, storage)
+        wanted = await move.wanted(live)
+        # What a try before left there goes first, and what it had when it was of that storage before.
+        await table.storage.topics.finish_deletions()
+        await table.storage.topics.drop_streams(target)
+        config = resolve(target.config, table.defaults)
+        converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
+        conversion = Conversion(live.partitions, converted.partitions, wanted)
+        carried = False
+        try:
+            await conversion.copy(last=False)
+            for partition in live.partitions:
+                partition.paused = True
+            await conversion.copy(last=True)
+            await _check_positions(live, wanted, move)
+            # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
+            if storage == "log":
+                await _check_view(table, before, view)
+                carried = True
+                await move.carry(live, conversion.moved)
+            await replace(table.storage.topics, target, before, view)
+        except Exception as error:
+            # Of whatever kind: it would take nothing any more.
+            for partition in live.partitions:
+                partition.paused = False
+            for partition in converted.partitions:
+                partition.close()
+            if carried:
+                await _carry_back(live, wanted, move)
+            if isinstance(error, Fenced) and view is not None:
+                why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
+                raise InvalidConfig(why) from error
+            raise
+        closed = live.partitions
+        live.topic, live.config = target, converted.config
+        table.put(live, converted.partitions, converted.natives)
+        # What was told while the registry did not have them was of nobody's logs.
+        table.leading.tell_again(converted.partitions, {})
+        for partition in closed:
+            partition.close()
+        _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)
+        try:
+            if storage == "native":
+                await move.carry(live, conversion.moved)
+        finally:
+            await _drop(table, before)
+        return conversion.copied
+
+
+async def _drop(table: "TopicTable", before: Topic) -> None:
+    """The topic's old streams go; those that stay are noted, and go with the next topic that is made, or at a start."""
+    try:
+        await patiently(table.storage.topics.finish_deletions)
+    except TopicError as error:
+        _log.error("old streams not removed", topic=before.name, streams=before.streams, reason=str(error))
+        raise
+
+
+async def _check_positions(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+    """Raise InvalidConfig where groups have come or moved on while the records were copied.
+
+    Their positions are not among those that are carried over: they would stay numbers of the other storage.
+    """
+    for partition, offsets in (await move.wanted(live)).items():
+        if offsets - wanted.get(partition, set()):
+            raise InvalidConfig(
+                f"groups have read on in topic {live.topic.name!r} meanwhile: stop their consumers first"
+            )
+
+
+async def _check_view(table: "TopicTable", topic: Topic, view: int | None) -> None:
+    """Raise Fenced where the view in which this server was found alone is over, before positions are touched.
+
+    Nothing is changed by it, and Redis knows of another broker before this server does.
+    """
+    if view is not None:
+        await table.storage.topics.replace(topic, topic, view)
+
+
+async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+    """Groups stand where they did: at numbers of a log they would read the topic from its beginning."""
+    try:
+        await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
+    except TopicError as error:
+        _log.warning("groups may read a topic again", topic=live.topic.name, reason=str(error))

@@ -1,0 +1,1 @@
+"""One partition: leader, reader, cache, high watermark, producer snapshots, recovery, tiered storage."""

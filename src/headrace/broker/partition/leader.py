@@ -1,0 +1,424 @@
+"""A partition whose records lie in a log that this server owns: it decides where a batch goes, and who is told."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.aio.callbacks import log_unhandled
+from headrace.broker.partition import timestamps
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.deleted_log import EndedLog
+from headrace.broker.partition.high_watermark import Replication
+from headrace.broker.partition.partition import Watchers, changing, gone, outside
+from headrace.broker.partition.producer_snapshots import Saving
+from headrace.broker.partition.read import first_readable
+from headrace.broker.partition.reader import LogReader
+from headrace.broker.partition.recovery import reopened, tell_given_up, tell_lost
+from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.ports import LogStorage
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.clock import Clock
+from headrace.membership.leader import Leader
+from headrace.records.compiled import stamp
+from headrace.topics.append import LogOwner
+from headrace.topics.callbacks import AppendDone, PlaceDone
+from headrace.topics.errors import (
+    Fenced,
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    StorageUnavailable,
+    StorageUnwritten,
+    UnknownTopic,
+)
+from headrace.topics.leader_epochs import LeaderEpochs
+from headrace.topics.model import Append, Appended, OpenedLog
+from headrace.topics.rejected_batches import Refusals
+
+if TYPE_CHECKING:
+    from headrace.broker.partition.remote import ColdPartition
+
+
+class LogPartition:
+    """A partition's owner, its cached tail, and those who wait for it.
+
+    The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
+    moves back, unless Redis itself comes back with less than it had acknowledged.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        stream: str,
+        storage: LogStorage,
+        budget: CacheBudget,
+        clock: Clock,
+        snapshots: Snapshots,
+        reads: ReadBudget | None = None,
+    ) -> None:
+        """Prepare; `open` must come before anything else.
+
+        Args:
+            topic: the topic's name.
+            index: the partition's number.
+            stream: the Redis key of its stream.
+            storage: where the log is.
+            budget: of all cached tails together.
+            clock: tells when a producer was last heard of, and how long a refused batch is waited for.
+            snapshots: see to it that what changes of the producers is written down.
+            reads: budget of what is read ahead; None: one of its own.
+        """
+        self.topic = topic
+        self.index = index
+        self.stream = stream
+        self.local_start = 0
+        """First offset that lies in Redis."""
+        self.cold: ColdPartition | None = None
+        """What the archive has of it, where it is read from there."""
+        self.log_end = 0
+        """The high watermark; of another broker's log, as far as it was known here."""
+        self.leader_epoch = 0
+        self.deleted = self.paused = False
+        self.leader: int | None = None
+        self.named = Leader(-1, -1)
+        self.opened: Callable[[LogPartition], None] = lambda _: None
+        """Called whenever this server has become the owner."""
+        self._view: int | None = None
+        """The number of the view by which this server is the owner; None: it is alone."""
+        self._elsewhere: NotLeader | None = None
+        """Why it can be neither read nor written here."""
+        self._storage = storage
+        self._clock = clock
+        self._reader = reader = LogReader(self, storage, budget, reads)
+        self._tail, self._index = reader.tail, reader.index
+        self._watchers = Watchers()
+        self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
+        self._saving = saving = Saving(self, storage, snapshots)
+        # What else `Partition` wants, and `ReplicatedLog`: no call between.
+        self.save_soon, self.save_producers = saving.soon, saving.save_producers
+        self.expire_producers = saving.expire_producers
+        self.want_copies = replication.want
+        self.cached, self.read_cached = reader.cached, reader.read_cached
+        self.read_stored, self.read_range = reader.stored, reader.from_redis
+        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
+        self.size = partial(storage.size, stream)
+        self.refusals = Refusals(clock.ticks_ms)
+        self._owner = LogOwner(0, refused=self.refusals)
+        self._epochs: LeaderEpochs | None = None
+        self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
+        """Why nothing can be appended just now."""
+        self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def log(self) -> "LogPartition":
+        """Itself; see `Partition.log`."""
+        return self
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read: where the archive begins, if what is before the log is read from there."""
+        return first_readable(None if self.cold is None else self.cold.start, self.local_start)
+
+    # Owning
+
+    async def open(self, *, create: bool = False) -> None:
+        """Become the owner, and learn where the log starts and ends; `create` makes it where it is missing.
+
+        Raises:
+            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
+        """
+        view = self._view
+        opened = await self._storage.open(self.stream, self.lost, create=create, view=view)
+        # By a later view another broker may have opened it meanwhile: it is opened by that one.
+        if self.leader is None and view == self._view:
+            self._take_over(opened)
+        if self.deleted:
+            self._storage.forget(self.stream, self.lost)
+
+    def _take_over(self, opened: OpenedLog) -> None:
+        # Placed while the log was in doubt: whoever sends it again finds it.
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
+        before, known = self.log_end, self._epochs is not None and self._elsewhere is None
+        # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
+        kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
+        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals)
+        self._epochs = opened.epochs
+        self._saving.begin(self._owner, opened.epochs)
+        self.leader_epoch = opened.epochs.rows[-1].epoch
+        self._doubt = self._elsewhere = None
+        if known and kept < before:
+            tell_lost(self.topic, self.index, before - kept, self.leader_epoch)
+        self.local_start = opened.log_start
+        self.log_end = self.replication.high_watermark_at_opening(before, opened)
+        same = known and kept == self.log_end == before
+        if not same:
+            self._reader.clear(self.log_end)
+        if known and not same:
+            self._watchers.tell(1 if self.log_end > before else 0)
+        self.replication.hold_opened(opened.next_offset)
+        self.opened(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be written to here, or will be soon without anybody's doing."""
+        return self._doubt is None or self._recovery is not None
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a batch can be stored here just now, unless the topic is being changed."""
+        return self._doubt is None and not self.deleted
+
+    @property
+    def doubt(self) -> Exception | None:
+        """Why nothing can be appended to it; None: it is open here, or is another broker's."""
+        return None if self.deleted or self.leader is not None else self._doubt
+
+    def lead(self, view: int, last_epoch: int = -1) -> None:
+        """By the view of this number it is this server's. Where it is not open, `open` comes next.
+
+        `last_epoch`: the highest leader epoch that any broker has told.
+        """
+        self._view = view
+        if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
+            self._saving.overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+        if self.leader is not None or self._epochs is None:
+            self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
+        self.leader = None
+
+    def release(self, leader: int) -> None:
+        """It is another broker's from now on."""
+        if self.leader is None:
+            self._doubt = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
+            if self._recovery is not None:
+                self._recovery.cancel()
+                self._recovery = None
+            self.replication.fail(self._doubt)
+            self._saving.end()
+            self.replication.high_watermark_known = True
+            self._reader.clear(self.log_end)
+            self._watchers.tell(0)
+        self.leader = leader
+
+    @property
+    def is_led(self) -> bool:
+        """Whether it is open here."""
+        return self._elsewhere is None
+
+    def check_led(self) -> None:
+        """Raise NotLeader unless it is open here."""
+        if self._elsewhere is not None:
+            raise NotLeader(str(self._elsewhere))
+
+    def lost(self, error: Exception) -> None:
+        """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
+        if self._doubt is not None or self.deleted:
+            return
+        self._doubt = error
+        self.replication.fail(error)
+        self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
+
+    async def _recover(self, reason: Exception) -> None:
+        async def open_by(view: int | None) -> OpenedLog:
+            try:
+                return await self._storage.open(self.stream, self.lost, view=view)
+            except StorageUnwritten:
+                await self._saving.look_who_led()
+                raise
+
+        try:
+            opened = await reopened(self.topic, self.index, open_by, lambda: self._view, reason, self._clock)
+        except (Fenced, UnknownTopic) as error:
+            # Another server has it, or it was deleted: this partition takes nothing any more.
+            self._doubt = error
+            self._recovery = None
+            tell_given_up(self.topic, self.index, error, self._view)
+            return
+        self._recovery = None
+        self._take_over(opened)
+
+    # Appending
+
+    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
+        """Decide where a checked batch goes and have it stored there; see `Partition.append`.
+
+        Raises:
+            StorageUnavailable, StorageFull: just now nothing can be stored. UnknownTopic: the topic has been deleted.
+            NotEnoughReplicas: there would not be enough copies.
+            OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
+        """
+        if self._doubt is not None or self.paused or self.deleted:
+            self.refusals.refuse(append)
+            raise self._refusal()
+        replication = self.replication
+        queue = replication.queue
+        if copies > 1 or (queue is not None and queue.holds):
+            try:
+                replication.check(copies if wait_ms else 1)
+            except NotEnoughReplicas:
+                self.refusals.refuse(append)
+                raise
+        placed = self._owner.place(append, self._clock.now_ms())
+        base_offset = placed.base_offset
+        if placed.duplicate:
+            replication.repeat(base_offset + append.span, placed, done, copies, wait_ms)
+            return
+        self.save_soon()
+        stamp(append.batch, base_offset, self.leader_epoch)
+        if copies == 1 and queue is None:
+            then: PlaceDone = partial(self.finish_append, append, placed, done)
+        else:
+            then = replication.holding(append, placed, done, copies, wait_ms)
+        self._storage.place(self.stream, append, base_offset, then)
+
+    def led_elsewhere(self) -> None:
+        """Another broker may have led it meanwhile, and be gone without a word: storage tells, within a second."""
+        if self._elsewhere is None:
+            self._saving.led_elsewhere()
+
+    def _refusal(self) -> Exception:
+        if self.deleted:
+            return gone(self)
+        if self.paused:
+            return changing(self)
+        assert self._doubt is not None
+        # A new one each time: what is raised keeps where it was raised.
+        return type(self._doubt)(f"{self.topic}-{self.index}: {self._doubt}")
+
+    def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
+        """Make a batch readable and tell whoever appended it; or only tell of an error."""
+        if error is not None:
+            self.refusals.refuse(append)
+            done(error)
+            return
+        batch = append.batch
+        size = len(batch)
+        self._index.append(placed.base_offset, size)
+        self.log_end = log_end = placed.base_offset + append.span
+        self._tail.append(log_end, batch)
+        replication = self.replication
+        if replication.queue is not None:
+            self.save_soon()
+        if self._watchers:
+            self._watchers.tell(size)
+        try:
+            done(placed)
+        except Exception:
+            # As `tell`, without a call for each batch: whoever sent it again waits as well.
+            log_unhandled("an append")
+        if replication.repeated.waiting is not None:
+            replication.answer_repeated()
+
+    # Reading
+
+    def check_readable(self, offset: int) -> None:
+        """Raise OffsetOutOfRange where an offset is not in the log for certain; UnknownTopic once it is deleted."""
+        if self.deleted:
+            raise gone(self)
+        self.check_led()
+        if offset < self.log_start or (offset > self.log_end and self.certainly_past_end(offset)):
+            raise outside(self, offset, self.log_start, self.log_end)
+
+    @property
+    def shown(self) -> int | None:
+        """The high watermark, where readers wait for copies."""
+        return self.log_end if self.replication.min_insync > 1 else None
+
+    def certainly_past_end(self, offset: int) -> bool:
+        """Whether an offset is certain to lie behind all that there is.
+
+        Between the log end and that, readers wait: others may have been shown more before this server led the log.
+        """
+        replication = self.replication
+        end = self.log_end if replication.queue is None else max(self.log_end, self._owner.next_offset)
+        return self.is_end_known and offset > end
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether nobody can have seen this log longer than it is known to be here."""
+        return self._saving.proven and self.replication.high_watermark_known
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read at `offset` would find nothing."""
+        return offset >= self.log_end
+
+    async def find_offset(self, timestamp: int, searcher: timestamps.Searcher) -> timestamps.FoundOffset:
+        """See `broker.partition.timestamps.find`."""
+        self.check_led()
+        return await timestamps.find(self._storage, self, timestamp, searcher, self.cold)
+
+    async def ask_end(self) -> None:
+        """Known: nobody else appends. Raises NotLeader where its copies are waited for, or another may have led it."""
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Raise NotLeader where it is not known how far it can be read."""
+        self.replication.check_end()
+        if not self._saving.proven:
+            raise NotLeader(f"{self.topic}-{self.index}: Redis has yet to say whether another broker has led it")
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
+        self.check_end()
+        return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
+
+    # Removing, and what lies beside
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
+        """Retention; what producers of trimmed batches sent last is written down first, what waits for copies stays."""
+        if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
+            return
+        await self.save_producers()
+        if self.replication.queue is not None:
+            up_to = self.log_end if up_to is None else min(up_to, self.log_end)
+        trimmed = await self._storage.trim(self.stream, before_ms=before_ms, max_bytes=max_bytes, up_to=up_to)
+        self._trimmed(trimmed)
+
+    async def delete_before(self, offset: int) -> None:
+        """Move the log start up to `offset`, also into the middle of a batch. Raises OffsetOutOfRange."""
+        self.check_led()
+        if offset > self.log_end:
+            raise OffsetOutOfRange(f"{self.topic}-{self.index}: offset {offset} is beyond {self.log_end}")
+        if self.cold is not None:
+            await self.cold.raise_start(offset)
+        await self._storage.settle(self.stream)
+        await self.save_producers()
+        self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
+
+    def _trimmed(self, log_start: int) -> None:
+        self.local_start = max(self.local_start, log_start)
+
+    async def settle(self) -> None:
+        """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""
+        await self.save_producers()
+        await self._storage.settle(self.stream)
+        await self.replication.settle()
+        if self._doubt is not None:
+            # What waited was given up: the opening tells what there is.
+            raise StorageUnavailable(f"{self.topic}-{self.index}: {self._doubt}")
+
+    def use(self, snapshots: Snapshots) -> None:
+        """Have what changes of the producers written down by these from now on."""
+        self._saving.use(snapshots)
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        """Show a group's position in the Redis consumer group of the stream."""
+        if offset >= 0 and self._elsewhere is None:
+            await self._storage.mirror_position(self.stream, group, offset)
+
+    def close(self) -> None:
+        """The topic is gone: free the memory, wake everyone who waits."""
+        self.deleted = True
+        ended = EndedLog(self.topic, self.index, self.stream, self.local_start, self.log_end)
+        self._reader.end(ended)
+        self.replication.end(ended, gone(self))
+        self._saving.forget(ended)
+        if self._recovery is not None:
+            self._recovery.cancel()
+        self._storage.forget(self.stream, self.lost)
+        self._watchers.tell(0)

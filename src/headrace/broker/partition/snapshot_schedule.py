@@ -1,0 +1,69 @@
+"""Writes down within a second what has changed of logs' producers, so that an opening reads few batches."""
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from headrace.broker.runtime.clock import Clock
+from headrace.topics.errors import TopicError
+
+INTERVAL_MS = 1_000
+_AT_ONCE = 64
+_STOP_S = 3.0
+"""How long a server that ends waits for all of them to be written down."""
+_log = structlog.get_logger("headrace.log")
+
+
+class Saved(Protocol):
+    """A partition whose producers are to be written down."""
+
+    async def save_producers(self) -> None:
+        """Write down what has changed. Raises TopicError when it could not be."""
+
+
+class Snapshots:
+    """The partitions that have something to write down."""
+
+    def __init__(self) -> None:
+        self._due: dict[Saved, None] = {}
+
+    def add(self, partition: Saved) -> None:
+        """It has changed since it was last written down."""
+        self._due[partition] = None
+
+    def discard(self, partition: Saved) -> None:
+        """Save nothing of a partition that is deleted, or led elsewhere."""
+        self._due.pop(partition, None)
+
+    async def save_last(self, within_s: float = _STOP_S) -> None:
+        """Write all of them down before the server ends, unless that takes too long.
+
+        What is not written down is in the log's newest batches, which whoever opens it next goes through anyway.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self.save()
+        except TimeoutError:
+            _log.warning("producers were not written down: Redis takes too long; the next opening reads more batches")
+
+    async def save(self) -> None:
+        """Write all of them down; one that cannot be is tried again the next time."""
+        due, self._due = list(self._due), {}
+        for start in range(0, len(due), _AT_ONCE):
+            results = await asyncio.gather(
+                *(partition.save_producers() for partition in due[start : start + _AT_ONCE]), return_exceptions=True
+            )
+            for partition, result in zip(due[start : start + _AT_ONCE], results, strict=True):
+                if isinstance(result, Exception):
+                    self._due[partition] = None
+                    if not isinstance(result, TopicError):
+                        _log.error("a snapshot failed", exc_info=result)
+
+    async def keep_saving(self, clock: Clock) -> None:
+        """Save at each interval; runs until it is cancelled."""
+        while True:
+            due = asyncio.Event()
+            clock.call_at(clock.ticks_ms() + INTERVAL_MS, due.set)
+            await due.wait()
+            await self.save()

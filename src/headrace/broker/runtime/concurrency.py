@@ -1,0 +1,27 @@
+"""Asks storage about many partitions: a few at once, and in turns with all others who ask about many.
+
+Each question is a task of some kilobytes, which takes the event loop ten microseconds before it is sent: a request of a
+few bytes may ask about every partition there is.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from headrace.broker.runtime.scheduler import Lane
+
+_FEW = 8
+"""So many go without a turn."""
+_AT_ONCE = 50
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def a_few_at_once(lane: Lane, items: Sequence[T], ask: Callable[[T], Awaitable[R]]) -> AsyncIterator[tuple[T, R]]:
+    """Each item with its answer, in their order; raises the first error that `ask` raises."""
+    for first in range(0, len(items), _AT_ONCE):
+        if len(items) > _FEW:
+            await lane.turn()
+        some = items[first : first + _AT_ONCE]
+        for item, answer in zip(some, await asyncio.gather(*map(ask, some)), strict=True):
+            yield item, answer

@@ -1,0 +1,61 @@
+"""What a server has once, for all of its virtual clusters together."""
+
+from headrace.broker.admin.authorizer import Access
+from headrace.broker.admin.quotas import Quotas
+from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.remote import Archives, Lake
+from headrace.broker.ports import DocumentStorage
+from headrace.broker.runtime.budget import BESIDE_BYTES, ReadBudget
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.decompression import Decompression
+from headrace.broker.runtime.scheduler import Lane
+
+
+class Parts:
+    """The parts that the brokers of all virtual clusters share."""
+
+    def __init__(
+        self,
+        documents: DocumentStorage,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        cache: CacheBudget | None = None,
+        lake: Lake | None = None,
+        ownership: Ownership | None = None,
+        leaders: Leaders | None = None,
+        running: Clock | None = None,
+    ) -> None:
+        """Make those that are not given; nothing is loaded.
+
+        Args:
+            documents: where access rules, quotas and archives are written down.
+            settings: the server's settings.
+            clock: the time.
+            cache: budget of all cached tails; None: what the settings say.
+            lake: opens archives; None: nothing is read from one.
+            ownership: what is this server's; None: everything.
+            leaders: the leader epochs of all logs; None: there are no other brokers.
+            running: the time by which groups' members are waited for; None: as `clock`.
+        """
+        self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
+        self.reads = ReadBudget(settings.headrace_reads_bytes)
+        """Of the answers under way to clients of any cluster."""
+        self.beside = ReadBudget(BESIDE_BYTES)
+        """Of what somebody wants who has a share of `reads`, and would wait for others who do as well."""
+        self.lane = Lane()
+        """Where long work takes turns."""
+        self.decompression = Decompression()
+        """Where large batches are decompressed."""
+        self.archives = None if lake is None else Archives(documents, lake, self.reads)
+        """Where old records of archived topics are read; None: nowhere."""
+        self.ownership = ownership or Ownership(settings.node_id)
+        self.leaders = leaders or Leaders()
+        self.access = Access(documents, settings, clock)
+        """Who may do what."""
+        self.quotas = Quotas(documents, settings, clock)
+        """And how much of it."""
+        self.running = running or clock

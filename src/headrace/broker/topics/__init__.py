@@ -1,0 +1,1 @@
+"""The topics of the running server: table, lookup, reconciliation, retention, offline partitions."""

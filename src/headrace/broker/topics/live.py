@@ -1,0 +1,82 @@
+"""A topic while the server runs."""
+
+from typing import Any
+
+import msgspec
+
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.partition.batch_tracing import BatchTracer
+from headrace.broker.partition.partition import Partition
+from headrace.metrics.counters import TopicCounters
+from headrace.records.fallback.header import HeaderFields
+from headrace.topics.callbacks import AppendDone
+from headrace.topics.config import TopicConfig
+from headrace.topics.errors import UnknownTopic
+from headrace.topics.model import Topic
+from headrace.topics.validator import accept
+
+AS_LONG_AS_IT_TAKES = 2**31 - 1
+"""Milliseconds: `replica.lag.time.max.ms` bounds it."""
+
+
+class LiveTopic(msgspec.Struct):
+    """A topic with its open partitions and its resolved configuration."""
+
+    topic: Topic
+    config: TopicConfig
+    partitions: list[Partition]
+    natives: list[NativePartition] = []
+    """The same, where it is a native topic."""
+    counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
+    tracer: BatchTracer | None = None
+    """Who is told of the batches that go in and out; None: nobody."""
+    described: Any = None
+    """What Metadata keeps of what it answered."""
+
+    def __post_init__(self) -> None:
+        self.configure(self.config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Go by another configuration from now on."""
+        self.config = config
+        for partition in self.partitions:
+            partition.want_copies(config.min_insync_replicas)
+
+    def partition(self, index: int) -> Partition:
+        """Raises UnknownTopic when there is no such partition."""
+        partitions = self.partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
+        return partitions[index]
+
+    def append(
+        self,
+        index: int,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        done: AppendDone,
+        *,
+        zstd_allowed: bool = True,
+        most_bytes: int | None = None,
+        header: HeaderFields | None = None,
+        wait_ms: int = AS_LONG_AS_IT_TAKES,
+    ) -> None:
+        """Check one record batch and append it to a partition; see `Broker.append` and `topics.validator.accept`.
+
+        `wait_ms`: how long `done` waits for the copies that `min.insync.replicas` asks for, at most; 0: not at all.
+
+        Raises:
+            UnknownTopic: there is no such partition.
+        """
+        partition = self.partition(index)
+        append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
+        if self.tracer is not None:
+            done = self.tracer.appending(self.topic.name, index, batch, done)
+        copies = self.config.min_insync_replicas
+        if copies == 1:
+            partition.append(append, done)
+        else:
+            partition.append(append, done, copies, wait_ms)
+        counted = self.counted
+        counted.records_in += append.span
+        counted.bytes_in += len(batch)

@@ -1,0 +1,71 @@
+"""Tells of partitions that this server leads and that have taken nothing for long: their logs are not open."""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from headrace.broker.partition.leader import LogPartition
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.topics.live import LiveTopic
+
+LOOK_MS = 5_000
+LONG_MS = 20_000
+"""Longer than any takeover, and than brokers take to miss one of them."""
+_AT_ONCE = 1_000
+"""Partitions that are looked at before others have the event loop for a moment."""
+_log = structlog.get_logger("headrace.log")
+
+
+class Unopened:
+    """Looks every few seconds, and tells when it begins and when it is over."""
+
+    def __init__(self, topics: Iterable[LiveTopic], clock: Clock) -> None:
+        """`topics`: iterated at each look; `clock`: its ticks say for how long."""
+        self.told = ""
+        """What is wrong as of the last look, without names: for whoever asks; empty: nothing."""
+        self._topics = topics
+        self._clock = clock
+        self._since: dict[LogPartition, tuple[Exception, int]] = {}
+        """Why each takes nothing, and since which look."""
+
+    async def look(self) -> None:
+        """Look at all partitions once."""
+        now_ms, since = self._clock.ticks_ms(), {}
+        logs = [log for live in self._topics for each in live.partitions if (log := each.log) is not None]
+        for number, log in enumerate(logs, 1):
+            doubt, before = log.doubt, self._since.get(log)
+            if doubt is not None:
+                # With another reason it was open in between, or somebody has tried again.
+                since[log] = before if before is not None and before[0] is doubt else (doubt, now_ms)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._since = since
+        self._tell(now_ms)
+
+    def _tell(self, now_ms: int) -> None:
+        long = [(since, log, doubt) for log, (doubt, since) in self._since.items() if now_ms - since >= LONG_MS]
+        before, self.told = self.told, ""
+        if long:
+            since, log, doubt = min(long, key=lambda each: each[0])
+            for_s = (now_ms - since) // 1_000
+            self.told = f"partitions led here that have taken no records for {for_s} s: {len(long)}, see the log"
+            if not before:
+                _log.error(
+                    "partitions take no records: their logs are not open",
+                    partitions=len(long),
+                    for_s=for_s,
+                    topic=log.topic,
+                    partition=log.index,
+                    reason=str(doubt),
+                )
+        elif before:
+            _log.info("all partitions take records again")
+
+    async def keep_looking(self) -> None:
+        """Look at each interval; runs until it is cancelled."""
+        while True:
+            due = asyncio.Event()
+            self._clock.call_at(self._clock.ticks_ms() + LOOK_MS, due.set)
+            await due.wait()
+            await self.look()

@@ -1,0 +1,85 @@
+"""Takes over what other brokers have changed of a topic: created, configured, grown, converted, moved, deleted."""
+
+import structlog
+
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.table import TopicTable
+from headrace.topics.config import resolve
+from headrace.topics.model import Topic
+
+_log = structlog.get_logger("headrace.topics")
+
+
+async def refresh(table: TopicTable, name: str) -> None:
+    """Make a topic what storage has of it; harmless when it is that. Raises StorageUnavailable."""
+    async with table.changing:
+        stored = await table.storage.topics.find(name)
+        await _take(table, name, stored)
+
+
+async def refresh_all(table: TopicTable) -> None:
+    """Make every topic what storage has of it. Raises StorageUnavailable."""
+    async with table.changing:
+        stored = {topic.name: topic for topic in await table.storage.topics.load()}
+        for name in sorted({*stored, *table.names()}):
+            await _take(table, name, stored.get(name))
+
+
+async def take_move(name: str, source: TopicTable, target: TopicTable) -> bool:
+    """Hand a topic over that is stored in another table's virtual cluster by now: it is never gone between.
+
+    The caller makes one move at a time. Returns whether it was so. Raises StorageUnavailable.
+    """
+    async with source.changing, target.changing:
+        stored = await target.storage.topics.find(name)
+        if stored is None or not source.has(name) or (live := source.get(name)).topic.id != stored.id:
+            return False
+        if target.has(name):
+            there = target.get(name)
+            if there.topic.id == stored.id:
+                # The virtual cluster is new here, and was loaded with it.
+                return True
+            await _dismiss(target, there)
+        await source.hand_over(live, target)
+        _log.info("topic moved by another broker", topic=name)
+        return True
+
+
+async def _dismiss(table: TopicTable, live: LiveTopic) -> None:
+    await table.dismiss(live)
+    await table.forgotten(live.topic)
+    _log.info("topic deleted by another broker", topic=live.topic.name)
+
+
+async def _take(table: TopicTable, name: str, stored: Topic | None) -> None:
+    live = table.get(name) if table.has(name) else None
+    if live is not None and (stored is None or stored.id != live.topic.id):
+        await _dismiss(table, live)
+        live = None
+    if stored is None:
+        return
+    if live is None:
+        await table.open(stored)
+        _log.info("topic created by another broker", topic=name, partitions=stored.partitions)
+    elif stored != live.topic:
+        await _alter(table, live, stored)
+        _log.info("topic altered by another broker", topic=name)
+
+
+async def _alter(table: TopicTable, live: LiveTopic, stored: Topic) -> None:
+    """Other settings, more partitions, or partitions whose streams are others."""
+    config = resolve(stored.config, table.defaults)
+    kept = live.topic.partitions
+    for index, (before, after) in enumerate(zip(live.topic.streams, stored.streams, strict=False)):
+        if before != after:
+            kept = index
+            break
+    if config.native != live.config.native:
+        kept = 0
+    added, natives = await table.open_partitions(stored, config, kept)
+    closed = live.partitions[kept:]
+    live.topic = stored
+    table.put(live, [*live.partitions[:kept], *added], [*live.natives[:kept], *natives])
+    live.configure(config)
+    for partition in closed:
+        partition.close()

@@ -1,0 +1,391 @@
+"""Virtual clusters: several brokers over one storage, each with topics and groups of its own.
+
+The default cluster is always there and is what a client sees that chooses none. Others are made by name, such as one
+for each stream pool of the OCI API. Producer ids, the budget of cached tails and the advertised addresses are common.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from headrace.broker import moved_topics
+from headrace.broker.broker import Broker
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.ports import ClusterStorage, Storage
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.services import Parts
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.reconcile import take_move
+from headrace.broker.topics.table import Progress, StreamName
+from headrace.groups.model import DropGroup
+from headrace.membership.leader import Leader
+from headrace.topics.errors import UnknownTopic
+from headrace.topics.model import Topic
+
+DEFAULT = "default"
+KIND = "clusters"
+"""The kind of documents: cluster -> its settings."""
+
+ClusterStreamName = Callable[[str, str, int, str], str]
+"""(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
+TopicListener = Callable[[Broker, LiveTopic], None]
+Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
+"""Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
+
+_settings = msgspec.json.Decoder(dict[str, str])
+_log = structlog.get_logger("headrace.clusters")
+
+
+class UnknownCluster(LookupError):
+    """No virtual cluster of that name."""
+
+
+class Clusters:
+    """Every virtual cluster of this server."""
+
+    def __init__(
+        self,
+        storage: ClusterStorage,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        stream_of: ClusterStreamName,
+        parts: Parts | None = None,
+    ) -> None:
+        """Put the default cluster together; `start` loads what is stored.
+
+        Args:
+            storage: where everything is kept.
+            settings: the server's settings; clusters may have some of their own over them.
+            clock: the time.
+            cluster_id: what the default cluster tells as its id.
+            stream_of: names the Redis key of a new partition's stream.
+            parts: what the clusters share; None: parts for a server without archives that is alone.
+        """
+        self.clock = clock
+        self.settings = settings
+        self._storage = storage
+        self._stream_of = stream_of
+        self._parts = parts = parts or Parts(storage.documents, settings, clock)
+        self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
+        self.ownership, self.leaders = parts.ownership, parts.leaders
+        self.access, self.quotas = parts.access, parts.quotas
+        self._moved: set[str] = set()
+        self._changes = asyncio.Lock()
+        self._brokers: dict[str, Broker] = {}
+        self._own: dict[str, dict[str, str]] = {}
+        self.topic_added: list[TopicListener] = []
+        """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
+        self.topic_removed: list[TopicListener] = []
+        """Called with each topic that is nowhere any more, as far as this broker knows."""
+        self.topic_deleted: list[TopicListener] = []
+        """Called before that with each topic that this broker itself has deleted."""
+        self.removed: list[Callable[[str], None]] = []
+        """Called with the name of each cluster that was deleted."""
+        self.default = self._open(DEFAULT, storage, cluster_id)
+
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
+        await self.access.load()
+        await self.quotas.load()
+        self._moved = await moved_topics.load(self._storage.documents)
+        stored = await self._storage.documents.load(KIND)
+        self._own = {name: _settings.decode(text) for name, text in stored.items()}
+        self.default.configure(self._settings_of(DEFAULT))
+        await self.default.start(progress)
+        for name in self._own:
+            if name != DEFAULT:
+                await self._open(name, self._storage.in_cluster(name), name).start()
+
+    async def refresh_clusters(self) -> None:
+        """Take over which clusters there are, and their settings, from what another broker has stored."""
+        async with self._changes:
+            self._moved = await moved_topics.load(self._storage.documents)
+            stored = await self._storage.documents.load(KIND)
+            self._own = {name: _settings.decode(text) for name, text in stored.items()}
+            for name in tuple(self._brokers):
+                if name != DEFAULT and name not in self._own:
+                    await self._forget(name)
+            for name in self._own:
+                if name in self._brokers:
+                    self._brokers[name].configure(self._settings_of(name))
+                else:
+                    await self._open(name, self._storage.in_cluster(name), name).start()
+
+    async def take_moves(self, places: Iterable[tuple[str, str]] | None = None) -> None:
+        """Hand topics over that another broker has moved to another cluster, open as they are.
+
+        Of whoever took one for deleted first, and for new where it is, clients would hear that it does not exist.
+
+        Args:
+            places: (cluster, topic): what changes were told of; None: there may be changes of any.
+
+        Raises:
+            StorageUnavailable.
+        """
+        if places is None:
+            places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
+        for source, topic in places:
+            if moved_topics.entry(source, topic) in self._moved and source in self._brokers:
+                async with self._changes:
+                    await self._take_move(topic, source)
+
+    async def _take_move(self, topic: str, source: str) -> None:
+        topics = self.get(source).topics
+        if not topics.has(topic):
+            return
+        stored = await topics.storage.topics.find(topic)
+        if stored is not None and stored.id == topics.get(topic).topic.id:
+            return
+        for name, broker in self:
+            if name != source and await take_move(topic, topics, broker.topics):
+                return
+
+    async def _forget(self, name: str) -> None:
+        """Another broker has deleted a cluster, and has seen to all that it had."""
+        broker = self._brokers.pop(name)
+        for live in broker.topics:
+            await broker.topics.dismiss(live)
+        await broker.stop()
+        for listener in self.removed:
+            listener(name)
+
+    def view_changed(self) -> None:
+        """Go by another view from now on."""
+        for _, broker in self:
+            broker.view_changed()
+
+    async def hand_over(self) -> None:
+        """Write down what the next owners would have to find out."""
+        await asyncio.gather(*(broker.hand_over() for _, broker in self))
+
+    def learn_leaders(self, told: Mapping[str, Leader]) -> None:
+        """Brokers have opened logs: clients are told so from now on.
+
+        Logs that no topic has are left out: it was deleted, or will be heard of first, and this is told behind it.
+        """
+        news = self.leaders.news(told)
+        if news:
+            for _, broker in self:
+                for live in broker.topics:
+                    for partition in live.partitions:
+                        leader = news.get(partition.stream)
+                        if leader is not None:
+                            self.leaders.known[partition.stream] = leader
+                            broker.topics.leading.hear(live.topic, partition)
+
+    def tell_again(self, told: Mapping[str, Leader]) -> None:
+        """Tell what this server has opened and Redis does not know any more, which has `told`."""
+        for _, broker in self:
+            for live in broker.topics:
+                broker.topics.leading.tell_again(live.partitions, told)
+
+    async def stop(self) -> None:
+        """Stop all of them."""
+        self.decompression.close()
+        self.leaders.stop()
+        # Each may wait for Redis for some seconds: not one after the other.
+        await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
+        if self._parts.archives is not None:
+            await self._parts.archives.stop()
+
+    def _open(self, name: str, storage: Storage, cluster_id: str) -> Broker:
+        broker = Broker(
+            storage,
+            self._settings_of(name),
+            self.clock,
+            cluster_id=cluster_id,
+            stream_of=self._namer(name),
+            cluster=name,
+            parts=self._parts,
+        )
+        broker.topics.native_stream_of = self._namer(name, native=True)
+        if name != DEFAULT:
+            broker.advertised = self.default.advertised
+        broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
+        broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
+        broker.topics.deleted.append(lambda live: self._tell(self.topic_deleted, broker, live))
+        broker.topics.removed.append(lambda live: self.leaders.forget(live.topic.streams))
+        broker.topics.partitions_elsewhere = lambda: sum(
+            each.topics.partitions for other, each in self._brokers.items() if other != name
+        )
+        broker.topics.elsewhere = lambda: [
+            live for other, each in self._brokers.items() if other != name for live in each.topics
+        ]
+        broker.topics.leading.has_moved = self._has_moved
+        self._brokers[name] = broker
+        return broker
+
+    async def _has_moved(self, topic: str, stream: str) -> bool:
+        for name in (DEFAULT, *await self._storage.documents.load(KIND)):
+            storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
+            found = await storage.topics.find(topic)
+            if found is not None and stream in found.streams:
+                return True
+        return False
+
+    def _namer(self, cluster: str, *, native: bool = False) -> StreamName:
+        def name(topic: str, topic_id: object, partition: int) -> str:
+            # Where a topic has moved on with its streams, a new one of that name may not get the same keys. Where there
+            # are other brokers no log ever does: one of them may still have something under way to the one before.
+            used = moved_topics.entry(cluster, topic) in self._moved or (self.ownership.shared and not native)
+            generation = getattr(topic_id, "hex", "")[:12] if used else ""
+            return self._stream_of(cluster, topic, partition, generation)
+
+        return name
+
+    def _settings_of(self, name: str) -> BrokerSettings:
+        own = self._own.get(name, {})
+        given = {key: text for key, text in self.settings.given.items() if not _overruled(key, own)}
+        return BrokerSettings.of(given | own)
+
+    @staticmethod
+    def _tell(listeners: list[TopicListener], broker: Broker, live: LiveTopic) -> None:
+        for listener in listeners:
+            listener(broker, live)
+
+    # Look-ups
+
+    def __iter__(self) -> Iterator[tuple[str, Broker]]:
+        return iter(list(self._brokers.items()))
+
+    def get(self, name: str) -> Broker:
+        """Raises UnknownCluster."""
+        try:
+            return self._brokers[name]
+        except KeyError:
+            raise UnknownCluster(f"no virtual cluster {name!r}") from None
+
+    def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
+        """The cluster that a topic is in by now, and the topic; `expected` is looked at first. Raises UnknownTopic."""
+        for name in chain((expected,), self._brokers):
+            broker = self._brokers.get(name)
+            if broker is not None:
+                with contextlib.suppress(UnknownTopic):
+                    return broker, broker.topics.by_id(topic_id)
+        raise UnknownTopic(f"no topic with id {topic_id}")
+
+    def settings_of(self, name: str) -> Mapping[str, str]:
+        """What is set on a cluster itself, by Kafka's names."""
+        return self._own.get(name, {})
+
+    # Changes
+
+    async def create(self, name: str, own: Mapping[str, str], save: Save | None = None) -> Broker:
+        """Make a cluster, stored when this returns; one that exists gets the settings.
+
+        Args:
+            name: letters, digits, `.`, `_` and `-`.
+            own: settings over the server's, by Kafka's names, such as `num.partitions`.
+            save: stores that; None: without a lock.
+
+        Raises:
+            InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced; what `save` raises.
+        """
+        return await to_the_end(self._create(name, dict(own), save or self._storage.documents.save))
+
+    async def _create(self, name: str, own: dict[str, str], save: Save) -> Broker:
+        async with self._changes:
+            BrokerSettings.of(own)
+            storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
+            await save({(KIND, name): msgspec.json.encode(own, order="sorted")})
+            self._own[name] = own
+            broker = self._brokers.get(name)
+            if broker is not None:
+                broker.configure(self._settings_of(name))
+                return broker
+            broker = self._open(name, storage, name)
+            await broker.start()
+            return broker
+
+    async def delete(self, name: str, save: Save | None = None) -> None:
+        """Delete a cluster with its topics and groups; nothing to do when it is not there. The default one stays.
+
+        A deletion that was cut short is continued by calling this again, after a restart too. `save`: as for `create`.
+
+        Raises:
+            ValueError: it is the default cluster; StorageUnavailable, Fenced; what `save` raises.
+        """
+        if name == DEFAULT:
+            raise ValueError("the default cluster cannot be deleted")
+        await to_the_end(self._delete(name, save or self._storage.documents.save))
+
+    async def _delete(self, name: str, save: Save) -> None:
+        async with self._changes:
+            broker = self._brokers.get(name)
+            if broker is None:
+                return
+            await broker.topics.delete_all()
+            await broker.stop()
+            for group in await broker.storage.groups.load():
+                await broker.storage.groups.save(group.name, [DropGroup()])
+            await self.access.forget(name)
+            await self.quotas.forget(name)
+            # Its names never come back, nor do the keys that were to be avoided.
+            gone = {entry for entry in self._moved if entry.startswith(moved_topics.entry(name, ""))}
+            await save({(KIND, name): None, **{(moved_topics.KIND, each): None for each in gone}})
+            self._moved -= gone
+            del self._brokers[name]
+            self._own.pop(name, None)
+            _log.info("virtual cluster deleted", cluster=name)
+            for listener in self.removed:
+                listener(name)
+
+    async def reset(self) -> None:
+        """Delete every topic, every group, and every cluster but the default one, which loses its settings.
+
+        Raises:
+            StorageUnavailable, Fenced.
+        """
+        for name in tuple(self._brokers):
+            if name != DEFAULT:
+                await self.delete(name)
+        for live in tuple(self.default.topics):
+            await self.default.topics.delete(live.topic.name)
+        await self.default.groups.drop_all()
+        if self._own.get(DEFAULT):
+            await self.create(DEFAULT, {})
+
+    async def move(self, topic: str, source: str, target: str, save: Save | None = None) -> None:
+        """Move a topic to another cluster: its records, id and name stay, positions of groups in it do not.
+
+        `save`: as for `create`.
+
+        Raises:
+            UnknownCluster, UnknownTopic; TopicExists: the target has a topic of that name;
+            StorageUnavailable, Fenced; what `save` raises.
+        """
+        if source == target:
+            return
+        await to_the_end(self._move(topic, source, target, save or self._storage.documents.save))
+
+    async def _move(self, topic: str, source: str, target: str, save: Save) -> None:
+        async def store(moving: Topic) -> None:
+            # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
+            entry = moved_topics.entry(source, topic)
+            await save({(moved_topics.KIND, entry): b""})
+            self._moved.add(entry)
+            await self._storage.move_topic(moving, source, target)
+
+        async with self._changes:
+            topics = self.get(target).topics
+            await self.get(source).topics.move(topic, topics, store)
+            # To a broker that had not heard of one of the clusters it is a new one, and it forgets who has opened its
+            # logs; these stay open.
+            if topics.has(topic):  # else somebody was fast to delete it
+                topics.leading.tell_again(topics.get(topic).partitions, {})
+
+
+_RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+
+def _overruled(key: str, own: Mapping[str, str]) -> bool:
+    """Whether a server's setting gives way: also to another unit of the same thing, of which the finest rules."""
+    return key in own or (key in _RETENTIONS and any(name in own for name in _RETENTIONS))

@@ -1,0 +1,223 @@
+"""`headrace archive`: topics into Delta tables, exactly once."""
+
+import importlib.util
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.archive.display import Show
+from headrace.cli.archive.messages import Wanted
+from headrace.cli.archive.metrics import serve
+from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
+from headrace.cli.archive.watch import Watch
+from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
+from headrace.cli.command import CommandFailed, Status, command
+from headrace.lakehouse.status.counters import Figures
+from headrace.metrics.archive import State
+from headrace.server import config as environment
+from headrace.storage.redis.url import password_in, with_password
+
+
+def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE`, several times, as delta-rs takes them."""
+    options = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"expected NAME=VALUE, such as aws_region=us-east-1, not {text!r}")
+        options[name.strip().lower()] = value
+    return options
+
+
+STORAGE = click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=storage_options,
+    help="An option of the tables' object store, as delta-rs has it, such as aws_endpoint_url=...; several times. "
+    "Without them: its environment variables, such as AWS_ACCESS_KEY_ID.",
+)
+
+
+ICEBERG = click.option(
+    "--iceberg-option",
+    "iceberg_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=storage_options,
+    help="A setting of the Iceberg catalog, such as uri=...; several times. Others: pyiceberg's configuration.",
+)
+
+
+@command(
+    "archive",
+    examples="""
+    headrace archive --topic flights --table ./flights-table --redis unix:///path/of/the/ready/line
+    headrace archive --topic flights --topic orders --table './lake/{topic}' --once
+    headrace archive --pattern 'shop[.].*' --table 's3://lake/{topic}' --storage-option aws_region=eu-central-1
+    headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
+    """,
+)
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive; several times.")
+@click.option(
+    "--pattern", metavar="REGEX", help="Archive all topics whose whole name matches, those created later too."
+)
+@click.option(
+    "--table",
+    required=True,
+    metavar="PLACE",
+    help="The Delta table: a directory or the URL of an object store; created when it is not there. {topic} stands for "
+    "the topic's name: a table for each.",
+)
+@STORAGE
+@click.option(
+    "--schema",
+    metavar="WHAT",
+    help="Typed tables: json (objects, their columns as they are found), variant (any JSON, in one VARIANT column; "
+    "variant-struct: for readers without that type), confluent (values that name a schema), or a schema file: .json "
+    "(JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
+)
+@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
+@click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")
+@click.option(
+    "--iceberg",
+    metavar="CATALOG:TABLE",
+    help="Register the same files in an Iceberg table too, such as lake:archive.flights, under a catalog of "
+    "pyiceberg's; {topic} stands for the topic's name.",
+)
+@ICEBERG
+@click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
+@click.option(
+    "--redis-password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the password of the storage in its first line. Of a server with access rules and a Valkey of its "
+    "own: storage.password in its data directory. [HEADRACE_REDIS_PASSWORD_FILE]",
+)
+@click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
+@click.option(
+    "--bootstrap", "--kafka", "kafka", metavar="HOST:PORT", help="Where the group is committed. [HEADRACE_BOOTSTRAP]"
+)
+@USERNAME
+@CA
+@KAFKA_PROPERTIES
+@click.option("--profile", metavar="NAME", help="A profile of profiles.toml. [HEADRACE_PROFILE]")
+@click.option(
+    "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the tables know their place."
+)
+@click.option("--once", is_flag=True, help="End when everything there is now has been archived.")
+@click.option(
+    "--trigger",
+    "trigger_s",
+    type=click.FloatRange(min=0.01),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The longest that records wait for their commit.",
+)
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Answer Prometheus at /metrics of this loopback address (port 0: a free one), as long as it runs.",
+)
+@click.option(
+    "--traces",
+    metavar="URL",
+    help="Continue the traces of records to this OpenTelemetry receiver, such as http://127.0.0.1:4318.",
+)
+@click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Go on where a stored batch cannot be read; its bytes are kept.",
+)
+def archive(
+    *,
+    topics: tuple[str, ...],
+    redis: str | None,
+    redis_password_file: Path | None,
+    username: str | None,
+    ca: str | None,
+    kafka_properties: Path | None,
+    profile: str | None,
+    once: bool,
+    metrics: str | None,
+    **given: Any,
+) -> None:
+    """Archive topics into Delta tables, every record exactly once.
+
+    Runs until Ctrl-C or SIGTERM, which end it with the batch that is under way, or with --once until everything there
+    is now has been archived. Killed at any moment and started again, it goes on where the tables stand; a process of
+    it that is killed is replaced.
+    """
+    committing = {"--bootstrap": given["kafka"], "--username": username, "--ca": ca}
+    committing["--kafka-properties"] = kafka_properties
+    for flag, value in committing.items():
+        if value is not None and given["group"] is None:
+            raise click.UsageError(f"{flag} is about where --group is committed: give --group too or leave it out")
+    names = tuple(name.strip() for text in topics for name in text.split(","))
+    if bool(names) == (given["pattern"] is not None) or not all(names):
+        raise click.UsageError("name the topics with --topic, or give a --pattern: one of the two")
+    try:
+        told = environment.client(profile)
+    except environment.SettingsError as error:
+        raise CommandFailed(str(error), Status.USAGE) from None
+    redis = _storage(redis or told.redis, redis_password_file or told.redis_password_file)
+    if given["group"] is not None:
+        server = named_server(given["kafka"], username, profile, ca)
+        given["kafka"], given["login"] = server.address, server.options(kafka_properties)
+    try:
+        if given["traces"] is not None:
+            import headrace.server.tracing  # noqa: F401, PLC0415  # an extra: whether it is there
+    except ImportError as error:
+        raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
+    settings = {**given, "topics": names, "redis": redis}
+    missing = [name for name in ("pyspark", "deltalake", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"{missing[0]} is not installed: pip install 'headrace[spark]'")
+    _run(Wanted(settings=settings, once=once), metrics=metrics)
+
+
+def _storage(redis: str | None, password_file: Path | None) -> str:
+    """The storage's URL with its password; raises UsageError."""
+    if redis is None:
+        raise click.UsageError(
+            "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
+        )
+    try:
+        return redis if password_file is None else with_password(redis, password_in(password_file))
+    except OSError as error:
+        raise click.UsageError(f"--redis-password-file {password_file}: {error.strerror}") from None
+    except ValueError as error:
+        raise click.UsageError(f"--redis-password-file {password_file}: {error}") from None
+
+
+def _run(wanted: Wanted, *, metrics: str | None) -> None:
+    figures = Figures()
+    if metrics is not None:
+        try:
+            click.echo(f"metrics at http://{serve(figures, metrics)}/metrics", err=True)
+        except (OSError, ValueError) as error:
+            raise click.UsageError(f"--metrics {metrics}: {error}") from None
+    began = time.monotonic()
+    with Show(figures) as show:
+        watch = Watch(wanted, figures, show)
+        supervisor = Supervisor(wanted, watch)
+        try:
+            with stopping_by_signals(supervisor):
+                supervisor.run()
+        except ArchiveFailed as error:
+            watch.end(State.FAILED, str(error))
+            raise CommandFailed(str(error), Status.MISSING if error.missing else Status.FAILED) from None
+        watch.end(State.DONE if wanted.once and not supervisor.asked else State.STOPPED)
+    topics = figures.topics()
+    if not topics:
+        click.echo("ended before anything was archived", err=True)
+        return
+    versions = {topic.version for topic in topics.values()}
+    where = f"table version {versions.pop()}" if len(topics) == 1 else f"{len(topics)} tables"
+    records = sum(topic.records for topic in topics.values())
+    click.echo(f"archived {records:,} records in {time.monotonic() - began:.1f} s, {where}", err=True)

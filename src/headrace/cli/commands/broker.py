@@ -1,0 +1,71 @@
+"""One broker of several over one embedded Valkey: started by `server.supervisor`, told everything on standard input."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+from headrace.broker.config.settings import BrokerSettings
+from headrace.cli import log_output
+from headrace.cli.imports import UNINVITED, lean
+from headrace.server import config
+from headrace.server.event_loop import loop_factory
+
+_STDIN = 0
+
+
+def main() -> None:
+    """Run it until SIGTERM, or until whoever has started it is gone."""
+    with lean(*UNINVITED):
+        from headrace.server import app, supervisor  # noqa: PLC0415  # the log is set up first
+
+    os.umask(0o077)
+    task = supervisor.decode_task(_line())
+    own = BrokerSettings.of(task.settings)
+    log = log_output.configure(task.options.log_level, task.options.log_format, node=own.node_id)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def tell(told: supervisor.Told) -> None:
+        sys.stdout.buffer.write(supervisor.encode(told))
+        sys.stdout.buffer.flush()
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            status = runner.run(
+                app.serve(
+                    task.options,
+                    own,
+                    task.oci,
+                    lambda ready: tell(supervisor.Told(ready)),
+                    log_lines_lost=lambda: log.lost,
+                )
+            )
+    except config.StartError as error:
+        tell(supervisor.Told(error=str(error), mistake=isinstance(error, config.SettingsError)))
+        status = 1
+    finally:
+        log.end()
+    sys.exit(status)
+
+
+def _line() -> bytes:
+    """The first line of standard input. Not over `sys.stdin`, whose lock a thread would hold to the end."""
+    received = b""
+    while not received.endswith(b"\n"):
+        chunk = os.read(_STDIN, 65_536)
+        if not chunk:
+            sys.exit("whoever has started this broker is gone")
+        received += chunk
+    return received
+
+
+def _end_with_parent() -> None:
+    """The pipe ends when the process at its other end does."""
+    while os.read(_STDIN, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

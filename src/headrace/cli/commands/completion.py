@@ -1,0 +1,36 @@
+"""`headrace completion`: what a shell has to be told so that it completes commands, options, topics and groups."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from headrace.cli.command import command
+
+VARIABLE = "_HEADRACE_COMPLETE"
+"""By which the shell's function asks for completions; click derives it from the name of the command."""
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command(
+    "completion",
+    examples="""
+    eval "$(headrace completion bash)"
+    headrace completion bash > ~/.local/share/bash-completion/completions/headrace
+    headrace completion zsh > ~/.zfunc/_headrace
+    headrace completion fish > ~/.config/fish/completions/headrace.fish
+    """,
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete commands and options, and the topics and groups of the server.
+
+    Names come from the server that the line so far names: by --bootstrap, --profile, a variable or a profile.
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    root = context.find_root().command
+    made = found(root, {}, "headrace", VARIABLE)
+    # Not `source()`, which for bash starts one to find out its version.
+    script = made.source_template % made.source_vars()
+    # click's function for fish takes what stands behind a comma in a help for something else.
+    click.echo(script.replace('string split "," ', 'string split -m 1 "," '))

@@ -1,0 +1,162 @@
+"""`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.client import KAFKA_PROPERTIES, named_server, server_flags
+from headrace.cli.command import CommandFailed, Status, TeachingGroup
+from headrace.cli.output import print_table
+
+if TYPE_CHECKING:
+    from headrace.client.offsets import TopicPartition
+    from headrace.spark.pipelines.report import Flow
+
+_LAST_LINES = 200
+_SPARK = [4, 2]
+"""The oldest that Headrace is tested with."""
+
+
+@click.group(cls=TeachingGroup)
+def pipeline() -> None:
+    """Declare tables and topics from topics, and run that with Spark."""
+
+
+@pipeline.command(
+    "init",
+    examples="""
+    headrace pipeline init orders --topic orders
+    headrace pipeline init orders --topic orders --bootstrap broker-1:9092,broker-2:9092
+    """,
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--topic", required=True, metavar="NAME", help="The topic to begin with; a sample says its columns.")
+@server_flags
+@KAFKA_PROPERTIES
+def init(
+    folder: Path,
+    topic: str,
+    bootstrap: str | None,
+    username: str | None,
+    profile: str | None,
+    ca: str | None,
+    kafka_properties: Path | None,
+) -> None:
+    """Write a project that runs at once: bronze, silver and gold tables of a topic.
+
+    A login goes into conf/login.properties, which only you may read and git leaves out.
+    """
+    _need_spark()
+    from headrace.client import errors  # noqa: PLC0415  # Spark is an extra, and slow to import
+    from headrace.spark.pipelines import project  # noqa: PLC0415
+
+    server = named_server(bootstrap, username, profile, ca)
+    login = server.options(kafka_properties) if kafka_properties or server.username or server.ca else None
+    try:
+        made = project.create(folder, topic, server.address, login)
+    except errors.UnknownTopic as error:
+        raise CommandFailed(f"{error}; `headrace topics list` shows those that are there", Status.MISSING) from None
+    except errors.ServerUnavailable as error:
+        raise CommandFailed(str(error), Status.UNREACHABLE) from None
+    except errors.LoginRefused as error:
+        raise CommandFailed(str(error), Status.REFUSED) from None
+    except errors.SparkError as error:
+        raise CommandFailed(str(error)) from None
+    columns = f"{len(made.columns)} columns from a sample" if made.columns else "text: the sample has no JSON objects"
+    if not made.sampled:
+        columns = "text: the topic has no records yet to make columns of"
+    if login is not None:
+        click.echo(f"{folder / project.LOGIN} has the login: only you may read it, and git leaves it out")
+    click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: headrace pipeline run {folder}")
+
+
+@pipeline.command(
+    "run",
+    examples="""
+    headrace pipeline run orders
+    headrace pipeline run orders --full-refresh-all
+    headrace pipeline run orders --dry-run
+    """,
+)
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("--dry-run", is_flag=True, help="Only see whether it could run.")
+@click.option("--refresh", metavar="TABLES", help="Bring only these up to date, with commas between.")
+@click.option("--full-refresh", metavar="TABLES", help="Compute these tables anew, with commas between.")
+@click.option("--full-refresh-all", is_flag=True, help="Compute everything anew.")
+@click.option("--verbose", is_flag=True, help="Show everything that Spark says.")
+def run(
+    folder: Path, dry_run: bool, refresh: str | None, full_refresh: str | None, full_refresh_all: bool, verbose: bool
+) -> None:
+    """Bring every table and sink of a project up to date, and say what that did.
+
+    Sets the environment (Java, Python, a port of this machine's own for Spark Connect) and starts Spark's own
+    `spark-pipelines`.
+    """
+    _need_spark()
+    from headrace.client.errors import SparkError  # noqa: PLC0415
+    from headrace.spark.pipelines import check, report, status  # noqa: PLC0415
+    from headrace.spark.pipelines import run as runner  # noqa: PLC0415
+
+    folder = folder.absolute()
+    arguments = ["--refresh", refresh] if refresh else []
+    arguments += ["--full-refresh", full_refresh] if full_refresh else []
+    arguments += ["--full-refresh-all"] if full_refresh_all else []
+    said: list[str] = []
+    try:
+        runner.prepare(folder)
+        with status.Teller(folder, [] if dry_run else status.storages(folder)) as teller:
+
+            def tell(line: str) -> None:
+                said.append(line)
+                del said[:-_LAST_LINES]
+                teller.said(line)
+                # Lines with a time are what Spark says to people; the others are logs and traces.
+                if verbose or line[:2] == "20":
+                    click.echo(line, err=True)
+
+            ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
+            if ended.status:
+                raise CommandFailed(
+                    f"the pipeline failed: {report.failure(said)} (--verbose shows everything that Spark says)"
+                )
+            flows = [] if dry_run else report.of_run(ended.log)
+            ends = check.ends(folder, {partition.topic for flow in flows for partition in flow.positions})
+            teller.done([flow.told(ends, teller.state_of(flow.name)) for flow in flows])
+    except SparkError as error:
+        raise CommandFailed(str(error)) from None
+    if not dry_run and ended.log is not None:
+        _show(flows, ends)
+
+
+def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
+    if not flows:
+        click.echo("nothing new to read")
+        return
+    rows = [
+        (
+            flow.name,
+            f"{flow.read:,}",
+            f"{flow.written:,}" if flow.written else None,
+            flow.batches,
+            f"{flow.seconds:.1f}",
+            None if (behind := flow.behind(ends)) is None else f"{behind:,}",
+        )
+        for flow in flows
+    ]
+    print_table(("FLOW", ">READ", ">WRITTEN", ">BATCHES", ">SECONDS", ">BEHIND"), rows)
+    for flow in flows:
+        for name, counts in flow.observed.items():
+            click.echo(f"{flow.name}: {name} " + ", ".join(f"{key}={value}" for key, value in counts.items()))
+
+
+def _need_spark() -> None:
+    """Say what is missing, before anything of it is imported."""
+    for name in ("pyspark", "deltalake"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            raise CommandFailed(f"{name} is not installed: pip install 'headrace[pipelines]'", Status.USAGE) from None
+        if name == "pyspark" and [int(part) for part in found.split(".")[:2]] < _SPARK:
+            raise CommandFailed(f"Spark {found} is too old: pip install 'headrace[pipelines]' brings one", Status.USAGE)

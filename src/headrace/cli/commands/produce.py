@@ -1,0 +1,355 @@
+"""`headrace records produce`: lines or files as records, told at once when the server goes."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import msgspec
+from confluent_kafka import KafkaError, Message, Producer
+
+from headrace.cli import completions, record_lines
+from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.command import CommandFailed, Status, command
+from headrace.cli.failures import sentence, status
+from headrace.cli.output import print_json
+from headrace.text.escaping import quoted, shown
+from headrace.topics.config_keys import suggestion
+
+_SILENCE_S = 5
+"""A server that acknowledges nothing for so long is told to be silent, though its connections stand."""
+_CREATION_S = 5
+_MOST_BYTES = 100 * 1024 * 1024
+"""The client library refuses larger records itself; how large they may be is the topic's business."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How records are read."""
+
+    files: tuple[Path, ...]
+    """None: standard input, which `-` names too."""
+    whole: bool
+    """Each file is one record, not each of its lines."""
+    as_json: bool
+    key_separator: bytes | None
+    key: bytes | None
+    headers: record_lines.Headers
+
+
+class Unreadable(CommandFailed):
+    """A file cannot be read on, or a line of it is no record: what came before it is sent."""
+
+
+class Sending:
+    """Sends records and counts what became of them; says when the server does not answer and when it does again."""
+
+    def __init__(self, client: Client, topic: str, partition: int | None, compression: str, patience_s: float) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self.first: KafkaError | None = None
+        """Why the first one failed."""
+        self._client = client
+        self._topic = topic
+        self._place = -1 if partition is None else partition
+        self._patience_s = patience_s
+        self._is_away = False
+        self._heard_at = time.monotonic()
+        self._producer: Producer = client.producer(
+            self._heard,
+            enable_idempotence=True,
+            compression_type=compression,
+            linger_ms=5,
+            message_timeout_ms=round(1000 * patience_s),
+            message_max_bytes=_MOST_BYTES,
+        )
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear of the server also while nothing is sent, such as while a person types the next line."""
+        stop = threading.Event()
+
+        def poll() -> None:
+            while not stop.is_set():
+                self._producer.poll(0.1)
+                self._listen_to_silence()
+
+        thread = threading.Thread(target=poll, name="poll", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def send(self, record: record_lines.Record) -> None:
+        """Hand a record to the producer, waiting for room in its queue. Raises KafkaException when it is not taken."""
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    record.value,
+                    record.key,
+                    self._place,
+                    on_delivery=self._done,
+                    timestamp=record.timestamp or 0,
+                    headers=list(record.headers or ()),
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged or given up."""
+        while len(self._producer):
+            self._producer.flush(0.2)
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not acknowledged yet."""
+        return len(self._producer)
+
+    def _listen_to_silence(self) -> None:
+        """A server that hangs keeps its connections: only that nothing is acknowledged tells."""
+        if not self.waiting:
+            self._heard_at = time.monotonic()
+        elif time.monotonic() - self._heard_at > _SILENCE_S:
+            self._tell_away(f"has acknowledged nothing for {_SILENCE_S} s")
+
+    def _done(self, error: KafkaError | None, _: Message) -> None:
+        self._heard_at = time.monotonic()
+        if error is not None:
+            self.failed += 1
+            self.first = self.first or error
+            return
+        self.delivered += 1
+        if self._is_away:
+            self._is_away = False
+            click.echo(f"headrace: {self._client.address} answers again", err=True)
+
+    def _heard(self, error: KafkaError) -> None:
+        """The client library tries again and again, without a word."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._tell_away("does not answer any more")
+
+    def _tell_away(self, how: str) -> None:
+        if self._is_away:
+            return
+        self._is_away = True
+        tried = f"a record is tried for {self._patience_s:g} s (Ctrl-C ends)"
+        click.echo(f"headrace: {self._client.address} {how}; {tried}", err=True)
+
+
+@command(
+    "produce",
+    examples="""
+    echo 'hello' | headrace records produce greetings
+    printf 'k1:one\\nk2:two\\n' | headrace records produce greetings --key-separator :
+    headrace records produce greetings monday.txt tuesday.txt --header source=files
+    headrace records produce pictures --whole --key cat cat.jpg
+    echo '{"key": "k", "value": {"a": 1}, "headers": {"h": "x"}}' | headrace records produce greetings --json
+    headrace records tail a --from-beginning --exit --json | headrace records produce b --json
+    """,
+)
+@click.argument("topic", shell_complete=completions.topics)
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--whole", is_flag=True, help="Each FILE, or all of standard input, is one record.")
+@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
+@click.option("--key-separator", metavar="TEXT", help="Each line is KEY<TEXT>VALUE (default: the line is the value).")
+@click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="On every record; repeatable.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Send all to this partition.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    help="How batches are compressed (default: none).",
+)
+@click.option(
+    "--timeout",
+    "patience",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a record is tried while the server does not take it.",
+)
+@client_options
+def produce(
+    topic: str,
+    files: tuple[Path, ...],
+    whole: bool,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    compression: str,
+    patience: float,
+    kafka: KafkaServer,
+    as_json: bool,
+) -> None:
+    """Send each line of the FILEs, or of standard input, to TOPIC as a record.
+
+    With --json, lines are JSON objects with key, value, headers and timestamp. A topic that is not there is created if
+    the server does so, and that is told. Ends when every record is acknowledged.
+    """
+    given = _checked(files, whole, as_json, key, key_separator, headers)
+    client = Client(kafka)
+    if topic in client.metadata.topics and partition is not None:
+        there = client.metadata.topics[topic].partitions
+        if partition not in there:
+            raise client.no_partition(topic, partition, there)
+    sending = Sending(client, topic, partition, compression, patience)
+    try:
+        _send_all(client, topic, sending, given)
+    except KeyboardInterrupt:
+        click.echo(
+            f"headrace: interrupted: {sending.delivered} records acknowledged, {sending.waiting} not yet", err=True
+        )
+        raise
+    if sending.first is not None:
+        raise CommandFailed(
+            f"{sending.failed} of {sending.failed + sending.delivered} records were not taken by {quoted(topic)}: "
+            f"{sentence(sending.first)}",
+            status(sending.first),
+        )
+    if as_json:
+        print_json({"topic": topic, "records": sending.delivered})
+    else:
+        click.echo(f"{_many(sending.delivered)} sent to {shown(topic)}")
+
+
+def _checked(
+    files: tuple[Path, ...],
+    whole: bool,
+    as_json: bool,
+    key: str | None,
+    key_separator: str | None,
+    headers: Sequence[str],
+) -> Input:
+    """The flags put together; raises CommandFailed for those that contradict each other."""
+    if key_separator == "":
+        raise CommandFailed("--key-separator: expected at least one character, such as :", Status.USAGE)
+    if as_json and (key_separator is not None or key is not None):
+        flag = "--key" if key_separator is None else "--key-separator"
+        raise CommandFailed(f"{flag} is for plain lines: a JSON line has its key in it", Status.USAGE)
+    if key is not None and key_separator is not None:
+        raise CommandFailed("--key and --key-separator both name a key: give one of them", Status.USAGE)
+    if whole and (as_json or key_separator is not None):
+        flag = "--json" if as_json else "--key-separator"
+        raise CommandFailed(f"--whole takes files as they are, and {flag} their lines: give one of them", Status.USAGE)
+    pairs: list[tuple[str, bytes | None]] = []
+    for text in headers:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise CommandFailed(f"--header {shown(text)}: expected NAME=VALUE", Status.USAGE)
+        pairs.append((name, value.encode("utf-8", "surrogateescape")))
+    return Input(
+        files=files,
+        whole=whole,
+        as_json=as_json,
+        key_separator=None if key_separator is None else key_separator.encode("utf-8", "surrogateescape"),
+        key=None if key is None else key.encode("utf-8", "surrogateescape"),
+        headers=tuple(pairs),
+    )
+
+
+def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> None:
+    is_there = topic in client.metadata.topics
+    with sending.listening(), client.explained(f"send to topic {quoted(topic)}"):
+        try:
+            for record in _records(given):
+                if not is_there:
+                    _create(client, topic)
+                    is_there = True
+                sending.send(record)
+        except Unreadable as error:
+            sending.finish()
+            ended = error.status if sending.first is None else status(sending.first)
+            raise CommandFailed(f"{error}; {_told(sending)}", ended) from None
+        sending.finish()
+
+
+def _told(sending: Sending) -> str:
+    """What became of the records before one that could not be read: whoever mends the input goes on behind them."""
+    tried = sending.delivered + sending.failed
+    if sending.first is None:
+        return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"
+    sent = f", {sending.delivered} {_were(sending.delivered)} sent" if sending.delivered else ""
+    why = sentence(sending.first)
+    return f"{sending.failed} of {_many(tried)} before it {_were(sending.failed)} not taken ({why}){sent}"
+
+
+def _were(records: int) -> str:
+    return "was" if records == 1 else "were"
+
+
+def _many(records: int) -> str:
+    return f"{records} record{'s' * (records != 1)}"
+
+
+def _create(client: Client, topic: str) -> None:
+    """Let the server create the topic, as for any producer, and say so. Raises CommandFailed when it does not."""
+    there = client.metadata.topics
+    deadline = time.monotonic() + _CREATION_S
+    while True:
+        # Asking for a topic by its name is what makes a broker create it; some need a moment.
+        found = client.admin.list_topics(topic, timeout=_CREATION_S).topics[topic]
+        if found.error is None:
+            break
+        if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART and found.error.code() not in _NOT_YET:
+            raise client.failure(f"create topic {quoted(topic)}", found.error)
+        if time.monotonic() > deadline:
+            hint = suggestion(topic, there) or f"`headrace topics create {shown(topic)}` creates it"
+            raise CommandFailed(
+                f"no topic {quoted(topic)} at {client.address}, which creates none by itself; {shown(hint)}",
+                Status.MISSING,
+            )
+        time.sleep(0.1)
+    near = suggestion(topic, there)
+    hint = f"; {shown(near)} `headrace topics delete {shown(topic)}` takes it back" if near else ""
+    many = len(found.partitions)
+    click.echo(f"headrace: created topic {shown(topic)} with {many} partition{'s' * (many > 1)}{hint}", err=True)
+
+
+_NOT_YET = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+
+
+def _records(given: Input) -> Iterator[record_lines.Record]:
+    """Records of all the files; raises CommandFailed naming the file and the line that is none."""
+    for path in given.files:
+        if str(path) != "-" and not path.exists():
+            raise CommandFailed(f"no file {quoted(path)}; nothing was sent")
+    for path in given.files or (Path("-"),):
+        if str(path) == "-":
+            yield from _of_file(sys.stdin.buffer, "the input", given)
+            continue
+        try:
+            with path.open("rb") as file:
+                yield from _of_file(file, quoted(path), given)
+        except OSError as error:
+            raise Unreadable(f"cannot read {quoted(path)}: {error.strerror}") from None
+
+
+def _of_file(file: BinaryIO, name: str, given: Input) -> Iterator[record_lines.Record]:
+    if given.whole:
+        yield record_lines.Record(key=given.key, value=file.read(), headers=given.headers)
+        return
+    for number, line in enumerate(file, 1):
+        text = line.removesuffix(b"\n")
+        if given.as_json and not text.strip():
+            continue
+        try:
+            record = (
+                record_lines.read_json(text) if given.as_json else record_lines.read_text(text, given.key_separator)
+            )
+        except record_lines.BadLine as error:
+            raise Unreadable(f"line {number} of {name}: {error}") from None
+        yield msgspec.structs.replace(
+            record,
+            key=record.key if given.key is None else given.key,
+            headers=(*(record.headers or ()), *given.headers),
+        )

@@ -1,0 +1,163 @@
+"""`headrace groups reset`: move the positions of a group that is not reading."""
+
+import time
+from collections.abc import Iterable
+
+import click
+import msgspec
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.cli import completions, group_lag
+from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
+from headrace.cli.command import CommandFailed, Status, command
+from headrace.cli.group_lag import Partition
+from headrace.cli.output import print_json, print_table
+from headrace.groups.offset_reset import Move, Target, destination
+from headrace.text import times
+from headrace.text.escaping import quoted, shown
+
+
+@command(
+    "reset",
+    examples="""
+    headrace groups reset billing --to-earliest
+    headrace groups reset billing --to-time 2026-11-22T06:00 --topic flights --execute
+    headrace groups reset billing --by-duration 2h --topic flights:0,1 --execute
+    """,
+)
+@click.argument("group", shell_complete=completions.groups)
+@click.option("--to-earliest", is_flag=True, help="To the start of the log: everything is read again.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log: what is there now is passed over.")
+@click.option(
+    "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest that the log has."
+)
+@click.option(
+    "--to-time", metavar="TIME", help="To the first record of this time or later: 2026-11-22T06:00, @1700000000000."
+)
+@click.option("--by-duration", metavar="D", help="To the first record of the last D: 90s, 2h, 1d, PT1H30M.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="T[:P,P]",
+    multiple=True,
+    shell_complete=completions.topics,
+    help="Only this topic, or these partitions of it; repeatable (default: all that the group has positions in).",
+)
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@client_options
+def reset(
+    group: str,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: str | None,
+    by_duration: str | None,
+    topics: tuple[str, ...],
+    execute: bool,
+    kafka: KafkaServer,
+    as_json: bool,
+) -> None:
+    """Show where the positions of GROUP would go, and with --execute move them. The group must have no members."""
+    target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
+    client = Client(kafka)
+    found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
+    committed = group_lag.positions(client, group)
+    if not committed and not topics:
+        if found.state == ConsumerGroupState.DEAD:
+            raise client.no_group(group)
+        raise CommandFailed(f"group {quoted(group)} has no positions yet: say with --topic which it is to get")
+    partitions = _partitions(client, topics) if topics else sorted(p for p in committed if _is_there(client, p))
+    if found.members and execute:
+        many = len(found.members)
+        raise CommandFailed(
+            f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would go on from where they are: "
+            "stop them first"
+        )
+    moves = _moves(client, target, partitions, committed)
+    if execute:
+        _move(client, group, moves)
+    if as_json:
+        print_json({"group": group, "executed": execute, "positions": msgspec.to_builtins(moves)})
+        return
+    print_table(
+        ["topic", ">partition", ">position", f">{'new position' if execute else 'would be'}", ">lag"],
+        [msgspec.structs.astuple(move) for move in moves],
+    )
+    if not execute:
+        many = len(found.members)
+        busy = f" It has {many} member{'s' * (many > 1)} to be stopped before." if many else ""
+        click.echo(f"\nNothing was changed; --execute moves the positions of {shown(group)}.{busy}")
+
+
+def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:
+    given = [earliest or None, latest or None, offset, to_time, by_duration]
+    if sum(each is not None for each in given) != 1:
+        raise click.UsageError(
+            "give one of --to-earliest, --to-latest, --to-offset, --to-time and --by-duration: where to?"
+        )
+    now_ms = round(time.time() * 1000)
+    moment = None
+    try:
+        if to_time is not None:
+            moment = times.instant(to_time, now_ms)
+        if by_duration is not None:
+            moment = max(0, now_ms - times.duration(by_duration))
+    except ValueError as error:
+        raise click.UsageError(f"{'--to-time' if to_time is not None else '--by-duration'}: {error}") from None
+    return Target(earliest, latest, offset, moment)
+
+
+def _partitions(client: Client, texts: Iterable[str]) -> list[Partition]:
+    """Partitions of `flights` and `flights:0,2`; raises CommandFailed for those that are not there."""
+    chosen: set[Partition] = set()
+    for text in texts:
+        topic, colon, numbers = text.partition(":")
+        there = client.partitions(topic)
+        if colon and not all(number.isdecimal() for number in numbers.split(",")):
+            raise CommandFailed(f"--topic {shown(text)}: expected TOPIC or TOPIC:0,1", Status.USAGE)
+        wanted = [int(number) for number in numbers.split(",")] if colon else list(there)
+        for number in wanted:
+            if number not in there:
+                raise client.no_partition(topic, number, there)
+            chosen.add((topic, number))
+    return sorted(chosen)
+
+
+def _is_there(client: Client, partition: Partition) -> bool:
+    topic, number = partition
+    topics = client.metadata.topics
+    return topic in topics and number in topics[topic].partitions
+
+
+def _moves(client: Client, target: Target, partitions: list[Partition], committed: dict[Partition, int]) -> list[Move]:
+    starts = client.offsets(partitions, OffsetSpec.earliest)
+    ends = client.offsets(partitions, OffsetSpec.latest)
+    at: dict[Partition, int] = {}
+    if target.time_ms is not None:
+        moment = target.time_ms
+        at = client.offsets(partitions, lambda: OffsetSpec.for_timestamp(moment))
+    natives = client.natives(sorted({topic for topic, _ in partitions}))
+    moves = []
+    for place in partitions:
+        if place not in starts or place not in ends:
+            continue
+        start, end = starts[place], ends[place]
+        to = destination(target, start, end, at.get(place))
+        topic, number = place
+        native = natives.get(topic)
+        lag = end - to if native is None else group_lag.records_from(native, number, to, start, end)
+        moves.append(Move(topic, number, committed.get(place), to, lag))
+    return moves
+
+
+def _move(client: Client, group: str, moves: list[Move]) -> None:
+    """Commit; raises CommandFailed naming the first partition that was refused."""
+    wanted = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
+    what = f"move the positions of group {quoted(group)}"
+    for some in in_pieces(wanted):
+        asked = client.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [*some])])[group]
+        answer = client.result(asked, what)
+        for part in answer.topic_partitions or []:
+            if part.error is not None:
+                raise client.failure(f"{what} in partition {part.partition} of {quoted(part.topic)}", part.error)

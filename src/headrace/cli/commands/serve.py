@@ -1,0 +1,120 @@
+"""`headrace serve`: reads the options, starts the server, says when it is ready."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+import structlog
+
+from headrace.cli import log_output
+from headrace.cli.command import CommandFailed, Status, command
+from headrace.cli.imports import UNINVITED, lean
+from headrace.cli.stderr import StderrWriter
+from headrace.server import config as settings
+from headrace.server.event_loop import loop_factory
+from headrace.server.options import OPTIONS
+from headrace.server.sockets import AddressTaken
+from headrace.storage.redis.url import has_password, without_password
+
+F = TypeVar("F", bound=Callable[..., object])
+_FLUSH_S = 0.5
+_log = structlog.get_logger("headrace")
+
+
+def server_options(function: F) -> F:
+    """Add `--config`, `--set` and every option of the server to a command; the latter arrive as text or None."""
+    for option in reversed(OPTIONS):
+        default = f", default {option.default}" if option.default is not None else ""
+        click.option(
+            option.flag, option.field, metavar=option.metavar, help=f"{option.doc} [{option.variable}{default}]"
+        )(function)
+    click.option(
+        "--set",
+        "sets",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A broker setting under Kafka's name; may be repeated. [HEADRACE_SET, separated by spaces]",
+    )(function)
+    click.option("--config", metavar="FILE", help="TOML file with any of these options. [HEADRACE_CONFIG]")(function)
+    return function
+
+
+@command(
+    "serve",
+    examples="""
+    headrace serve
+    headrace serve --kafka 0.0.0.0:9092 --advertise broker.example.org:9092 --set headrace.insecure=true
+    headrace serve --data /var/lib/headrace --fsync always
+    headrace serve --redis redis://localhost:6379/0
+    headrace serve --set num.partitions=6 --set log.retention.hours=24
+    HEADRACE_KAFKA=127.0.0.1:0 headrace serve --config headrace.toml
+    """,
+)
+@server_options
+def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
+    """Start a server; it runs until Ctrl-C or SIGTERM.
+
+    Prints one line that starts with `ready ` once every listener answers, and logs to stderr. A flag goes over its
+    environment variable, that over the file, and the file over the default. In the file, options have the names of
+    the flags without dashes in front, and broker settings stand in a table [set].
+    """
+    try:
+        given = {name.replace("_", "-"): text for name, text in flags.items()}
+        options, broker, oci = settings.load(given, sets, config)
+    except settings.SettingsError as error:
+        raise CommandFailed(str(error), Status.USAGE) from None
+    log = log_output.configure(options.log_level, options.log_format)
+    # Records are the owner's alone: files of ours and of the Valkey's, whatever the caller's umask.
+    os.umask(0o077)
+    if has_password(flags["redis"] or ""):
+        _log.warning(
+            "the password in --redis shows in the list of processes: give the URL in HEADRACE_REDIS instead, "
+            "or the password by --redis-password-file"
+        )
+    try:
+        return run(options, broker, oci, log)
+    except AddressTaken as error:
+        raise CommandFailed(str(_busy(options) or error)) from None
+    except settings.StartError as error:
+        mistake = isinstance(error, settings.SettingsError)
+        raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
+    finally:
+        # What was logged comes before what the command says of its end.
+        log.end()
+
+
+def _busy(options: settings.ServerOptions) -> Exception | None:
+    """What says that a server runs on this data already: then it has the addresses, too, and others do not help."""
+    from headrace.storage.valkey.datadir import DataDirectoryBusy, user_of  # noqa: PLC0415  # only where a start fails
+
+    user = None if options.redis else user_of(options.data)
+    return None if user is None else DataDirectoryBusy(options.data, user)
+
+
+def run(
+    options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings, log: StderrWriter
+) -> int:
+    """Run a server until it is told to stop; returns its exit status. Raises StartError."""
+    with lean(*UNINVITED):
+        from headrace.server import app  # noqa: PLC0415  # help and mistakes in the options need no server
+
+    def on_ready(ready: app.Ready) -> None:
+        # Whoever waits for the ready line finds in the log what the start had to say.
+        log.flush(_FLUSH_S)
+        try:
+            more = "".join(f" listener.{name}={address}" for name, address in ready.listeners.items())
+            click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}{more}")
+        except OSError as error:
+            # Nobody can read it, and whoever connects is served all the same.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
+            _log.warning("the ready line cannot be written", reason=error.strerror)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        if options.brokers > 1:
+            from headrace.server import supervisor  # noqa: PLC0415  # few need it
+
+            return runner.run(supervisor.serve(options, broker, oci, on_ready))
+        return runner.run(app.serve(options, broker, oci, on_ready, log_lines_lost=lambda: log.lost))

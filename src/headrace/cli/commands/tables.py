@@ -1,0 +1,153 @@
+"""`headrace tables`: look after the tables that `headrace archive` writes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.command import TeachingGroup
+from headrace.cli.commands.archive import ICEBERG, STORAGE
+
+if TYPE_CHECKING:
+    from headrace.lakehouse.write.iceberg import IcebergTwin
+    from headrace.lakehouse.write.table import ArchiveTable, Snapshot
+
+_MIB = 1 << 20
+
+
+@click.group("tables", cls=TeachingGroup)
+def tables() -> None:
+    """Look after the tables that `headrace archive` writes: join files, let old records go, delete what is left over.
+
+    Each of these may run beside the archive and beside readers. Run one of them at a time for a table; a second one
+    gives way.
+    """
+
+
+def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
+    return click.argument("place", metavar="TABLE")(STORAGE(ICEBERG(wrapped)))
+
+
+@tables.command(
+    "compact",
+    examples="""
+    headrace tables compact ./flights-table
+    headrace tables compact s3://lake/flights --target 256 --storage-option aws_region=eu-central-1
+    """,
+)
+@_table_arguments
+@click.option(
+    "--target",
+    type=click.IntRange(min=1, max=4096),
+    default=128,
+    show_default=True,
+    metavar="MIB",
+    help="How large files become, about.",
+)
+def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], target: int) -> None:
+    """Join neighbouring small files of each partition, in offset order.
+
+    The files that were joined stay until `vacuum`, for those who are reading them.
+    """
+    with _table(place, storage, iceberg_options) as (table, twin):
+        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415  # delta-rs, where it is used
+
+        done = maintain.compact(table, target_bytes=target * _MIB, after_commit=_follow(twin))
+        click.echo(f"{place}: {done.before} files became {done.after}, {done.size / _MIB:.1f} MiB")
+
+
+@tables.command(
+    "expire",
+    examples="""
+    headrace tables expire ./flights-table --older-than 90
+    """,
+)
+@_table_arguments
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0),
+    required=True,
+    metavar="DAYS",
+    help="Records go whose time, and that of all before them, is so many days ago.",
+)
+def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: float) -> None:
+    """Take old records out of the table, whole files from the start of each partition.
+
+    A file with one record that is younger stays, and all after it. Disk space comes back with `vacuum`.
+    """
+    with _table(place, storage, iceberg_options) as (table, twin):
+        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415
+
+        files, rows = maintain.expire(
+            table, before=datetime.now(UTC) - timedelta(days=older_than), after_commit=_follow(twin)
+        )
+        click.echo(f"{place}: {rows:,} records in {files} files are out of the table")
+
+
+@tables.command(
+    "vacuum",
+    examples="""
+    headrace tables vacuum ./flights-table --dry-run
+    headrace tables vacuum ./flights-table --older-than 48
+    """,
+)
+@_table_arguments
+@click.option(
+    "--older-than",
+    type=click.IntRange(min=1),
+    default=168,
+    show_default=True,
+    metavar="HOURS",
+    help="Files stay for so long after the table lists them no more: queries may still read them.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+def vacuum(
+    *, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: int, dry_run: bool
+) -> None:
+    """Delete files that the table lists no more, and those of batches that were never committed."""
+    with _table(place, storage, iceberg_options) as (table, twin):
+        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415
+
+        spare: set[str] = set()
+        if twin is not None:
+            from headrace.lakehouse.write.iceberg import paths_of  # noqa: PLC0415
+
+            spare = paths_of(table.place, twin.listed(since=datetime.now(UTC) - timedelta(hours=older_than)))
+        deleted = maintain.vacuum(table, older_than_h=older_than, spare=spare, dry_run=dry_run)
+        for path in deleted if dry_run else ():
+            click.echo(path)
+        click.echo(f"{place}: {len(deleted)} files {'would be deleted' if dry_run else 'deleted'}", err=dry_run)
+
+
+def _follow(twin: "IcebergTwin | None") -> "Callable[[Snapshot], None]":
+    """What an Iceberg table with the same files does after a commit."""
+
+    def follow(snapshot: "Snapshot") -> None:
+        if twin is not None:
+            twin.sync(snapshot)
+
+    return follow
+
+
+@contextmanager
+def _table(
+    place: str, storage: dict[str, str], iceberg_options: dict[str, str]
+) -> "Iterator[tuple[ArchiveTable, IcebergTwin | None]]":
+    try:
+        from headrace.client.errors import SparkError  # noqa: PLC0415
+        from headrace.lakehouse.write.iceberg import twin_of  # noqa: PLC0415
+        from headrace.lakehouse.write.location import Place  # noqa: PLC0415
+        from headrace.lakehouse.write.table import ArchiveTable, Conflict  # noqa: PLC0415
+    except ImportError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'headrace[spark]'") from None
+    try:
+        table = ArchiveTable(Place.of(place, storage), make=False)
+        yield table, twin_of(table, iceberg_options)
+    except Conflict:
+        raise click.ClickException(
+            f"{place}: somebody else changed the same files meanwhile; nothing was changed, try again"
+        ) from None
+    except SparkError as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,259 @@
+"""`headrace records tail`: shows records as they come."""
+
+import sys
+import time
+from operator import methodcaller
+from typing import cast
+
+import click
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from headrace.cli import completions, formats, record_lines
+from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.command import CommandFailed, Status, command
+from headrace.cli.start_offsets import Range, at_most_one
+from headrace.text.escaping import quoted
+
+_AT_ONCE = 1_000
+_SHOWN = 1_000
+"""Characters of a key and of a value that a terminal gets to see; a pipe, a file and --format get all."""
+_QUIET_S = 5
+"""When nothing has come for so long it is looked whether the topic is still there."""
+_PATIENCE_S = 30
+"""How long a command that is to end by itself waits for a server that went away."""
+
+
+@command(
+    "tail",
+    examples="""
+    headrace records tail flights
+    headrace records tail flights --from-beginning -n 5
+    headrace records tail flights --since 10m --key AA
+    headrace records tail flights --offset -3 --exit
+    headrace records tail flights --from-beginning --exit --format '%p/%o %k: %v\\n'
+    headrace records tail flights --partition 0 --from-beginning --exit --json | jq .value
+    """,
+)
+@click.argument("topic", shell_complete=completions.topics)
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: what comes from now on).")
+@click.option(
+    "--offset",
+    "-o",
+    metavar="N",
+    help="Start here: earliest, latest, an offset, -N for the last N of each partition, +N for N after its start.",
+)
+@click.option(
+    "--since", metavar="TIME", help="Start at the first record of this time: 10m, 2h, 2026-11-22T06:00, @1700000000000."
+)
+@click.option(
+    "--partition",
+    "-p",
+    "only",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this one; repeatable.",
+)
+@click.option("--key", "-k", metavar="TEXT", help="Only records with this key.")
+@click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option(
+    "--exit", "-e", "--end", "to_end", is_flag=True, help="Stop where the log ended when the command started."
+)
+@click.option(
+    "--format",
+    "-f",
+    "template",
+    metavar="TEXT",
+    help=f"Print each record so: {formats.describe()}; \\n is a line end, and only what is written is printed.",
+)
+@client_options
+def tail(
+    topic: str,
+    from_beginning: bool,
+    offset: str | None,
+    since: str | None,
+    only: tuple[int, ...],
+    key: str | None,
+    most: int | None,
+    to_end: bool,
+    template: str | None,
+    kafka: KafkaServer,
+    as_json: bool,
+) -> None:
+    """Show the records of TOPIC as they come, until Ctrl-C. Joins no group and commits nothing."""
+    at_most_one(from_beginning=from_beginning, offset=offset, since=since)
+    printer = _printer(template, as_json)
+    client = Client(kafka)
+    log = Range(client, topic, only)
+    starts = log.starts if from_beginning else log.at(offset, since)
+    view = _View(client, topic, printer, most, key)
+    if to_end:
+        view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
+        starts = {number: starts[number] for number in view.left}  # nothing is asked of the others
+    # Assigned, not subscribed: librdkafka wants a group's name all the same, and looks for its coordinator.
+    consumer = client.consumer(
+        view.heard,
+        group_id="headrace-tail",
+        enable_auto_commit=False,
+        enable_partition_eof=to_end,
+    )
+    consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+    try:
+        with client.explained(f"read topic {quoted(topic)}"):
+            view.show(consumer)
+    except KeyboardInterrupt:
+        # Ctrl-C is how this command is meant to end.
+        return
+    finally:
+        consumer.close()
+
+
+def _printer(template: str | None, as_json: bool) -> "Printer":
+    if template is not None and as_json:
+        raise click.UsageError("--format and --json both say how records are printed: give one of them")
+    try:
+        return Printer(None if template is None else formats.compile_format(template), as_json)
+    except ValueError as error:
+        raise click.UsageError(f"--format: {error}") from None
+
+
+class Printer:
+    """Writes records to standard output, in the form that was asked for."""
+
+    def __init__(self, template: formats.Part | None, as_json: bool) -> None:
+        self._template = template
+        self._as_json = as_json
+        self._is_terminal = sys.stdout.isatty()
+
+    def print(self, messages: list[Message]) -> None:
+        """Write all of them, and let them out at once."""
+        if self._template is None:
+            click.echo("\n".join(map(self._line, messages)))
+            return
+        filled = b"".join(self._template(*_place(message), _record(message)) for message in messages)
+        # Bytes as they are for a program; nothing that could turn a terminal over for a person.
+        click.echo(formats.for_terminal(filled) if self._is_terminal else filled, nl=False)
+
+    def _line(self, message: Message) -> str:
+        topic, partition, offset = _place(message)
+        record = _record(message)
+        if self._as_json:
+            return record_lines.write_json(topic, partition, offset, record)
+        return record_lines.write_text(partition, offset, record, _SHOWN if self._is_terminal else None)
+
+
+class _View:
+    """What is shown of what the consumer reads, and when that is all."""
+
+    def __init__(self, client: Client, topic: str, printer: Printer, most: int | None, key: str | None) -> None:
+        self.left: dict[int, int] | None = None
+        """Partition -> end offset, of the partitions still to be shown up to there; None: go on for ever."""
+        self._client = client
+        self._topic = topic
+        self._printer = printer
+        self._most = most
+        self._key = None if key is None else key.encode("utf-8", "surrogateescape")
+        self._away_since: float | None = None
+        self._looked_at = time.monotonic()
+
+    def heard(self, error: KafkaError) -> None:
+        """Say that the server went away: the client library tries again for ever, without a word."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
+            self._away_since = time.monotonic()
+            text = f"headrace: {self._client.address} does not answer any more; waiting for it (Ctrl-C ends)"
+            click.echo(text, err=True)
+
+    def show(self, consumer: Consumer) -> None:
+        """Print records until as many as asked for are out, or until the ends are reached."""
+        shown = 0
+        while (self.left is None or self.left) and (self._most is None or shown < self._most):
+            # Short waits: Ctrl-C is noticed only between two calls.
+            messages = [message for message in consumer.consume(_AT_ONCE, 0.2) if not _is_about_a_group(message)]
+            self._wait_no_longer_than_told(bool(messages))
+            self._look_for_topic(consumer, bool(messages))
+            chosen = [message for message in messages if self._is_wanted(message)]
+            chosen = chosen if self._most is None else chosen[: self._most - shown]
+            if chosen:
+                self._printer.print(chosen)
+                shown += len(chosen)
+
+    def _look_for_topic(self, consumer: Consumer, has_answered: bool) -> None:
+        """Raise when the topic was deleted: the client library waits for it for ever, without a word."""
+        if has_answered:
+            self._looked_at = time.monotonic()
+        if time.monotonic() - self._looked_at < _QUIET_S or self._away_since is not None:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            # A consumer's request by name creates nothing, unlike a producer's.
+            found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
+        except KafkaException:
+            return  # the server is away: that is told elsewhere
+        if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found)
+
+    def _wait_no_longer_than_told(self, has_answered: bool) -> None:
+        if has_answered:
+            self._away_since = None
+            return
+        if self.left is None or self._away_since is None:
+            return
+        if time.monotonic() - self._away_since > _PATIENCE_S:
+            raise CommandFailed(
+                f"{self._client.address} has not answered for {_PATIENCE_S} s: not every record was shown",
+                Status.UNREACHABLE,
+            )
+
+    def _is_wanted(self, message: Message) -> bool:
+        """Whether a message is a record to show; strikes out a partition that has come to its end.
+
+        The end of a partition also shows as an event of its own: in Kafka the last offsets may hold no record.
+        """
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if self.left is not None:
+            _, partition, offset = _place(message)
+            end = self.left.get(partition, 0)
+            if error is not None or offset + 1 >= end:
+                self.left.pop(partition, None)
+            if offset >= end:
+                return False
+        return error is None and (self._key is None or message.key() == self._key)
+
+
+def _is_about_a_group(message: Message) -> bool:
+    """Whether it only says that access rules refuse the group, which is not used: reading takes no right to one."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+def _record(message: Message) -> record_lines.Record:
+    kind, timestamp = message.timestamp()
+    return record_lines.Record(
+        key=message.key(),
+        value=message.value(),
+        headers=_headers(message),
+        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+    )
+
+
+# For a name that is no UTF-8 the client library sets an exception and returns a result all the same. A plain call that
+# has become hot lets that pass, and whatever comes next fails for it; this way of calling always looks.
+_read_headers = methodcaller("headers")
+
+
+def _headers(message: Message) -> record_lines.Headers | None:
+    try:
+        return tuple(cast("list[tuple[str, bytes | None]]", _read_headers(message) or []))
+    except (SystemError, UnicodeDecodeError):
+        return None
+
+
+def _place(message: Message) -> tuple[str, int, int]:
+    """Topic, partition and offset, which every message of a consumer has."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return topic, partition, offset

@@ -1,0 +1,53 @@
+"""`headrace tls`: certificates to begin with."""
+
+import datetime as dt
+from pathlib import Path
+
+import click
+
+from headrace.cli.command import CommandFailed, Status, TeachingGroup
+from headrace.cli.output import print_json
+from headrace.security.tls import files
+from headrace.text.escaping import shown
+
+
+@click.group(cls=TeachingGroup)
+def tls() -> None:
+    """Make certificates for a server and its clients."""
+
+
+@tls.command(
+    "create",
+    examples="""
+    headrace tls create certificates
+    headrace tls create certificates --host broker.example.org --host 10.0.0.7
+    headrace serve --set listeners=SSL://127.0.0.1:9093 --set ssl.keystore.location=certificates/server.pem
+    """,
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="A name or an address of the server; may be repeated."
+)
+@click.option("--client", default="client", metavar="NAME", show_default=True, help="Whom the client's is for (CN).")
+@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) -> None:
+    """Make an authority, and certificates of it for a server and a client.
+
+    Writes into DIR, for its owner's eyes only: ca.pem, which the other side has to trust; ca-key.pem, with which more
+    certificates can be made: keep it elsewhere; server.pem and client.pem, each a private key and its certificate. The
+    server's is for localhost, 127.0.0.1 and ::1 besides every --host. They are good for 397 days.
+    """
+    try:
+        made = files.create(directory, hosts, client, dt.datetime.now(dt.UTC))
+    except FileExistsError as error:
+        raise CommandFailed(f"{shown(error.filename)} is there already: name another directory") from None
+    except OSError as error:
+        raise CommandFailed(f"cannot write into {shown(str(directory))}: {error.strerror}") from None
+    except ValueError as error:
+        raise CommandFailed(f"no certificate can be made: {error}", Status.USAGE) from None
+    if as_json:
+        print_json({name: str(getattr(made, name)) for name in made.__struct_fields__})
+        return
+    click.echo(f"authority    {shown(str(made.authority))}  (its key: {shown(str(made.authority_key))})")
+    click.echo(f"server       {shown(str(made.server))}")
+    click.echo(f"client       {shown(str(made.client))}")

@@ -1,0 +1,368 @@
+"""`headrace topics`: create, list, describe, change and delete topics through the Kafka listener."""
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import click
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from headrace.cli import completions
+from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.command import CommandFailed, Status, TeachingGroup
+from headrace.cli.confirmation import YES, confirm
+from headrace.cli.output import print_json, print_table
+from headrace.text.escaping import quoted, shown
+from headrace.topics.config_keys import suggestion
+
+MOST_PARTITIONS = 100_000
+"""The client library takes no larger number; how many a server takes it says itself."""
+NATIVE = "headrace.native"
+"""Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
+STREAMS = "headrace.streams"
+"""Read-only configuration under which a Headrace server tells the Redis key of each partition, commas between."""
+
+
+@click.group("topics", cls=TeachingGroup)
+def topics() -> None:
+    """Create, list, describe, change and delete topics."""
+
+
+@topics.command(
+    "create",
+    examples="""
+    headrace topics create flights --partitions 6
+    headrace topics create clicks --config retention.ms=3600000 --config max.message.bytes=2000000
+    headrace topics create sensors --config headrace.storage=native
+    """,
+)
+@click.argument("name")
+@click.option(
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="How many (default: the server's)."
+)
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
+@client_options
+def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+    """Create the topic NAME."""
+    config = _pairs(pairs)
+    client = Client(kafka)
+    # -1 leaves a number to the server, which knows its defaults.
+    topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
+    client.result(client.admin.create_topics([topic])[name], f"create topic {quoted(name)}")
+    made = len(client.partitions_of_new(name))
+    if as_json:
+        print_json({"topic": name, "partitions": made, "config": config})
+    else:
+        click.echo(f"created topic {shown(name)} with {made} partition{'s' if made > 1 else ''}")
+
+
+def _pairs(pairs: Iterable[str]) -> dict[str, str]:
+    config = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise CommandFailed(
+                f"--config {shown(pair)}: expected KEY=VALUE, such as retention.ms=3600000", Status.USAGE
+            )
+        config[key] = value
+    return config
+
+
+@topics.command(
+    "list",
+    examples="""
+    headrace topics list
+    headrace topics list --json | jq -r '.[].topic'
+    """,
+)
+@client_options
+def list_(kafka: KafkaServer, as_json: bool) -> None:
+    """List the topics, with how many records each holds."""
+    client = Client(kafka)
+    found = client.metadata.topics
+    partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
+    starts = client.offsets(partitions, OffsetSpec.earliest)
+    ends = client.offsets(partitions, OffsetSpec.latest)
+    natives = client.natives(found)
+    answer = [
+        {
+            "topic": name,
+            "partitions": len(found[name].partitions),
+            "records": _records(natives[name])
+            if name in natives
+            else sum(
+                ends[name, number] - starts[name, number]
+                for number in found[name].partitions
+                if (name, number) in ends and (name, number) in starts
+            ),
+        }
+        for name in sorted(found)
+    ]
+    if as_json:
+        print_json(answer)
+    else:
+        print_table(["topic", ">partitions", ">records"], [list(line.values()) for line in answer])
+
+
+def _records(native: dict[str, Any]) -> int | None:
+    """Records of a native topic, whose sparse offsets do not tell; None: too many partitions for the answer."""
+    counts = native["records"]
+    return sum(count or 0 for count in counts) if counts else None
+
+
+@topics.command(
+    "describe",
+    examples="""
+    headrace topics describe flights
+    headrace topics describe flights --json | jq -r '.partitions[0].stream'
+    """,
+)
+@click.argument("name", shell_complete=completions.topics)
+@client_options
+def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
+    """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
+    client = Client(kafka)
+    keys = [(name, number) for number in client.partitions(name)]
+    starts = client.offsets(keys, OffsetSpec.earliest, some=True)
+    # Not known either where a topic's min.insync.replicas waits for replicas that are away. Who does not tell where a
+    # log begins is not waited for again.
+    ends = client.offsets(starts, OffsetSpec.latest, some=True)
+    leaders = client.partitions(name)  # those that have answered: some may have changed meanwhile
+    config = _config(client, name)
+    streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
+    config.pop(NATIVE, None)
+    native = client.natives([name]).get(name)
+    topic_id = _topic_id(client, name)
+    partitions = [
+        {
+            "partition": number,
+            "leader": leader,
+            "log_start": starts.get((name, number)),
+            "log_end": ends.get((name, number)),
+            "stream": streams[number] if number < len(streams) else None,
+        }
+        | ({"records": (native["records"] or {number: None})[number]} if native is not None else {})
+        for number, leader in leaders.items()
+    ]
+    if as_json:
+        values = {key: entry.value for key, entry in config.items()}
+        print_json({"topic": name, "id": topic_id, "config": values, "partitions": partitions})
+        return
+    click.echo(f"topic {shown(name)}  id {topic_id}")
+    for key, entry in config.items():
+        if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+            click.echo(f"  {shown(key)}={shown(entry.value)}")
+    if native is not None and (unfit := sum(native.get("unfit", []))):
+        click.echo(f"  careful: {unfit} entries were met that are not served: no offset fits them, or they are large")
+    if unknown := sum(each["log_end"] is None for each in partitions):
+        click.echo(
+            f"  careful: where {unknown} of the partitions end is not known: a leader is away, or the replicas that "
+            "min.insync.replicas asks for"
+        )
+    columns = [">partition", ">leader", ">log start", ">log end", "stream"]
+    print_table(columns + [">records"] * (native is not None), [list(line.values()) for line in partitions])
+
+
+def _streams(text: str) -> list[str]:
+    """The Redis keys, as a server tells them."""
+    return list(json.loads(text)) if text.startswith("[") else text.split(",")
+
+
+@topics.command(
+    "alter",
+    examples="""
+    headrace topics alter flights --config retention.ms=86400000
+    headrace topics alter flights --unset retention.ms --config max.message.bytes=2000000
+    """,
+)
+@click.argument("name", shell_complete=completions.topics)
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Set this; may be repeated.")
+@click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
+@client_options
+def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
+    """Change the configuration of topic NAME; what is not named stays. Shows each value before and after."""
+    config = _pairs(pairs)
+    if not config and not unset:
+        raise click.UsageError("give --config KEY=VALUE or --unset KEY: what is to change?")
+    for key in unset:
+        if key in config:
+            raise click.UsageError(f"{key} is both set and unset")
+    client = Client(kafka)
+    client.partitions(name)
+    before = _config(client, name)
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+    ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in unset]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes)
+    altered = client.admin.incremental_alter_configs([resource])[resource]
+    try:
+        client.result(altered, f"alter topic {quoted(name)}")
+    except CommandFailed as error:
+        hints = [hint for key in (*config, *unset) if key not in before and (hint := suggestion(key, before))]
+        raise CommandFailed("; ".join([str(error), *hints]), error.status) from None
+    after = _config(client, name)
+    answer = {
+        key: {"before": before[key].value if key in before else None, "after": after[key].value}
+        for key in [*config, *unset]
+        if key in after
+    }
+    if as_json:
+        print_json({"topic": name, "config": answer})
+    else:
+        print_table(["key", "before", "after"], [[key, *values.values()] for key, values in answer.items()])
+
+
+@topics.command(
+    "grow",
+    examples="""
+    headrace topics grow flights --partitions 12
+    """,
+)
+@click.argument("name", shell_complete=completions.topics)
+@click.option(
+    "--partitions",
+    type=click.IntRange(2, MOST_PARTITIONS),
+    metavar="N",
+    required=True,
+    help="How many it is to have then.",
+)
+@client_options
+def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
+    """Give topic NAME more partitions, for good.
+
+    Keys go to other partitions from then on; records stay where they are.
+    """
+    client = Client(kafka)
+    before = len(client.partitions(name))
+    if partitions <= before:
+        raise CommandFailed(f"topic {quoted(name)} has {before} partitions already: their number can only grow")
+    grown = client.admin.create_partitions([NewPartitions(name, partitions)])[name]
+    client.result(grown, f"grow topic {quoted(name)}")
+    if as_json:
+        print_json({"topic": name, "before": before, "partitions": partitions})
+    else:
+        click.echo(f"topic {shown(name)} has {partitions} partitions, {partitions - before} of them new")
+
+
+@topics.command(
+    "adopt",
+    examples="""
+    headrace topics adopt --stream sensors:kitchen --topic sensors
+    headrace topics adopt --stream sensors:garden --topic sensors
+    """,
+)
+@click.option("--stream", required=True, metavar="KEY", help="The stream's key in the server's Redis.")
+@click.option(
+    "--topic",
+    "name",
+    required=True,
+    metavar="T",
+    shell_complete=completions.topics,
+    help="The topic; it is created if it does not exist.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Which partition it becomes (default: the next one, which is 0 of a new topic).",
+)
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a topic that is created.")
+@client_options
+def adopt(
+    stream: str, name: str, partition: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool
+) -> None:
+    """Make a Redis Stream that is there a partition of a native topic. The stream itself is not touched.
+
+    Without --config nothing in it is ever trimmed, and deleting the topic leaves it where it is.
+    """
+    client = Client(kafka)
+    if partition is None:
+        there = client.metadata.topics.get(name)
+        partition = 0 if there is None else len(there.partitions)
+    config = _pairs(pairs) | {"headrace.stream": stream, "headrace.partition": str(partition)}
+    topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config=config)
+    client.result(client.admin.create_topics([topic])[name], f"adopt stream {quoted(stream)}")
+    if as_json:
+        print_json({"topic": name, "partition": partition, "stream": stream})
+    else:
+        click.echo(f"stream {shown(stream)} is partition {partition} of topic {shown(name)}")
+
+
+@topics.command(
+    "convert",
+    examples="""
+    headrace topics convert sensors --to native
+    headrace topics convert sensors --to log
+    """,
+)
+@click.argument("name", shell_complete=completions.topics)
+@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
+@click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
+@client_options
+def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
+    """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.
+
+    OFFSETS CHANGE: positions of groups are carried over, offsets that somebody has written down elsewhere are not.
+    Groups must have no members; producers may go on, and are held up for the last moment only.
+    """
+    client = Client(kafka)
+    topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
+    future = client.admin.create_topics([topic], request_timeout=timeout)[name]
+    with client.explained(f"convert topic {quoted(name)}"):
+        future.result(timeout=timeout)
+    if as_json:
+        print_json({"topic": name, "storage": storage})
+    else:
+        click.echo(f"topic {shown(name)} has headrace.storage={storage} from now on; its offsets have changed")
+
+
+def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    described = client.admin.describe_configs([resource])[resource]
+    entries: dict[str, ConfigEntry] = client.result(described, f"read the configuration of {quoted(name)}")
+    return dict(sorted(entries.items()))
+
+
+def _topic_id(client: Client, name: str) -> str | None:
+    """The topic's id as a UUID; None from a broker too old to have one."""
+    future = client.admin.describe_topics(TopicCollection([name]))[name]
+    found = str(client.result(future, f"describe topic {quoted(name)}").topic_id)
+    topic_id = UUID(bytes=base64.urlsafe_b64decode(found + "=="))
+    return str(topic_id) if topic_id.int else None
+
+
+@topics.command(
+    "delete",
+    examples="""
+    headrace topics delete flights
+    headrace topics delete flights clicks --yes
+    """,
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.topics)
+@YES
+@client_options
+def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
+    """Delete topics with all their records; if one of them is not there, none is deleted."""
+    client = Client(kafka)
+    for name in names:
+        if name not in client.metadata.topics:
+            raise client.no_topic(name, client.metadata.topics)
+    confirm(f"Delete {', '.join(map(quoted, names))} with all records, at {kafka}?", yes)
+    for name, future in client.admin.delete_topics(list(names)).items():
+        client.result(future, f"delete topic {quoted(name)}")
+        if not as_json:
+            click.echo(f"deleted topic {shown(name)}")
+    if as_json:
+        print_json({"deleted": list(names)})

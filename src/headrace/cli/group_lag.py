@@ -1,0 +1,106 @@
+"""How far a group has come: positions, ends of logs and lag, the same for every command that shows them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
+
+from headrace.cli.client import Client
+from headrace.groups.lag import native_to_come, to_come
+from headrace.text.escaping import quoted
+
+Partition = tuple[str, int]
+
+
+class Member(msgspec.Struct, frozen=True, order=True):
+    """A member of a group."""
+
+    member: str
+    client: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a group stands in one partition."""
+
+    topic: str
+    partition: int
+    position: int | None
+    """Offset of the next record; None: nothing was committed."""
+    log_end: int | None
+    """None: the partition is gone."""
+    lag: int | None
+    """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
+    member: str | None
+    pending: int | None = None
+    """Of a native topic: records delivered and not committed, which `lag` has in it."""
+
+
+def members(found: ConsumerGroupDescription) -> list[Member]:
+    """The members of a group, in the order of their ids."""
+    return sorted(
+        Member(
+            member.member_id,
+            member.client_id,
+            member.host.lstrip("/"),
+            tuple(sorted((part.topic, part.partition) for part in member.assignment.topic_partitions)),
+        )
+        for member in found.members
+    )
+
+
+def positions(client: Client, group: str) -> dict[Partition, int]:
+    """Committed offsets; a partition of which nothing was committed is left out.
+
+    Raises CommandFailed for an empty name, which the client library does not take.
+    """
+    if not group:
+        raise client.no_group(group)
+    asked = client.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
+    found = client.result(asked, f"read the positions of group {quoted(group)}")
+    return {(part.topic, part.partition): part.offset for part in found.topic_partitions or [] if part.offset >= 0}
+
+
+def standings(client: Client, group: str, committed: dict[Partition, int], present: Iterable[Member]) -> list[Standing]:
+    """Where the group stands in every partition of the topics that it has positions or members in."""
+    owners = {partition: member.member for member in present for partition in member.partitions}
+    topics = {topic for topic, _ in committed.keys() | owners.keys()}
+    partitions = sorted(committed.keys() | owners.keys() | _of_topics(client, topics))
+    starts = client.offsets(partitions, OffsetSpec.earliest)
+    ends = client.offsets(partitions, OffsetSpec.latest)
+    natives = client.natives(topic for topic in sorted(topics) if topic in client.metadata.topics)
+    found = []
+    for topic, number in partitions:
+        place = (topic, number)
+        start, end, pending = starts.get(place), ends.get(place), None
+        lag = None if start is None or end is None else to_come(committed.get(place), start, end)
+        if topic in natives and place in ends:
+            lag, pending = _native_lag(natives[topic], group, number)
+        found.append(Standing(topic, number, committed.get(place), ends.get(place), lag, owners.get(place), pending))
+    return found
+
+
+def _of_topics(client: Client, topics: Iterable[str]) -> set[Partition]:
+    there = client.metadata.topics
+    return {(topic, number) for topic in topics if topic in there for number in there[topic].partitions}
+
+
+def records_from(native: dict[str, Any], partition: int, offset: int, start: int, end: int) -> int | None:
+    """Records of a native partition from an offset on: only for its ends does the server tell how many there are."""
+    if offset >= end:
+        return 0
+    return native["records"][partition] if offset <= start and native["records"] else None
+
+
+def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int | None, int]:
+    """The lag in a native topic: records not yet delivered and those not yet committed; and the latter alone."""
+    found = native["groups"].get(group, {}).get(str(partition))
+    if not native["records"]:
+        return None, 0
+    if found is None:
+        # The Redis group is made by the first fetch.
+        return native["records"][partition], 0
+    return native_to_come(found["undelivered"], found["pending"]), found["pending"]

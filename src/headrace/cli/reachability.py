@@ -1,0 +1,148 @@
+"""Whether anybody answers at the address of a server, and what is in the way, before the client library is asked.
+
+It tells of a certificate that it does not believe only as a server that does not answer.
+"""
+
+import socket
+import ssl
+import struct
+from contextlib import suppress
+
+from headrace.cli.command import CommandFailed, Status
+from headrace.server import config
+from headrace.text.escaping import shown
+
+_HANDSHAKE_S = _PROBE_S = 1
+"""For a hint only: a server that takes longer is told of without it."""
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_NO_TOPICS = struct.pack(">ihhihi", 14, 3, 1, 2, -1, 0)
+"""Requests of Kafka's, whole: ApiVersions 0, and Metadata 1 of no topic. The commands' own client is late."""
+_MOST_ANSWER = 1 << 16
+_NUMBER = slice(8, 12)
+"""Where the number of a request is, with which its answer begins."""
+
+
+def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: float) -> None:
+    """Try whether one of the addresses takes a connection, with TLS where an authority is named.
+
+    Args:
+        servers: HOST:PORT, or several with commas between.
+        ca: PEM file with the authority of their certificates; None: no TLS.
+        where: who named the addresses, where it was no flag.
+        flag: what names other addresses to this command.
+        patience_s: how long each may take.
+
+    Raises:
+        CommandFailed: none does, or the file is none with certificates.
+    """
+    trust = None if ca is None else _trust(ca)
+    reasons, refused = [], []
+    for text in servers.split(","):
+        try:
+            address = config.Address.parse(text)
+        except ValueError as error:
+            raise CommandFailed(f"{where or flag}: {error}", Status.USAGE) from None
+        try:
+            with socket.create_connection((address.host, address.port), timeout=patience_s) as connected:
+                if trust is not None:
+                    trust.wrap_socket(connected, server_hostname=address.host).close()
+                return
+        except ssl.SSLCertVerificationError as error:
+            refused.append(f"{shown(text)} shows a certificate that is not good by {ca}: {error.verify_message}")
+        except (ssl.SSLError, ConnectionResetError, BrokenPipeError, ConnectionAbortedError) as error:
+            why = (isinstance(error, ssl.SSLError) and error.reason) or "connection closed"
+            if "ALERT" in why:
+                alert = why.lower().replace("_", " ")
+                refused.append(f"{shown(text)} refuses the TLS handshake ({alert}): these commands show no certificate")
+                continue
+            refused.append(
+                f"{shown(text)} takes connections, but none with TLS ({why.lower().replace('_', ' ')}): "
+                "name a listener with TLS, or leave --ca and HEADRACE_KAFKA_CA out"
+            )
+        except TimeoutError:
+            reasons.append(f"no answer within {patience_s:g} s")
+        except (OSError, UnicodeError) as error:
+            reasons.append((getattr(error, "strerror", None) or str(error)).lower())
+    if refused:
+        raise CommandFailed(refused[0], Status.UNREACHABLE)
+    said = f", named by {where}" if where else ""
+    raise CommandFailed(
+        f"nobody answers at {shown(servers)} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
+        f"or name another address with {flag} HOST:PORT",
+        Status.UNREACHABLE,
+    )
+
+
+def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) -> str:
+    """What to say of servers that take connections and have not said which topics there are.
+
+    Args:
+        servers: HOST:PORT, or several with commas between.
+        ca: as for `connect`.
+        patience_s: how long they had for it.
+        login: whether a login comes first, which is not tried here.
+    """
+    named = servers.split(",")
+    if any(_is_late(text, ca, login=login) for text in named):
+        return (
+            f"{shown(servers)} answers as a Kafka broker, but has not said within {patience_s:g} s which topics there "
+            "are: it is busy, or what it stores them in is; try again"
+        )
+    if ca is None and any(_speaks_tls(text) for text in named):
+        return f"{shown(servers)} speaks TLS: name the authority of its certificate by --ca FILE or HEADRACE_KAFKA_CA"
+    return (
+        f"{shown(servers)} takes connections but does not answer as a Kafka broker: "
+        "is it the right port, and does it want a login (--username)? (These commands show no certificate.)"
+    )
+
+
+def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
+    """Whether a server answers Kafka's first request, and does not end the connection at the next one."""
+    with suppress(OSError, ValueError):
+        address = config.Address.parse(text)
+        link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
+        if ca is not None:
+            link = _trust(ca).wrap_socket(link, server_hostname=address.host)
+        with link:
+            if _answer(link, _API_VERSIONS) != _API_VERSIONS[_NUMBER]:
+                return False
+            if login:
+                return True
+            with suppress(TimeoutError):
+                return _answer(link, _NO_TOPICS) == _NO_TOPICS[_NUMBER]
+            return True
+    return False
+
+
+def _answer(link: socket.socket, request: bytes) -> bytes:
+    """The number of the request that is answered; nothing where the connection ends."""
+    link.sendall(request)
+    with link.makefile("rb") as answer:
+        size = int.from_bytes(answer.read(4), "big")
+        return answer.read(min(size, _MOST_ANSWER))[:4]
+
+
+def _trust(ca: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        # An ssl.SSLError, where there are no certificates in the file, is one of these, too.
+        reason = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        message = f"cannot read the authority {shown(ca)}, named by --ca, HEADRACE_KAFKA_CA or a profile: {reason}"
+        raise CommandFailed(message, Status.USAGE) from None
+    # Python 3.13 began to refuse authorities without a key usage; the client library, which comes next, does not.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _speaks_tls(text: str) -> bool:
+    """Whether a handshake is answered; whose certificate it is does not matter, as nothing is sent."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with suppress(OSError, ValueError):
+        address = config.Address.parse(text)
+        with socket.create_connection((address.host, address.port), timeout=_HANDSHAKE_S) as connected:
+            context.wrap_socket(connected, server_hostname=address.host).close()
+            return True
+    return False

@@ -1,0 +1,54 @@
+"""Requests that the client library does not have: one blocking connection, by the codec that the server uses."""
+
+import socket
+import ssl
+from contextlib import closing
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from headrace.cli.client import Client, KafkaServer
+from headrace.cli.command import CommandFailed, Status
+from headrace.cli.failures import sentence, status
+from headrace.client.blocking import Connection, ConnectionEnded, connect
+from headrace.protocol.errors import DecodeError
+from headrace.protocol.message import Message
+from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from headrace.text.escaping import shown
+
+_ANSWER_S = 10
+
+
+def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
+    """Send one request to any broker; raises CommandFailed, `cannot <what>: <why>`."""
+    # The client library tells why a server cannot be reached, or refuses a login.
+    client = Client(kafka)
+    broker = next(iter(client.metadata.brokers.values()))
+    try:
+        with closing(Connection(connect(str(broker.host), broker.port, _ANSWER_S), "headrace-cli")) as connection:
+            if kafka.ca is not None:
+                context = ssl.create_default_context(cafile=kafka.ca)
+                connection.socket = context.wrap_socket(connection.socket, server_hostname=broker.host)
+            if kafka.username is not None:
+                _log_in(connection, kafka.username, kafka.password)
+            return connection.ask(request, version)
+    except ConnectionEnded:
+        raise CommandFailed(f"cannot {what}: {kafka} does not have this request, or ended the connection") from None
+    except (OSError, DecodeError) as error:
+        late = isinstance(error, TimeoutError | socket.gaierror)
+        reason = f"no answer within {_ANSWER_S} s" if late else getattr(error, "strerror", None) or str(error)
+        raise CommandFailed(f"cannot {what}: {kafka}: {reason}", Status.UNREACHABLE) from None
+
+
+def _log_in(connection: Connection, username: str, password: str) -> None:
+    connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{username}\0{password}".encode()), 2)
+    if answer.error_code:
+        raise CommandFailed(f"the server refuses the login: {shown(answer.error_message or '')}", Status.REFUSED)
+
+
+def check(code: int, message: str | None, what: str) -> None:
+    """Raise CommandFailed for an answer that is an error."""
+    if code:
+        error = KafkaError(code, message) if message else KafkaError(code)
+        raise CommandFailed(f"cannot {what}: {sentence(error)}", status(error))

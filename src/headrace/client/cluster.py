@@ -1,0 +1,338 @@
+"""A cluster as a client sees it: who leads which partition, and requests that go to the right broker.
+
+A broker that is gone or no longer leads is asked about again a few times, with pauses, before it becomes an error.
+"""
+
+import atexit
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeVar
+from uuid import UUID
+
+from headrace.client.connection import Connection
+from headrace.client.error_codes import REFUSALS, RETRIABLE, Code, words
+from headrace.client.errors import GroupCommitFailed, LoginRefused, ServerUnavailable, UnknownTopic
+from headrace.client.offsets import TopicPartition
+from headrace.client.options import ClientOptions
+from headrace.protocol.messages import (
+    DescribeConfigsRequest,
+    FindCoordinatorRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_ATTEMPTS: Final = 8
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+# The last versions that name topics instead of giving their ids.
+_LIST_OFFSETS, _METADATA, _COMMIT, _COMMITTED, _COORDINATOR = 9, 12, 9, 7, 3
+_CONFIGS, _BROKER = 4, 4
+
+T = TypeVar("T")
+
+
+class Stale(Exception):
+    """What was known of the cluster is no longer so: worth another look and another attempt."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A position of a group."""
+
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as Metadata describes it."""
+
+    name: str
+    id: UUID
+    """Nil where the brokers are too old to have ids."""
+    partitions: tuple[int, ...]
+    internal: bool
+
+
+class Cluster:
+    """The connections of one process to one cluster. Not for several threads."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        """Connects with the first question."""
+        self.options = options
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+
+    def __del__(self) -> None:
+        """Spark never tells a reader that it is done (`stop` is not called): its connections end with it."""
+        self.close()
+
+    def close(self) -> None:
+        """End every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
+        """The topics of these names, or all of them.
+
+        Raises:
+            UnknownTopic: one of the names is no topic's.
+            LoginRefused, ServerUnavailable.
+        """
+        return self.trying(lambda: self._topics(names))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset whose record is not older than a time in ms (or EARLIEST, LATEST); -1 where there is none.
+
+        With `kafka.isolation.level=read_committed` the latest is the last stable offset.
+        """
+        return self.trying(lambda: self._offsets_at(times)) if times else {}
+
+    def leader(self, partition: TopicPartition) -> Connection:
+        """A connection to the partition's leader. Raises Stale when there is none now."""
+        if partition not in self._leaders:
+            self._topics([partition.topic])
+        broker = self._brokers.get(self._leaders.get(partition, -1))
+        if broker is None:
+            raise Stale(f"{partition} has no leader")
+        return self._connection(broker)
+
+    def trying(self, action: Callable[[], T]) -> T:
+        """Run `action`, again where a fresh look at the cluster may help.
+
+        Raises:
+            ServerUnavailable: it did not help.
+        """
+        pause = _FIRST_PAUSE_S
+        for attempt in range(_ATTEMPTS):
+            try:
+                return action()
+            except (Stale, ServerUnavailable) as error:
+                self.forget()
+                if attempt == _ATTEMPTS - 1:
+                    raise ServerUnavailable(str(error)) from error
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        raise AssertionError("unreachable")
+
+    def forget(self) -> None:
+        """Drop what is known of leaders, and every connection."""
+        self.close()
+        self._leaders.clear()
+
+    def broker_setting(self, name: str) -> str | None:
+        """What a broker says of one of its settings; None when it has none of that name, or does not tell us."""
+        return self.trying(lambda: self._broker_setting(name))
+
+    def _broker_setting(self, name: str) -> str | None:
+        if not self._brokers:
+            self._topics([])
+        broker = next(iter(self._brokers))
+        asked = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(broker), configuration_keys=[name]
+        )
+        answer = self._connection(self._brokers[broker]).ask(
+            DescribeConfigsRequest(resources=[asked]), highest=_CONFIGS
+        )
+        [result] = answer.results
+        check(result.error_code, f"settings of broker {broker}", "DescribeConfigs on the cluster")
+        return next((entry.value for entry in result.configs if entry.name == name), None)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commit positions as tools do, outside of the group's generations.
+
+        Raises:
+            GroupCommitFailed: the group has members, or a partition was refused.
+            LoginRefused, ServerUnavailable.
+        """
+        self.trying(lambda: self._commit(group, offsets, metadata))
+
+    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        """The group's positions, each with its metadata."""
+        return self.trying(lambda: self._committed(group))
+
+    def _connection(self, place: tuple[str, int]) -> Connection:
+        found = self._connections.get(place)
+        if found is None or not found.idle:
+            # An answer nobody waited for would be taken for the next one.
+            if found is not None:
+                found.close()
+            found = self._connections[place] = Connection(*place, self.options)
+        return found
+
+    def _any(self) -> Connection:
+        """A connection to whichever broker answers."""
+        failure: ServerUnavailable | None = None
+        for place in dict.fromkeys((*self._connections, *self.options.servers, *self._brokers.values())):
+            try:
+                return self._connection(place)
+            except ServerUnavailable as error:
+                self._connections.pop(place, None)
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    def _topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = self._any().ask(request, highest=_METADATA)
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code in {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION}:
+                raise UnknownTopic(f"no topic {topic.name!r} at {self.options}")
+            check(topic.error_code, f"topic {topic.name!r}", on_topic("Describe", topic.name))
+            for one in topic.partitions:
+                self._leaders[TopicPartition(topic.name, one.partition_index)] = one.leader_id
+            numbers = tuple(sorted(one.partition_index for one in topic.partitions))
+            found[topic.name] = TopicInfo(topic.name, topic.topic_id or UUID(int=0), numbers, topic.is_internal)
+        return found
+
+    def _offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for connection, partitions in self._by_leader(times):
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(self.options.read_committed),
+                topics=[
+                    ListOffsetsRequest.ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsRequest.ListOffsetsPartition(
+                                partition_index=number, timestamp=times[TopicPartition(topic, number)]
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(partitions).items()
+                ],
+            )
+            for answered in connection.ask(request, highest=_LIST_OFFSETS).topics:
+                for one in answered.partitions:
+                    partition = TopicPartition(answered.name, one.partition_index)
+                    check(one.error_code, f"offsets of {partition}", on_topic("Describe", answered.name))
+                    found[partition] = one.offset
+        return found
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> list[tuple[Connection, list[TopicPartition]]]:
+        partitions = list(partitions)
+        unknown = {partition.topic for partition in partitions if partition not in self._leaders}
+        if unknown:
+            self._topics(unknown)
+        grouped: dict[str, tuple[Connection, list[TopicPartition]]] = {}
+        for partition in partitions:
+            connection = self.leader(partition)
+            grouped.setdefault(connection.place, (connection, []))[1].append(partition)
+        return list(grouped.values())
+
+    def _coordinator(self, group: str) -> Connection:
+        answer = self._any().ask(FindCoordinatorRequest(key=group, key_type=0), highest=_COORDINATOR)
+        check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
+        return self._connection((answer.host, answer.port))
+
+    def _commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+        topics = [
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(topic, number)],
+                        committed_metadata=metadata,
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(offsets).items()
+        ]
+        answer = self._coordinator(group).ask(OffsetCommitRequest(group_id=group, topics=topics), highest=_COMMIT)
+        for topic in answer.topics:
+            for one in topic.partitions:
+                if one.error_code in {Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION}:
+                    raise GroupCommitFailed(
+                        f"group {group!r} has members of its own, which alone may commit: give the query another group"
+                    )
+                if one.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise GroupCommitFailed(f"{topic.name}-{one.partition_index} does not exist")
+                refused = one.error_code == Code.TOPIC_AUTHORIZATION_FAILED
+                needs = on_topic("Read", topic.name) if refused else _on_group("Read", group)
+                check(one.error_code, f"group {group!r}, position of {topic.name}-{one.partition_index}", needs)
+
+    def _committed(self, group: str) -> dict[TopicPartition, Committed]:
+        request = OffsetFetchRequest(group_id=group, topics=None)
+        answer = self._coordinator(group).ask(request, highest=_COMMITTED)
+        check(answer.error_code, f"group {group!r}", _on_group("Describe", group))
+        return {
+            TopicPartition(topic.name, one.partition_index): Committed(one.committed_offset, one.metadata or "")
+            for topic in answer.topics
+            for one in topic.partitions
+            if one.committed_offset >= 0
+        }
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers under their topic, as requests want them."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        grouped[topic].append(number)
+    return grouped
+
+
+def on_topic(operation: str, name: str) -> str:
+    """The right to do something with a topic, as access rules have it."""
+    return f"{operation} on topic {name!r}"
+
+
+def _on_group(operation: str, name: str) -> str:
+    return f"{operation} on group {name!r}"
+
+
+def check(code: int, what: str, needs: str) -> None:
+    """Raise what an error code means; nothing for none.
+
+    Args:
+        code: of an answer.
+        what: was asked for.
+        needs: the right that it takes.
+
+    Raises:
+        Stale: another attempt may help.
+        LoginRefused: access rules.
+        UnknownTopic, ServerUnavailable: the rest.
+    """
+    if code:
+        _fail(code, what, needs)
+
+
+def _fail(code: int, what: str, needs: str) -> NoReturn:
+    if code in RETRIABLE:
+        raise Stale(f"{what}: {words(code)}")
+    if code in REFUSALS:
+        raise LoginRefused(f"{what}: {words(code)}: no right to it; it takes {needs} (headrace acls create)")
+    if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopic(f"{what}: there is none")
+    raise ServerUnavailable(f"{what}: {words(code)}")
+
+
+_kept: dict[tuple[int, ClientOptions], Cluster] = {}
+
+
+def kept(options: ClientOptions) -> Cluster:
+    """This process's connections to a cluster, kept from one task to the next; a forked process gets its own."""
+    key = (os.getpid(), options)
+    if key not in _kept:
+        _kept[key] = Cluster(options)
+        atexit.register(_kept[key].close)
+    return _kept[key]
+
+
+__all__ = ["EARLIEST", "LATEST", "Cluster", "Committed", "Stale", "TopicInfo", "by_topic", "check", "kept", "on_topic"]

@@ -1,0 +1,195 @@
+"""Offsets of a query: how far one batch goes, which ranges the tasks read. Pure: no log, no clock.
+
+Everywhere an end offset is the next one to read, never the last one read.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from headrace.client.errors import DataLoss, OptionError
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = dict[TopicPartition, int]
+"""Next offset by partition."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a partition's log holds: offsets `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets `start` up to, not including, `end` of one partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}[{self.start}, {self.end})"
+
+
+def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent]) -> Offsets:
+    """`start` plus the partitions that were added since: those are read from where their log starts."""
+    return {partition: start.get(partition, extent.start) for partition, extent in log.items()}
+
+
+def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
+    """The end of a batch of at most `max_rows` offsets, shared out in proportion to what waits in each partition.
+
+    What rounding leaves over goes to the partitions with the largest remainders, so the sum is exact and every
+    partition is read sooner or later.
+    """
+    waiting = {partition: max(0, end[partition] - start[partition]) for partition in start}
+    total = sum(waiting.values())
+    if max_rows is None or total <= max_rows:
+        return {partition: start[partition] + count for partition, count in waiting.items()}
+    shares = {partition: count * max_rows // total for partition, count in waiting.items()}
+    by_remainder = sorted(waiting, key=lambda partition: (-(waiting[partition] * max_rows % total), partition))
+    for partition in by_remainder[: max_rows - sum(shares.values())]:
+        shares[partition] += 1
+    return {partition: start[partition] + share for partition, share in shares.items()}
+
+
+def limit_bytes(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    max_bytes: int,
+    sizes: Mapping[TopicPartition, float],
+) -> Offsets:
+    """The end of a batch of about `max_bytes` bytes, shared out in proportion to what waits in each partition.
+
+    Every batch moves by one record at least, however large.
+
+    Args:
+        start: first offsets.
+        end: offsets that the batch does not go beyond.
+        max_bytes: stored bytes of all partitions together.
+        sizes: bytes that one offset takes, by partition.
+    """
+    waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
+    total = sum(waiting.values())
+    if total <= max_bytes:
+        return {partition: max(end[partition], start[partition]) for partition in start}
+    limited = {
+        partition: start[partition] + int(waiting[partition] * max_bytes / total / sizes.get(partition, 1.0))
+        for partition in start
+    }
+    if limited == dict(start):
+        largest = max(waiting, key=lambda partition: (waiting[partition], partition))
+        limited[largest] += 1
+    return limited
+
+
+def split(
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    *,
+    at_least: int | None = None,
+    max_records: int | None = None,
+) -> list[Range]:
+    """The ranges to read, one task each: one per partition, or more where it asks for more.
+
+    Args:
+        start: first offsets.
+        end: offsets to stop before.
+        at_least: a hint at how many tasks there should be; large partitions are cut in proportion to their size.
+        max_records: no range is longer.
+    """
+    whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
+    whole = [item for item in whole if item.end > item.start]
+    total = sum(item.end - item.start for item in whole)
+    ranges = []
+    for item in whole:
+        size = item.end - item.start
+        pieces = 1
+        if at_least is not None and len(whole) < at_least:
+            pieces = round(size * at_least / total)
+        if max_records is not None:
+            pieces = max(pieces, -(-size // max_records))
+        ranges += _cut(item, pieces)
+    return ranges
+
+
+def _cut(item: Range, pieces: int) -> list[Range]:
+    size = item.end - item.start
+    pieces = min(max(1, pieces), size)
+    edges = [item.start + size * index // pieces for index in range(pieces + 1)]
+    return [Range(item.partition, low, high) for low, high in pairwise(edges)]
+
+
+def within_log(
+    start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
+) -> Offsets:
+    """`start` moved into the log.
+
+    Raises:
+        DataLoss: with `fail_on_data_loss`, an offset below the log start or above the log end.
+    """
+    moved = {}
+    for partition, offset in start.items():
+        extent = log[partition]
+        if fail_on_data_loss and offset < extent.start:
+            raise DataLoss(
+                f"offsets {offset} to {extent.start - 1} of {partition} are gone (log start {extent.start}); "
+                "set failOnDataLoss=false to go on from the log start"
+            )
+        if fail_on_data_loss and offset > extent.end:
+            raise DataLoss(
+                f"offset {offset} of {partition} is beyond the log end {extent.end}: the log was replaced or "
+                "lost its end; set failOnDataLoss=false to go on from the log end"
+            )
+        moved[partition] = min(max(offset, extent.start), extent.end)
+    return moved
+
+
+def check_partitions(
+    position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
+) -> None:
+    """Raise DataLoss, with `fail_on_data_loss`, when the query has been reading partitions that are gone."""
+    gone = sorted(set(position) - set(log))
+    if gone and fail_on_data_loss:
+        raise DataLoss(
+            f"{', '.join(map(str, gone))} {'is' if len(gone) == 1 else 'are'} gone: deleted, or no longer asked for; "
+            "start with a new checkpoint, or set failOnDataLoss=false"
+        )
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark's checkpoint keeps them, the form of Spark's Kafka source: `{topic: {partition: next}}`."""
+    stored: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        stored.setdefault(topic, {})[str(partition)] = offset
+    return stored
+
+
+def from_json(stored: Mapping[str, Any]) -> Offsets:
+    """The inverse of `to_json`.
+
+    Raises:
+        OptionError: the checkpoint is another source's.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in stored.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError("the checkpoint is another source's than format 'headrace': use a new one") from None

@@ -1,0 +1,150 @@
+"""Whole batches to their partitions' leaders, in order, with one request per leader under way.
+
+A batch whose answer is lost is sent again: at least once, never out of order within a partition.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.cluster import Cluster, Stale, by_topic, check, on_topic
+from headrace.client.error_codes import Code
+from headrace.client.errors import ServerUnavailable, WriteRefused
+from headrace.client.offsets import TopicPartition
+from headrace.client.options import ClientOptions
+from headrace.protocol.messages import ProduceRequest
+
+if TYPE_CHECKING:
+    from headrace.client.connection import Connection
+
+Batch = bytes | bytearray
+_WAITING_BYTES: Final = 16 << 20
+"""So much is put together while answers are waited for."""
+_REQUEST_BYTES: Final = 8 << 20
+_ATTEMPTS: Final = 8
+_PRODUCE: Final = 12
+"""The last version that names topics instead of giving their ids."""
+
+
+class Producer:
+    """Sends batches while the next ones are being made. Not for several threads."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._options: ClientOptions = cluster.options
+        self._waiting: dict[TopicPartition, deque[Batch]] = defaultdict(deque)
+        self._size = 0
+        self._losses = 0
+        self._sent: list[tuple[Connection, dict[TopicPartition, Batch]]] = []
+        self.written: dict[TopicPartition, int] = defaultdict(int)
+        """Acknowledged batches, by partition."""
+
+    def send(self, partition: TopicPartition, batch: Batch) -> None:
+        """Take a batch; it goes out as soon as there is room under way.
+
+        Raises:
+            WriteRefused: a batch, this one or an earlier one, was not taken.
+            UnknownTopic, LoginRefused, ServerUnavailable.
+        """
+        self._waiting[partition].append(batch)
+        self._size += len(batch)
+        if self._size >= _WAITING_BYTES or not self._sent:
+            self._turn()
+
+    def flush(self) -> None:
+        """Return when every batch is acknowledged. Raises as `send`."""
+        while self._size or self._sent:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Collect the answers that are due, then send what waits."""
+        lost = self._collect()
+        self._losses = 0 if lost is None else self._losses + 1
+        if self._losses > _ATTEMPTS:
+            raise ServerUnavailable(str(lost))
+        if lost is not None:
+            # Everything that was under way waits again; a fresh look finds the leaders, or says what is wrong.
+            self._cluster.forget()
+            partitions = {partition.topic for partition in self._waiting}
+            self._cluster.trying(lambda: self._send_waiting(partitions))
+            return
+        try:
+            self._send_waiting(())
+        except (Stale, ServerUnavailable):
+            self._cluster.forget()
+            self._cluster.trying(lambda: self._send_waiting(()))
+
+    def _send_waiting(self, refresh: Iterable[str]) -> None:
+        """One batch of each waiting partition, to the leaders that have nothing under way."""
+        names = list(refresh)
+        if names:
+            self._cluster.topics(names)
+        grouped: dict[str, tuple[Connection, dict[TopicPartition, Batch]]] = {}
+        sizes: dict[str, int] = defaultdict(int)
+        busy = {connection.place for connection, _ in self._sent}
+        for partition, batches in self._waiting.items():
+            connection = self._cluster.leader(partition)
+            if connection.place in busy or sizes[connection.place] >= _REQUEST_BYTES:
+                continue
+            grouped.setdefault(connection.place, (connection, {}))[1][partition] = batches[0]
+            sizes[connection.place] += len(batches[0])
+        for connection, chosen in grouped.values():
+            connection.send(self._request(chosen), highest=_PRODUCE)
+            self._sent.append((connection, chosen))
+            for partition in chosen:
+                self._size -= len(self._waiting[partition].popleft())
+                if not self._waiting[partition]:
+                    del self._waiting[partition]
+
+    def _request(self, batches: dict[TopicPartition, Batch]) -> ProduceRequest:
+        return ProduceRequest(
+            acks=self._options.acks,
+            timeout_ms=round(self._options.timeout_s * 1000),
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        ProduceRequest.PartitionProduceData(
+                            index=number, records=batches[TopicPartition(topic, number)]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(batches).items()
+            ],
+        )
+
+    def _collect(self) -> Exception | None:
+        """Read the answers under way; what could not be acknowledged waits again, before what came later."""
+        sent, self._sent = self._sent, []
+        lost: Exception | None = None
+        for connection, batches in sent:
+            open_ = dict(batches)
+            try:
+                for topic in connection.receive().responses:
+                    for one in topic.partition_responses:
+                        partition = TopicPartition(topic.name, one.index)
+                        _check(one.error_code, one.error_message, partition, len(open_[partition]))
+                        del open_[partition]
+                        self.written[partition] += 1
+            except (Stale, ServerUnavailable) as error:
+                lost = error
+            for partition, batch in open_.items():
+                self._waiting[partition].appendleft(batch)
+                self._size += len(batch)
+        return lost
+
+
+def _check(code: int, message: str | None, partition: TopicPartition, size: int) -> None:
+    if code == Code.MESSAGE_TOO_LARGE:
+        raise WriteRefused(
+            f"{partition} takes no batch of {size:,} bytes: lower option 'kafka.batch.size', or raise the topic's "
+            "max.message.bytes"
+        )
+    needs = on_topic("Write", partition.topic)
+    if code and message and code not in {Code.TOPIC_AUTHORIZATION_FAILED, Code.NOT_LEADER_OR_FOLLOWER}:
+        try:
+            check(code, f"writing to {partition}", needs)
+        except ServerUnavailable as error:
+            raise WriteRefused(f"{error}: {message}") from None
+    check(code, f"writing to {partition}", needs)

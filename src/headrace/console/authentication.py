@@ -1,0 +1,221 @@
+"""Who sees pages and metrics: whoever is on this machine, and from anywhere who logs in.
+
+That is by HTTP Basic (RFC 7617), with a token (RFC 6750), by a session that the login page has begun, or by a client
+certificate; users, tokens and names of certificates are those of Kafka's listeners. Off this machine HTTP is open only
+with TLS (see `security.access.exposure`), so nothing of that travels in the clear unless somebody has said that it may.
+"""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from functools import partial
+from urllib.parse import urlencode
+
+from starlette.requests import Request, cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace.broker.admin.audit import Audit
+from headrace.broker.admin.logins import Bearer, LoginRefused
+from headrace.broker.admin.users import TooManyLogins, Users
+from headrace.broker.runtime.clock import Clock, pause
+from headrace.console.login_audit import Welcomes
+from headrace.console.registry import LASTS, PRINCIPAL, SESSION
+from headrace.console.sessions import Sessions
+from headrace.http.connection import CERTIFIED
+from headrace.security.access.principal import ANONYMOUS, Principal
+
+_CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
+_NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}
+_LONGEST = 4_096
+"""Characters of an `Authorization` header by Basic."""
+
+
+Tokens = Callable[[str], Awaitable[Bearer]]
+"""Whose a token is; raises LoginRefused."""
+
+
+class Visitors:
+    """Tells for each request who sent it, and whether they see anything."""
+
+    def __init__(
+        self,
+        users: Users,
+        tokens: Tokens | None,
+        sessions: Sessions,
+        audit: Audit,
+        clock: Clock,
+        delay_ms: int,
+        is_loopback: Callable[[str], bool],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            users: who has a password.
+            tokens: checks tokens; None: none are taken.
+            sessions: who has logged in by the page.
+            audit: is told of logins.
+            clock: for the wait after one.
+            delay_ms: how long that is (`connection.failed.authentication.delay.ms`).
+            is_loopback: whether an address is this machine's own.
+        """
+        self._users = users
+        self._tokens = tokens
+        self._sessions = sessions
+        self._audit = audit
+        self._welcomes = Welcomes(audit, clock)
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._is_loopback = is_loopback
+
+    @property
+    def take_passwords(self) -> bool:
+        """Whether anybody could log in by one."""
+        return bool(self._users.names)
+
+    def refusal(self, request: Request) -> Response | None:
+        """The answer to whoever sees nothing."""
+        if PRINCIPAL in request.scope or (request.client is not None and self._is_loopback(request.client.host)):
+            return None
+        if not self.take_passwords and self._tokens is None:
+            text = "Without users this answers requests from this machine only: headrace users create NAME.\n"
+            return PlainTextResponse(text, 403)
+        if (to_login := self.to_login(request)) is not None:
+            return to_login
+        if "sec-fetch-mode" in request.headers:
+            # A browser's script: it is not to have the browser ask for a password of its own accord.
+            return PlainTextResponse("Log in first: /login\n", 403)
+        return PlainTextResponse("Log in with a user's name and password.\n", 401, _CHALLENGE)
+
+    def to_login(self, request: Request) -> Response | None:
+        """The way to the login page, for the browser of somebody unknown who asks for a page."""
+        if PRINCIPAL in request.scope or request.method != "GET" or not wants_page(request) or not self.take_passwords:
+            return None
+        raw = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).rstrip(b"?")
+        there = urlencode({"next": raw.decode("latin-1")})
+        return RedirectResponse(f"/login?{there}", 303, {"cache-control": "no-store"})
+
+    def known(self, app: ASGIApp) -> ASGIApp:
+        """The application, told who sends each request where that is known; a wrong login gets no further."""
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                refused = await self._recognize(scope)
+                if refused is not None:
+                    await refused(scope, receive, send)
+                    return
+            await app(scope, receive, send)
+
+        return application
+
+    async def _recognize(self, scope: Scope) -> Response | None:
+        """Put into the scope who asks, where that is known; or give the answer to a wrong login."""
+        given = _header(scope, b"authorization")
+        scheme, _, credentials = given.partition(b" ")
+        login = {b"basic": self._by_password, b"bearer": self._by_token}.get(scheme.lower())
+        if login is not None:
+            return await login(scope, credentials)
+        secret = cookie_parser(_header(scope, b"cookie").decode("latin-1")).get(_cookie(scope), "")
+        session = self._sessions.find(secret) if secret else None
+        certified = scope.get("extensions", {}).get(CERTIFIED)
+        if session is not None:
+            scope[PRINCIPAL], scope[SESSION] = session.principal, session
+            scope[LASTS] = partial(self._sessions.lasts, session)
+        elif certified is not None:
+            scope[PRINCIPAL] = certified["principal"]
+            self._welcome(scope, "HTTP certificate")
+        return None
+
+    # Sessions
+
+    async def check(self, name: str, password: str, scope: Scope) -> bool:
+        """Whether this is a user's password; whoever is wrong waits. Raises TooManyLogins."""
+        if await self._users.check(name, password):
+            return True
+        await self._refused(scope, f"User:{name}", "a wrong name or password by HTTP")
+        return False
+
+    def begin(self, name: str, request: Request, response: Response) -> None:
+        """Somebody has logged in by the page: know their browser from now on."""
+        host = request.client.host if request.client is not None else ""
+        self._audit.admitted(f"User:{name}", host, "login page")
+        self._sessions.end(request.cookies.get(_cookie(request.scope), ""))
+        response.set_cookie(
+            _cookie(request.scope),
+            self._sessions.begin(name),
+            max_age=self._sessions.lifetime_ms // 1000,
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    def end(self, request: Request, response: Response) -> None:
+        """End the session of a request and remove its cookie."""
+        name = _cookie(request.scope)
+        self._sessions.end(request.cookies.get(name, ""))
+        response.delete_cookie(name, path="/", httponly=True, samesite="strict")
+
+    # Logins of one request
+
+    async def _by_password(self, scope: Scope, token: bytes) -> Response | None:
+        """Put into the scope who asks, or give the answer to somebody else."""
+        name, colon, password = _decoded(token).partition(":")
+        kept = self._users.find(name)  # before the check, in which time it may become another
+        try:
+            if await self.check(name, password if colon else "", scope):
+                scope[PRINCIPAL], scope[LASTS] = Principal(name), partial(self._sessions.same, name, kept)
+                self._welcome(scope, "HTTP Basic")
+                return None
+        except TooManyLogins:
+            return PlainTextResponse("Too many passwords wait to be checked: try again.\n", 503, {"retry-after": "1"})
+        return PlainTextResponse("There is no such user, or the password is another.\n", 401, _CHALLENGE)
+
+    async def _by_token(self, scope: Scope, token: bytes) -> Response | None:
+        """The same for a token."""
+        if self._tokens is None:
+            return None
+        try:
+            bearer = await self._tokens(token.strip().decode("latin-1"))
+        except LoginRefused as refused:
+            await self._refused(scope, str(ANONYMOUS), f"a token by HTTP: {refused.reason}")
+            return PlainTextResponse("The token is not good here.\n", 401, _NO_TOKEN)
+        until_ms = self._clock.ticks_ms() + bearer.lifetime_ms
+        scope[PRINCIPAL], scope[LASTS] = Principal(bearer.name), lambda: self._clock.ticks_ms() < until_ms
+        self._welcome(scope, "HTTP Bearer")
+        return None
+
+    def _welcome(self, scope: Scope, by: str) -> None:
+        self._welcomes.admitted(str(scope[PRINCIPAL]), _host(scope), by)
+
+    async def _refused(self, scope: Scope, principal: str, what: str) -> None:
+        """Tell of it, and have them wait who guess."""
+        self._audit.login_refused(principal, _host(scope), "HTTP", what)
+        await pause(self._clock, self._delay_ms)
+
+
+def wants_page(request: Request) -> bool:
+    """Whether this is the browser of somebody who wants to see something: programs ask for JSON, or for anything."""
+    return request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
+
+
+def _host(scope: Scope) -> str:
+    return scope["client"][0] if scope["client"] else ""
+
+
+def _decoded(token: bytes) -> str:
+    """What Basic carries; empty where it is no such thing."""
+    try:
+        return base64.b64decode(token[:_LONGEST].strip(), validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    found: bytes = next((value for name, value in scope["headers"] if name == wanted), b"")
+    return found
+
+
+def _cookie(scope: Scope) -> str:
+    """The name of the session's cookie: browsers do not tell ports of one host apart, two servers have to."""
+    return f"headrace-session-{(scope.get('server') or ('', 0))[1]}"

@@ -1,0 +1,256 @@
+"""What changes on open pages, told by server-sent events (HTML Living Standard, 9.2): one stream for each page.
+
+A stream makes the page's data again after each look of the sampler and sends the cells that are others now. Where the
+page itself has become another one, such as by a new member of a group, it says so, and the page fetches itself again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from headrace.console import links, record_reader
+from headrace.console.registry import Page
+from headrace.console.server_data import Figures
+from headrace.console.views.records import row
+from headrace.topics.errors import TopicError, UnknownTopic
+
+if TYPE_CHECKING:
+    from headrace.console.pages import Target
+
+_MOST = 64
+"""Pages that are open at the same time."""
+_QUIET_MS = 10_000
+"""After so long without news a comment is sent: who is gone is noticed."""
+_SOON_MS = 400
+"""How soon what is being watched closely is looked at again."""
+_TAIL_ROWS = 50
+_CLOSELY = frozenset({"Group"})
+"""Pages on which something happens that is over in a second."""
+_MOST_CELLS = 700
+"""A page that tells more is looked at with the others."""
+_json = msgspec.json.Encoder().encode
+
+
+class Told(msgspec.Struct):
+    """What a page tells."""
+
+    cells: dict[str, str]
+    shape: Any
+
+
+TellPage = Callable[[Page, "Target"], Awaitable[Told | None]]
+Fragment = Callable[[str, Page, "Target", object], str]
+Granted = Callable[[Page, "Target"], bool]
+
+
+class Streams:
+    """All that are open."""
+
+    def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
+        """Begin with none.
+
+        Args:
+            figures: where things are looked up.
+            tell: makes a page's data; None: what it is about is gone.
+            fragment: renders rows of a list.
+            granted: whether a page may still be shown to who opened it.
+        """
+        self.figures = figures
+        self.tell = tell
+        self.fragment = fragment
+        self.granted = granted
+        self.closing = False
+        self._open: set[Stream] = set()
+
+    def open(self, page: Page, target: "Target") -> Response:
+        """A stream for one page."""
+        if self.closing or len(self._open) >= _MOST:
+            return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "10"})
+        return Stream(self, page, target)
+
+    def add(self, stream: "Stream") -> None:
+        """Take in a stream that was opened."""
+        self._open.add(stream)
+        self.figures.sampler.looks.add(stream.wake)
+
+    def remove(self, stream: "Stream") -> None:
+        """Drop a stream that was closed."""
+        self._open.discard(stream)
+        self.figures.sampler.looks.discard(stream.wake)
+
+    def close(self) -> None:
+        """End all of them at once."""
+        self.closing = True
+        for stream in tuple(self._open):
+            stream.wake()
+
+
+class Stream(Response):
+    """One page's."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, streams: Streams, page: Page, target: "Target") -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
+        self._streams = streams
+        self._page = page
+        self._target = target
+        self._woken = asyncio.Event()
+        self._cells: dict[str, str] = {}
+        self._shape: bytes | None = None
+        self._told_ms = 0
+
+    def wake(self) -> None:
+        """Have the stream look for news."""
+        self._woken.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell until the page is closed, or the server stops."""
+        headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        gone = asyncio.create_task(_gone(receive), name="console page closed")
+        self._streams.add(self)
+        watched = self._watch()
+        try:
+            tail = self._target.query.get("tail", "")
+            news = self._rows(int(tail[:19])) if tail.isdecimal() and self._page.name == "Records" else self._news()
+            async for text in news:
+                if gone.done() or self._streams.closing:
+                    break
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+                if not await self._wait(gone):
+                    break
+        finally:
+            watched()
+            self._streams.remove(self)
+            gone.cancel()
+        with contextlib.suppress(OSError, RuntimeError):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _wait(self, gone: "asyncio.Task[None]") -> bool:
+        """Whether there may be news; False: it is over."""
+        if self._streams.closing:
+            return False
+        woken = asyncio.create_task(self._woken.wait())
+        timer = None
+        if self._page.name in _CLOSELY and len(self._cells) <= _MOST_CELLS:
+            clock = self._streams.figures.clusters.clock
+            timer = clock.call_at(clock.ticks_ms() + _SOON_MS, self.wake)
+        try:
+            await asyncio.wait({woken, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            woken.cancel()
+            if timer is not None:
+                timer.cancel()
+        self._woken.clear()
+        return not (gone.done() or self._streams.closing)
+
+    def _watch(self) -> Callable[[], None]:
+        """Have a group's partitions looked at while the page is open."""
+        if self._page.name != "Group":
+            return lambda: None
+        watched = self._streams.figures.sampler.watched
+        key = self._target.query.get("cluster", "default"), links.name_of(self._target.raw_path.split("/", 2)[2])
+        watched[key] = watched.get(key, 0) + 1
+
+        def unwatch() -> None:
+            watched[key] -= 1
+            if not watched[key]:
+                del watched[key]
+
+        return unwatch
+
+    async def _news(self) -> Any:
+        """What changed, each time that this is asked."""
+        clock = self._streams.figures.clusters.clock
+        while True:
+            try:
+                told = await self._streams.tell(self._page, self._target)
+            except TopicError as error:
+                yield _event("problem", str(error))
+                continue
+            if told is None:
+                yield _event("gone", "")
+                return
+            parts = []
+            shape = _json(repr(told.shape))
+            if shape != self._shape:
+                if self._shape is not None:
+                    parts.append(_event("shape", ""))
+                self._shape = shape
+            changed = {key: value for key, value in told.cells.items() if self._cells.get(key) != value}
+            self._cells = told.cells
+            if changed:
+                parts.append(_event("cells", changed))
+            now_ms = clock.ticks_ms()
+            if parts:
+                self._told_ms = now_ms
+            elif now_ms - self._told_ms >= _QUIET_MS:
+                self._told_ms = now_ms
+                parts.append(b": nothing new\n\n")
+            yield b"".join(parts)
+
+    async def _rows(self, offset: int) -> Any:
+        """Records as they come, a page's worth at most each time."""
+        figures, query = self._streams.figures, self._target.query
+        broker = figures.clusters.get(query.get("cluster", "default"))
+        name = links.name_of(self._target.raw_path.split("/")[2])
+        told = query.get("partition", "0")
+        index = int(told[:9]) if told.isdecimal() else 0
+        key = query.get("key", "")
+        part = key.encode("utf-8", "surrogateescape")
+        try:
+            live = broker.topics.get(name)
+            partition = live.partition(index)
+        except UnknownTopic:
+            yield _event("gone", "")
+            return
+
+        def grown(size: int) -> None:
+            clock = figures.clusters.clock
+            clock.call_at(clock.ticks_ms() + _SOON_MS, self.wake)
+
+        partition.watch(grown)
+        try:
+            while self._streams.granted(self._page, self._target):
+                try:
+                    newest = max(offset, partition.log_end - _TAIL_ROWS)
+                    read = await record_reader.some(
+                        figures,
+                        broker,
+                        partition,
+                        newest,
+                        _TAIL_ROWS,
+                        part,
+                    )
+                except TopicError as error:
+                    yield _event("gone" if partition.deleted else "problem", str(error))
+                    if partition.deleted:
+                        return
+                    continue
+                passed = newest - offset
+                offset = max(offset, read.following)
+                rows = [row(live, index, each, broker.cluster, {"partition": index, "key": key}) for each in read.found]
+                cells = {"start": f"{partition.log_start:,}", "end": f"{partition.log_end:,}"}
+                parts = [_event("cells", cells)]
+                if rows:
+                    html = self._streams.fragment("rows.html", self._page, self._target, {"rows": rows})
+                    parts.append(_event("rows", {"html": html, "passed": passed}))
+                yield b"".join(parts)
+            yield _event("gone", "")
+        finally:
+            partition.unwatch(grown)
+
+
+def _event(name: str, data: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _json(data))
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

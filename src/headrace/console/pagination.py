@@ -1,0 +1,67 @@
+"""Long lists, a page at a time: searched by name, sorted, cut; in slices, for there may be thousands."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from headrace.broker.runtime.scheduler import Pace
+
+ROWS = 50
+USUAL = "name"
+"""The order that is usual."""
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A page of a list."""
+
+    rows: tuple[Any, ...]
+    number: int
+    """Of the page, from 1 on."""
+    pages: int
+    found: int
+    """How many there are that the search finds."""
+    search: str
+    sort: str
+
+
+async def cut(
+    everything: Sequence[Any],
+    query: Mapping[str, str],
+    pace: Pace,
+    *,
+    name: Callable[[Any], str],
+    sorts: Mapping[str, Callable[[Any], float]] = MappingProxyType({}),
+    shows: Callable[[Any], bool] = lambda _: True,
+    rows: int = ROWS,
+) -> Slice:
+    """The page that a query asks for.
+
+    Args:
+        everything: the whole list, which stays as it is meanwhile.
+        query: `q` is what a name has in it, `sort` the order, `page` the number.
+        pace: says when others go first.
+        name: of an element.
+        sorts: orders by what they are called, with the number that is largest first; `name` is the usual one.
+        shows: whether an element is on the list.
+        rows: of a page.
+    """
+    search = query.get("q", "")[:200]
+    part = search.lower()
+    by = query.get("sort", USUAL)
+    number_of = sorts.get(by)
+    sort = by if number_of is not None else USUAL
+    found: list[tuple[float, str, int]] = []
+    for place, each in enumerate(everything):
+        if pace.over:
+            await pace.rest()
+        called = name(each)
+        if shows(each) and part in called.lower():
+            found.append((0.0 if number_of is None else -number_of(each), called, place))
+    found.sort()
+    pages = max(1, -(-len(found) // rows))
+    asked = query.get("page", "1")
+    number = min(max(1, int(asked[:9]) if asked.isascii() and asked.isdecimal() else 1), pages)
+    chosen = found[(number - 1) * rows : number * rows]
+    return Slice(tuple(everything[at] for _, _, at in chosen), number, pages, len(found), search, sort)

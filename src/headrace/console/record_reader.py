@@ -1,0 +1,169 @@
+"""Some records of a partition for a page: from an offset on, or those with a key, bounded in what is decompressed."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.partition.read import read
+from headrace.broker.runtime.decompression import A_TURN, HERE, USUAL, Decompression
+from headrace.records.batch import BatchHeader, peek
+from headrace.records.errors import BatchError, BatchTooLarge
+from headrace.records.walk import Record, Some
+from headrace.records.walk import some as some_of
+
+if TYPE_CHECKING:
+    from headrace.console.server_data import Figures
+
+MOST_HEADERS = 100
+"""Headers that a page shows of a record."""
+_MOST_DECOMPRESSED = 32 << 20
+"""Bytes that one page decompresses, of all batches together."""
+_ROOM = 2 << 20
+"""Bytes that are asked for at a time."""
+_MOST_KEPT = 8 << 20
+"""Bytes of records that one page keeps: it shows the beginning of each."""
+_COMPRESSED = 64 << 10
+"""Bytes of a compressed batch that is tried on the event loop."""
+_LEAST_COST = 2048
+"""Bytes that count for a batch even if it is empty."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The record batch in which a record lies."""
+
+    base_offset: int
+    next_offset: int
+    count: int
+    size: int
+    codec: int
+    leader_epoch: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A record and where it lies."""
+
+    record: Record
+    """With the first `MOST_HEADERS` of its headers."""
+    headers: int
+    """How many it has."""
+    batch: Batch
+
+
+class Read(msgspec.Struct):
+    """What was read."""
+
+    found: list[Found] = []
+    following: int = 0
+    """The offset to go on from."""
+    passed_over: int = 0
+    """Batches that cannot be read, or are too large to be decompressed for a page."""
+
+
+class _Sink:
+    """Implements `headrace.broker.partition.read.Sink`."""
+
+    def __init__(self, decompression: Decompression, most: int, part: bytes) -> None:
+        self._decompression = decompression
+        self._most = most
+        self._part = part
+        self._decompressed = self._kept = 0
+        self.read = Read()
+
+    def room(self) -> int:
+        enough = len(self.read.found) >= self._most
+        full = enough or self._decompressed >= _MOST_DECOMPRESSED or self._kept >= _MOST_KEPT
+        return 0 if full else _ROOM
+
+    async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
+        for batch in batches:
+            if not self.room():
+                break
+            header = peek(batch)
+            following = header.base_offset + header.span
+            work = partial(
+                some_of,
+                batch,
+                header.base_offset,
+                offset,
+                self._part,
+                most=self._most - len(self.read.found),
+                most_bytes=_MOST_KEPT - self._kept,
+                most_headers=MOST_HEADERS,
+            )
+            try:
+                found = await self._few(header, work)
+            except BatchError:
+                self.read.passed_over += 1
+                self._decompressed += header.size
+            else:
+                following = found.following
+                self._decompressed += max(found.decompressed, header.size)
+                told = Batch(
+                    header.base_offset,
+                    header.base_offset + header.span,
+                    header.count,
+                    header.size,
+                    header.codec,
+                    _epoch(batch),
+                )
+                for record, headers in found.records:
+                    self.read.found.append(Found(record, headers, told))
+                    self._kept += _size(record)
+            offset = max(offset, following)
+        return offset
+
+    async def _few(self, header: BatchHeader, work: "partial[Some]") -> Some:
+        """A few records of a batch: read here if that is quick, else in a thread. Raises BatchError."""
+        if header.size <= (_COMPRESSED if header.codec else A_TURN):
+            await self._decompression.turn()
+            cost = _LEAST_COST
+            try:
+                found = work(limit=HERE if header.codec else header.size)
+                cost = max(cost, found.decompressed)
+                return found
+            except BatchTooLarge:
+                cost = HERE
+            finally:
+                self._decompression.count(cost)
+        return await self._decompression.usual(partial(work, limit=USUAL))
+
+
+def _size(record: Record) -> int:
+    """Bytes of what is kept of a record."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _epoch(batch: Buffer) -> int:
+    return int.from_bytes(batch[12:16], "big", signed=True)
+
+
+async def some(
+    figures: "Figures",
+    broker: Broker,
+    partition: Partition,
+    offset: int,
+    most: int,
+    part: bytes = b"",
+) -> Read:
+    """At most so many records from an offset on, those whose keys have `part` in them.
+
+    What lies before the log start is gone.
+
+    Raises:
+        UnknownTopic, StorageUnavailable.
+    """
+    offset = min(max(offset, partition.log_start), partition.log_end)
+    async with figures.reading:
+        await broker.lane.turn()
+        granted = await broker.reads.acquire(_MOST_KEPT)
+        try:
+            sink = _Sink(figures.clusters.decompression, most, part)
+            sink.read.following = await read(partition, offset, sink, beside=broker.beside)
+            return sink.read
+        finally:
+            broker.reads.release(granted)

@@ -1,0 +1,127 @@
+"""Where pages look things up: what the server knows of itself, in one place."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from headrace.broker.broker import Broker
+from headrace.broker.partition import sizes
+from headrace.broker.virtual_clusters import Clusters
+from headrace.console.other_brokers import led_here
+from headrace.console.process_stats import process_facts
+from headrace.console.sampler import Sampler
+from headrace.metrics.counters import Counters
+from headrace.metrics.gauges import ProcessFacts, StoreFacts
+
+_STORE_S = 1.0
+"""How long a page waits for Redis."""
+_FRESH_MS = 2_000
+"""For so long what was asked of Redis or of the machine is told again."""
+_SIZES_MS = 10_000
+_MOST_READING = 2
+"""Pages that read records at a time."""
+_MOST_SIZED = 1_000
+"""Partitions of a topic whose size is asked."""
+
+
+class Entries(Protocol):
+    """What the storage calls its entries."""
+
+    def of_batch(self, leader_epoch: int, next_offset: int) -> str:
+        """The id of the entry that a record batch is, in a log."""
+
+    def of_record(self, offset: int, sequence_bits: int) -> str:
+        """The id of the entry that a record is, in a native topic."""
+
+
+class Figures:
+    """Everything that pages show, looked up when one asks, and kept for a moment for the next."""
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        counters: Counters,
+        sampler: Sampler,
+        *,
+        connections: Mapping[str, Callable[[], int]],
+        addresses: Mapping[str, str],
+        clients: Callable[[], Mapping[str, tuple[int, int]]],
+        store: Callable[[], Awaitable[StoreFacts]],
+        storage: str,
+        data: Path | None,
+        entries: Entries,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            clusters: whose topics and groups are shown.
+            counters: what was counted.
+            sampler: the last minutes.
+            connections: listener -> how many connections it has now.
+            addresses: listener -> where clients reach it.
+            clients: who is connected to the Kafka listener: address -> connections, and requests so far.
+            store: asks the storage how it is; may raise anything when it does not answer.
+            storage: its URL, without a password.
+            data: the data directory; None: the data is elsewhere.
+            entries: names the storage's entries.
+        """
+        self.clusters = clusters
+        self.counters = counters
+        self.sampler = sampler
+        self.connections = connections
+        self.addresses = addresses
+        self.clients = clients
+        self.storage = storage
+        self.data = data
+        self.entries = entries
+        self.reading = asyncio.Semaphore(_MOST_READING)
+        """Who reads records for a page: each holds megabytes."""
+        self._store = store
+        self._facts: tuple[StoreFacts | None, ProcessFacts] | None = None
+        self._facts_ms = 0
+        self._asking: asyncio.Task[None] | None = None
+        self._sizes: dict[tuple[str, str], tuple[int, int | None]] = {}
+
+    @property
+    def writes(self) -> bool:
+        """Whether pages may change something."""
+        return self.clusters.settings.console_write
+
+    async def facts(self) -> tuple[StoreFacts | None, ProcessFacts]:
+        """How Redis is, None: it does not answer; and the process."""
+        now_ms = self.clusters.clock.ticks_ms()
+        if self._facts is None or now_ms - self._facts_ms >= _FRESH_MS:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask(), name="console facts")
+            await asyncio.shield(self._asking)
+            # Everybody who waited goes on now: one after the other.
+            await self.clusters.lane.turn()
+        assert self._facts is not None
+        return self._facts
+
+    async def _ask(self) -> None:
+        store = None
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_STORE_S):
+                store = await self._store()
+        self._facts = store, await asyncio.to_thread(process_facts, self.data)
+        self._facts_ms = self.clusters.clock.ticks_ms()
+
+    async def size(self, broker: Broker, name: str) -> int | None:
+        """Bytes of a topic's record batches in partitions led here, about ten seconds old; None: there are too many."""
+        now_ms = self.clusters.clock.ticks_ms()
+        known = self._sizes.get((broker.cluster, name))
+        if known is not None and now_ms - known[0] < _SIZES_MS:
+            return known[1]
+        total: int | None = None
+        partitions = led_here(broker.topics.get(name))
+        if len(partitions) <= _MOST_SIZED:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_STORE_S):
+                    total = sum(await sizes.of(partitions, self.clusters.lane.pace()))
+        if len(self._sizes) > _MOST_SIZED:
+            self._sizes.clear()
+        self._sizes[broker.cluster, name] = now_ms, total
+        return total

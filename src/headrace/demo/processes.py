@@ -1,0 +1,156 @@
+"""The processes that the demo starts, each in a session of its own: Ctrl-C reaches the demo, and the demo ends them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from headrace.demo import messages
+from headrace.demo.messages import Asked, Ended, Failed, Ready, Told
+from headrace.server import config
+
+Heard = Told | Ready | Ended
+Hear = Callable[["Child", Heard], None]
+"""Takes what a child says; called from the thread that listens to it."""
+
+_STOP_S = 15.0
+_GRACE_S = 3.0
+_POLL_S = 0.02
+_LAST_LINES = 12
+
+
+class Child:
+    """A running process that is heard."""
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        hear: Hear,
+        log: Path,
+        read: Callable[[bytes], Heard] = messages.told,
+    ) -> None:
+        """Start it.
+
+        Call it from the main thread: a child ends with the thread that started it.
+
+        Args:
+            name: for people.
+            module: what `python -m` runs.
+            arguments: of the module.
+            hear: takes what it says, its end as the last thing.
+            log: file that gets its standard error.
+            read: turns a line of its standard output into a message.
+        """
+        self.name = name
+        self.log = log
+        self._hear = hear
+        self._read = read
+        command = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), module, *arguments]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=config.child_environment(),
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        threading.Thread(target=self._listen, name=f"{name} output", daemon=True).start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def ask(self, message: Asked) -> None:
+        """Send it a message; nothing happens when it has ended, which the inbox tells."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):  # broken; closed
+            messages.tell(self._process.stdin, message)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to say goodbye."""
+        self._process.kill()
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, a signal's number below zero; None while it runs."""
+        return self._process.poll()
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended within the time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdin is not None
+        for line in self._process.stdout:
+            if not line.endswith(b"\n"):  # cut off by SIGKILL: what it meant to say was not said
+                break
+            try:
+                message = self._read(line)
+            except (msgspec.DecodeError, ValueError):
+                message = Failed(f"said what nobody understands: {line.decode(errors='replace').strip()[:200]}")
+            self._hear(self, message)
+        status = self._process.wait()
+        self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._hear(self, Ended(status))
+
+
+def read_ready_line(line: bytes) -> Heard:
+    """The server's one line. Raises ValueError."""
+    word, *pairs = line.decode().split()
+    values = dict(pair.split("=", 1) for pair in pairs)
+    if word != "ready":
+        raise ValueError(word)
+    return msgspec.convert(values, Ready)
+
+
+def end(children: Sequence[Child]) -> None:
+    """End them all, and what they started: SIGTERM, and SIGKILL for any that takes longer than 15 seconds."""
+    for child in children:
+        child.terminate()
+    deadline = time.monotonic() + _STOP_S
+    for child in children:
+        ended = child.wait(max(0.0, deadline - time.monotonic()))
+        # Spark's JVM ends a moment after the Python that started it. Nobody here is its parent: what looks like life
+        # may be a zombie that no init collects, so do not wait long.
+        grace = time.monotonic() + _GRACE_S
+        while ended and _has_group(child.pid) and time.monotonic() < grace:
+            time.sleep(_POLL_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait(_STOP_S)
+
+
+def _has_group(pid: int) -> bool:
+    """Whether any process of the group that was begun by `pid` is left."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The classic consumer group: join, sync, heartbeat, leave, commit. Pure."""

@@ -1,0 +1,257 @@
+"""The classic consumer group: the clients' leader assigns, the server keeps the group together.
+
+It is the part of `groups.group.Group` that Kafka's consumers are members of: pure as the whole is, whose turns it
+takes part in.
+
+Where the phases live: `joining` (JoinGroup), `rebalance` (the join phase as a whole), `syncing` (SyncGroup),
+`liveness` (heartbeat, leave, expiry), `committing` (positions). `membership` is what they work on.
+"""
+
+from collections.abc import Hashable, Mapping
+
+from headrace.groups import timers
+from headrace.groups.classic import join, liveness, offset_commit, rebalance, sync
+from headrace.groups.classic.member import Member
+from headrace.groups.classic.membership import Membership, Moved, OtherApis
+from headrace.groups.classic.states import GroupState
+from headrace.groups.description import GroupDescription, MemberDescription
+from headrace.groups.effects import DeleteGroupResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import (
+    ClassicEvent,
+    ClassicRequest,
+    Commit,
+    DeleteGroup,
+    DeletePositions,
+    DropTopic,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+    TimerFired,
+)
+from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
+from headrace.groups.offsets import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.timers import TimerKey, TimerKind
+from headrace.groups.turn import Deadlines, Turn
+
+_MEMBER_BYTES = 500
+
+
+class ClassicGroup:
+    """The classic part of one group, which shares the group's positions and timers."""
+
+    def __init__(
+        self, name: str, settings: GroupSettings, positions: Positions, deadlines: Deadlines, others: OtherApis
+    ) -> None:
+        """Nobody is in.
+
+        Args:
+            name: the group's name.
+            settings: limits and times.
+            positions: the group's positions.
+            deadlines: the group's timers.
+            others: who else uses the group.
+        """
+        self.name = name
+        self._settings = settings
+        self._group = Membership(others)
+        self._positions = positions
+        self._deadlines = deadlines
+
+    def take_up(self, stored: StoredGroup, turn: Turn) -> None:
+        """Become what was stored. The positions are there already.
+
+        A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
+        its members to rejoin. Members that never return expire.
+        """
+        self._restore_members(stored, turn)
+        self.watch_positions(turn)
+
+    def _restore_members(self, stored: StoredGroup, turn: Turn) -> None:
+        group, header = self._group, stored.header
+        if header is None:
+            return
+        group.generation = header.generation
+        group.protocol_type = header.protocol_type
+        group.empty_since_ms = header.empty_since_ms
+        for each in stored.members:
+            member = Member.restore(each)
+            group.add(member, header.protocol_type or "")
+            rebalance.watch(member, turn)
+        group.stored_as(header)
+        if not group.members:
+            group.empty_since_ms = turn.now_ms if header.empty_since_ms is None else header.empty_since_ms
+            return
+        group.protocol = header.protocol
+        group.leader = header.leader if header.leader in group.members else None
+        group.read_subscriptions()
+        settled = not header.unsettled and group.leader is not None
+        group.state = GroupState.STABLE if settled else GroupState.PREPARING_REBALANCE
+        if not settled:
+            turn.set_timer(timers.rebalance(), group.longest_rebalance_ms())
+
+    # events
+
+    def take(self, event: ClassicEvent, turn: Turn) -> None:
+        """Take one event as (a part of) a turn."""
+        match event:
+            case TimerFired(key):
+                if turn.take_timer(key):
+                    self._fired(key, turn)
+            case DropTopic():
+                offset_commit.drop_topic(self._group, self._positions, self._settings, event, turn)
+            case _:
+                self._answer(event, turn)
+        if self._group.has_departed:
+            turn.save(*self._group.unsettled_changes())
+
+    def watch_positions(self, turn: Turn) -> None:
+        """See when positions may expire: another API has begun or ceased to keep some."""
+        offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
+
+    def end_if_nothing(self, turn: Turn) -> None:
+        """Go, if nothing is left: another API has just ceased to use the group."""
+        if offset_commit.is_nothing(self._group, self._positions):
+            turn.save(DropGroup())
+            self._die(turn)
+
+    def uses(self, topic: str) -> bool:
+        """Whether members read a topic, as far as one can tell."""
+        return bool(self._group.members) and (self._group.subscribed is None or topic in self._group.subscribed)
+
+    def _answer(self, request: ClassicRequest, turn: Turn) -> None:
+        if self._group.state is GroupState.DEAD:
+            # The sender tries again, and finds or makes a group that is alive.
+            turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
+            return
+        if not self.name and isinstance(request, Join | Sync | Heartbeat | Leave):
+            turn.refuse(request, GroupError.INVALID_GROUP_ID)
+            return
+        group, positions, settings = self._group, self._positions, self._settings
+        match request:
+            case Join():
+                join.join(group, settings, request, turn)
+            case Sync():
+                if sync.sync(group, request, turn):
+                    offset_commit.schedule_retention(group, positions, settings, turn)
+            case Heartbeat():
+                liveness.heartbeat(group, request, turn)
+            case Leave():
+                liveness.leave(group, settings, request, turn)
+            case Commit():
+                offset_commit.commit(group, positions, settings, request, turn)
+            case DeleteGroup():
+                self._delete(request, turn)
+            case DeletePositions():
+                offset_commit.delete_positions(group, positions, settings, request, turn)
+        self._watch_emptiness(turn)
+
+    def _fired(self, key: TimerKey, turn: Turn) -> None:
+        group, settings = self._group, self._settings
+        match key.kind:
+            case TimerKind.SESSION:
+                liveness.session_over(group, settings, key.member_id, turn)
+            case TimerKind.PENDING:
+                liveness.pending_over(group, key.member_id, turn)
+            case TimerKind.JOIN:
+                rebalance.join_time_over(group, settings, turn)
+            case TimerKind.SYNC:
+                rebalance.sync_time_over(group, settings, turn)
+            case TimerKind.RETENTION:
+                if offset_commit.retention_over(group, self._positions, settings, turn):
+                    self._die(turn)
+        self._watch_emptiness(turn)
+
+    def _watch_emptiness(self, turn: Turn) -> None:
+        """A group that has just emptied starts to count the time its positions have left."""
+        if self._group.state is GroupState.EMPTY and not turn.has_timer(timers.retention()):
+            offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
+
+    def _delete(self, request: DeleteGroup, turn: Turn) -> None:
+        if not offset_commit.exists(self._group, self._positions):
+            turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND)
+        elif self._group.state is not GroupState.EMPTY or self._group.others.any_read:
+            turn.refuse(request, GroupError.NON_EMPTY_GROUP)
+        else:
+            turn.save(DropGroup())
+            self._die(turn)
+            turn.reply(request.token, DeleteGroupResult())
+
+    def _die(self, turn: Turn) -> None:
+        for key in tuple(self._deadlines):
+            turn.cancel_timer(key)
+        self._positions.clear()
+        self._group.move_to(GroupState.DEAD)
+
+    # what others may see
+
+    @property
+    def state(self) -> GroupState:
+        """Where the group stands."""
+        return self._group.state
+
+    @property
+    def generation(self) -> int:
+        """The number of the present generation; 0 before the first."""
+        return self._group.generation
+
+    def may_go_on(self, request: Heartbeat) -> bool:
+        """Whether a heartbeat would be answered without an error as things are."""
+        return liveness.heartbeat_error(self._group, request) is None
+
+    def take_moved(self) -> Moved:
+        """Who has come and who has gone since this was asked last."""
+        return self._group.take_moved()
+
+    @property
+    def size(self) -> int:
+        """How many members there are."""
+        return len(self._group.members)
+
+    @property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of this generation's members; None when their metadata does not say."""
+        return self._group.subscribed
+
+    def held_tokens(self) -> tuple[Hashable, ...]:
+        """The tokens of the requests that still wait for their answer."""
+        return tuple(request.token for request in self._group.held())
+
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """All committed positions; a view, not a copy."""
+        return self._positions.all()
+
+    @property
+    def described_bytes(self) -> int:
+        """About how many bytes a description of the group takes."""
+        group = self._group
+        assigned = sum(len(member.assignment) for member in group.members.values())
+        return group.metadata_bytes + assigned + len(group.members) * _MEMBER_BYTES
+
+    def describe(self) -> GroupDescription:
+        """The group as tools see it. Metadata and assignments are shown while they are valid: in Stable."""
+        group = self._group
+        stable = group.state is GroupState.STABLE
+        protocol = (group.protocol or "") if stable else ""
+        members = tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata(protocol) if stable else b"",
+                assignment=member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        )
+        return GroupDescription(
+            name=self.name,
+            state=group.state,
+            generation=group.generation,
+            protocol_type=group.protocol_type or "",
+            protocol=protocol,
+            leader=group.leader,
+            members=members,
+        )

@@ -1,0 +1,145 @@
+"""JoinGroup: who may come in, under which id, and what that does to the group."""
+
+import msgspec
+
+from headrace.groups import timers
+from headrace.groups.classic.member import Member
+from headrace.groups.classic.membership import Membership, size_of
+from headrace.groups.classic.rebalance import answer_held, end_if_complete, forget_pending, joined, rebalance, watch
+from headrace.groups.classic.states import GroupState
+from headrace.groups.effects import JoinResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Join
+from headrace.groups.settings import GroupSettings
+from headrace.groups.turn import Turn
+
+
+def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
+    """Take a join: hold it, answer it at once, or refuse it."""
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        turn.refuse(request, GroupError.INVALID_SESSION_TIMEOUT)
+    elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request):
+        forget_pending(group, request.member_id, turn)
+        end_if_complete(group, turn)
+        turn.reply(request.token, JoinResult(error=GroupError.GROUP_MAX_SIZE_REACHED))
+    elif group.others.any_read or not group.supports(request.protocol_type, request.protocols):
+        turn.refuse(request, GroupError.INCONSISTENT_GROUP_PROTOCOL)
+    elif request.member_id:
+        _join_known(group, settings, request, turn)
+    elif request.instance_id is not None:
+        _join_static(group, settings, request, turn)
+    elif request.member_id_required:
+        _give_id(group, request, turn)
+    else:
+        _add(group, settings, request.new_member_id, request, turn)
+
+
+def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool:
+    """While preparing the waiting joins count: so a group above its limit sheds those who come last."""
+    member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
+    match group.state:
+        case GroupState.PREPARING_REBALANCE:
+            return (member is not None and member.held_join is not None) or group.waiting_joins < settings.max_size
+        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            return member is not None or len(group) < settings.max_size
+        case _:
+            return True
+
+
+def _has_bytes(group: Membership, settings: GroupSettings, request: Join) -> bool:
+    """Whether what the member says of itself has room beside what the others say, and its id among those given out."""
+    if not request.member_id and len(group.pending) >= settings.max_size:
+        return False
+    member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
+    known = 0 if member is None else size_of(member)
+    return group.metadata_bytes - known + size_of(request) <= settings.max_metadata_bytes
+
+
+def _give_id(group: Membership, request: Join, turn: Turn) -> None:
+    """Tell a newcomer its id first, so that a join whose answer gets lost leaves no ghost behind (KIP-394)."""
+    group.pending.add(request.new_member_id)
+    # It is about to come back: an initial delay counts it as someone who came.
+    group.newcomer_seen = True
+    turn.set_timer(timers.pending(request.new_member_id), request.session_timeout_ms)
+    turn.reply(request.token, JoinResult(error=GroupError.MEMBER_ID_REQUIRED, member_id=request.new_member_id))
+
+
+def _add(group: Membership, settings: GroupSettings, member_id: str, request: Join, turn: Turn) -> None:
+    member = Member(member_id, request)
+    forget_pending(group, member_id, turn)
+    group.add(member, request.protocol_type)
+    group.hold_join(member, request)
+    group.newcomer_seen = True
+    turn.set_timer(timers.session(member_id), settings.new_member_join_timeout_ms)
+    rebalance(group, settings, turn)
+
+
+def _join_known(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
+    if request.member_id in group.pending and request.instance_id is None:
+        _add(group, settings, request.member_id, request, turn)
+        return
+    error = group.check(request.member_id, request.instance_id)
+    if error is not None:
+        turn.refuse(request, error)
+        return
+    member = group.members[request.member_id]
+    if _needs_rebalance(group, member, request):
+        _rejoin(group, settings, member, request, turn)
+    else:
+        # The answer to its first join may have been lost: tell it again.
+        turn.reply(request.token, joined(group, member))
+        watch(member, turn)
+
+
+def _needs_rebalance(group: Membership, member: Member, request: Join) -> bool:
+    """In Stable the leader's join always counts: it may have seen new partitions that no metadata shows."""
+    if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
+        return True
+    return group.state is GroupState.STABLE and group.leader == member.member_id
+
+
+def _rejoin(group: Membership, settings: GroupSettings, member: Member, request: Join, turn: Turn) -> None:
+    group.update(member, request)
+    previous = group.hold_join(member, request)
+    if previous is not None:
+        # The same member has sent it again: whoever waited for the first answer has given that up.
+        error = GroupError.REBALANCE_IN_PROGRESS
+        turn.reply(previous.token, JoinResult(error=error, member_id=member.member_id))
+    if member.is_new:
+        turn.set_timer(timers.session(member.member_id), settings.new_member_join_timeout_ms)
+    else:
+        turn.cancel_timer(timers.session(member.member_id))
+    rebalance(group, settings, turn)
+
+
+def _join_static(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
+    """A static member that has no id starts for the first time, or has restarted (KIP-345)."""
+    old_id = group.instance(request.instance_id)
+    if old_id is None:
+        _add(group, settings, request.new_member_id, request, turn)
+        return
+    leader_before = group.leader
+    old = group.members[old_id]
+    answer_held(group, old, turn, GroupError.FENCED_INSTANCE_ID)
+    turn.cancel_timer(timers.session(old_id))
+    member = Member(request.new_member_id, request)
+    group.replace(old_id, member)
+    if group.state is GroupState.STABLE and group.select_protocol() == group.protocol:
+        group.read_subscriptions()
+        turn.save(*group.replacement_changes(member))
+        turn.reply(request.token, _continued(group, member, request, leader_before))
+        watch(member, turn)
+    else:
+        group.hold_join(member, request)
+        rebalance(group, settings, turn)
+
+
+def _continued(group: Membership, member: Member, request: Join, leader_before: str | None) -> JoinResult:
+    """The answer to a restart that leaves the generation as it is.
+
+    A restarted leader must not assign anew. Old versions cannot be told so, and get the leader's previous id instead,
+    so that they take themselves for followers.
+    """
+    if not request.skip_assignment_supported:
+        return msgspec.structs.replace(joined(group, member), leader=leader_before or "", members=())
+    return msgspec.structs.replace(joined(group, member), skip_assignment=group.leader == member.member_id)

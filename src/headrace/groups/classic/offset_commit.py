@@ -1,0 +1,127 @@
+"""Positions in a classic group: who may commit and delete them, and when they expire."""
+
+from headrace.groups import timers
+from headrace.groups.classic.membership import CONSUMER_PROTOCOL, Membership
+from headrace.groups.classic.rebalance import watch
+from headrace.groups.classic.states import GroupState
+from headrace.groups.effects import CommitResult, DeletePositionsResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit, DeletePositions, DropTopic
+from headrace.groups.model import DropGroup, Position, TopicPartition
+from headrace.groups.offsets import Positions
+from headrace.groups.settings import GroupSettings
+from headrace.groups.turn import Turn
+
+
+def commit(group: Membership, positions: Positions, settings: GroupSettings, request: Commit, turn: Turn) -> None:
+    """Take a commit, partition by partition, or refuse all of it."""
+    error = _check(group, positions, request)
+    if error is not None:
+        turn.refuse(request, error)
+        return
+    member = group.members.get(request.member_id)
+    if member is not None:
+        watch(member, turn)
+    changes, outcome = positions.commit(request.positions, settings, turn.now_ms)
+    turn.save(*changes)
+    turn.reply(request.token, CommitResult(partitions=outcome))
+    if not turn.has_timer(timers.retention()) and any(
+        _unused_since(group, partition, position) is not None for partition, position in request.positions.items()
+    ):
+        schedule_retention(group, positions, settings, turn)
+
+
+def _check(group: Membership, positions: Positions, request: Commit) -> GroupError | None:
+    if request.generation < 0 and group.state is GroupState.EMPTY and not group.others.any_read:
+        return None
+    if not exists(group, positions):
+        return GroupError.ILLEGAL_GENERATION
+    error = group.check(request.member_id, request.instance_id)
+    if error is not None:
+        return error
+    if request.generation != group.generation:
+        return GroupError.ILLEGAL_GENERATION
+    # While the next assignment is being made nobody owns anything. While members still rejoin they commit what
+    # they are about to give up.
+    return GroupError.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else None
+
+
+def exists(group: Membership, positions: Positions) -> bool:
+    """Whether there is such a group at all, for those who ask about it."""
+    return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.any_kept)
+
+
+def delete_positions(
+    group: Membership, positions: Positions, settings: GroupSettings, request: DeletePositions, turn: Turn
+) -> None:
+    """Remove positions that no member needs."""
+    if not exists(group, positions):
+        turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND)
+        return
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL:
+        turn.refuse(request, GroupError.NON_EMPTY_GROUP)
+        return
+    outcome = {
+        partition: GroupError.GROUP_SUBSCRIBED_TO_TOPIC if _in_use(group, partition.topic) else None
+        for partition in request.partitions
+    }
+    turn.save(*positions.drop(partition for partition, error in outcome.items() if error is None))
+    turn.reply(request.token, DeletePositionsResult(partitions=outcome))
+    schedule_retention(group, positions, settings, turn)
+
+
+def _in_use(group: Membership, topic: str) -> bool:
+    """When the subscriptions cannot be read, any topic may be in use."""
+    return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
+
+
+def drop_topic(group: Membership, positions: Positions, settings: GroupSettings, drop: DropTopic, turn: Turn) -> None:
+    """A topic is gone, and what was committed in it."""
+    changes = positions.drop_topic(drop)
+    if changes:
+        turn.save(*changes)
+        schedule_retention(group, positions, settings, turn)
+
+
+def schedule_retention(group: Membership, positions: Positions, settings: GroupSettings, turn: Turn) -> None:
+    """Set the retention timer for the next thing that may expire, or cancel it when nothing may."""
+    due = positions.next_expiry_ms(lambda partition, position: _unused_since(group, partition, position), settings)
+    if due is None and group.state is GroupState.EMPTY and group.is_stored:
+        due = turn.now_ms + settings.retention_check_interval_ms
+    if due is None:
+        turn.cancel_timer(timers.retention())
+    else:
+        turn.set_timer(timers.retention(), min(due - turn.now_ms, timers.LONGEST_MS))
+
+
+def retention_over(group: Membership, positions: Positions, settings: GroupSettings, turn: Turn) -> bool:
+    """Remove what has expired. True when nothing is left, and the group itself is to go."""
+    expired = positions.expire(
+        lambda partition, position: _unused_since(group, partition, position), settings, turn.now_ms
+    )
+    if is_nothing(group, positions):
+        turn.save(DropGroup())
+        return True
+    turn.save(*expired)
+    schedule_retention(group, positions, settings, turn)
+    return False
+
+
+def is_nothing(group: Membership, positions: Positions) -> bool:
+    """Whether the group has nothing left that anybody could come back for."""
+    return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.any_kept)
+
+
+def _unused_since(group: Membership, partition: TopicPartition, position: Position) -> int | None:
+    """Since when nobody needs a position (ms): Kafka's rule, but never from before its own commit.
+
+    Never where another API keeps its positions. A simple consumer's group has no members to go by, so each commit
+    counts for itself. An empty group's positions count from when it emptied. A stable group's members need the topics
+    they subscribe to and no others.
+    """
+    if group.others.is_kept(partition.topic):
+        return None
+    if group.state is GroupState.EMPTY:
+        return max(group.empty_since_ms or 0, position.committed_ms)
+    unused = group.state is GroupState.STABLE and not _in_use(group, partition.topic)
+    return position.committed_ms if unused else None

@@ -1,0 +1,198 @@
+"""What becomes of a Produce request: its batches on their way to Redis, and the answers of its partitions."""
+
+import asyncio
+
+from headrace.broker.broker import Broker
+from headrace.kafka.errors import Code, code_of
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, UNSAID_MS
+from headrace.protocol.messages import ProduceResponse
+from headrace.topics.errors import (
+    BehindRefused,
+    Fenced,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    StorageFull,
+    StorageUnavailable,
+)
+from headrace.topics.model import Appended
+
+Answer = ProduceResponse.PartitionProduceResponse
+_TOLD_ELSEWHERE = (
+    BehindRefused,
+    StorageUnavailable,
+    StorageFull,
+    Fenced,
+    NotLeader,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+)
+"""What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
+_NEVER_MS = 1 << 62
+_MOST_TOLD = 500
+"""Characters of what a client sent that are logged, and ..."""
+_MOST_LINES = 10
+"""... refused batches of one request."""
+
+
+class Placing:
+    """A Produce request whose batches are being placed, turn by turn: that goes on though its client is gone.
+
+    With acks=0 clients leave as soon as they have sent everything.
+    """
+
+    __slots__ = ()
+
+    stays = True
+
+    def due_ms(self, exchange: Exchange) -> int:
+        """As `Late.due_ms`: never, since what was sent behind it would come in between."""
+        return _NEVER_MS
+
+    def answer(self, exchange: Exchange) -> None:
+        """As `Late.answer`."""
+        raise AssertionError("it is never due")
+
+
+class Pending:
+    """A Produce request whose partitions are on their way to Redis.
+
+    Until a partition has its result, its answer is that it takes too long.
+    """
+
+    __slots__ = ("_exchange", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
+
+    stays = False
+    """As `Late.stays`: what becomes of this API's requests is seen to here."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        response: ProduceResponse,
+        left: int,
+        *,
+        silent: bool,
+        wait_ms: int,
+        settled: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            exchange: the request.
+            response: its answer, as far as it is known.
+            left: how many partitions have no result.
+            silent: whether there is no answer (acks=0).
+            wait_ms: how long it waits for replicas; 0: for none.
+            settled: told when the answer is complete, in place of sending it.
+        """
+        self._exchange = exchange
+        self._response = response
+        self._left = left
+        self._silent = silent
+        self._failed = ""
+        self._told = 0
+        self._settled = settled
+        self._wait_ms = wait_ms
+        self._kept = 0  # bytes of the request, of which nobody but this will tell that it is through
+
+    def due_ms(self, exchange: Exchange) -> int:
+        """As `Late.due_ms`."""
+        return exchange.seen_ms + most_ms(self._wait_ms)
+
+    def answer(self, exchange: Exchange) -> None:
+        """As `Late.answer`: for the partitions that have no result yet."""
+        if self._silent:
+            exchange.say_nothing()
+        else:
+            exchange.answer(self._response)
+
+    def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
+        """One partition has its result; the last one sends the answer."""
+        if type(result) is Appended:
+            answer.error_code, answer.error_message = 0, None
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = log_append_ms
+        else:
+            refuse(answer, result)  # type: ignore[arg-type]
+            self._failed = str(result)[:_MOST_TOLD]
+            if self._told < _MOST_LINES:
+                self._told += 1
+                log_refused(self._exchange, topic, answer.index, result)  # type: ignore[arg-type]
+        self.given()
+
+    def expect(self) -> None:
+        """There is one partition more."""
+        self._left += 1
+
+    def abandon(self) -> None:
+        """Nobody waits any more: the request is counted until those that are under way are through."""
+        if self._left:
+            self._kept, self._exchange.kept = self._exchange.kept, 0
+
+    def given(self) -> None:
+        """One of those expected is through."""
+        self._left -= 1
+        if self._left:
+            return
+        if self._kept:
+            self._exchange.kept = self._kept
+            self._exchange.outlet.ended(self._exchange)
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+        if not self._silent:
+            if self._settled is not None:
+                return
+            self._exchange.answer(self._response)
+            return
+        self._exchange.say_nothing()
+        if self._failed:
+            self._exchange.outlet.close(f"acks=0 and a batch was refused: {self._failed}")
+
+
+def log_refused(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:
+    """Have the log tell of a batch that was refused."""
+    if not isinstance(error, _TOLD_ELSEWHERE):
+        audit, client = exchange.broker.access.audit, exchange.outlet.client_host
+        audit.batch_refused(str(exchange.principal), client, topic, partition, error)
+
+
+def most_ms(wait_ms: int) -> int:
+    """How long a request is waited for that waits so long for replicas."""
+    return max(wait_ms or UNSAID_MS, LEAST_MS)
+
+
+def unsettled(partition: int) -> Answer:
+    """The answer for a partition that has no result yet."""
+    return Answer(
+        index=partition,
+        error_code=Code.REQUEST_TIMED_OUT,
+        error_message=MESSAGE,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+    )
+
+
+def refuse(answer: Answer, error: Exception) -> None:
+    """Fill in the answer for a partition that took nothing."""
+    answer.error_code = code_of(error)
+    answer.error_message = str(error)
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+
+
+def is_native(broker: Broker, topic: str) -> bool:
+    """Whether there is a native topic of that name: its batches are opened, which takes long."""
+    return broker.topics.has(topic) and broker.topics.get(topic).config.native
+
+
+def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
+    """A batch out of a request of so many bytes, all of which what is kept of it would keep.
+
+    Where most of them are others', or nobody's, it gets memory of its own: caches count the batch alone.
+    """
+    if type(batch) is bytearray or 2 * len(batch) >= size:
+        return batch
+    return bytearray(batch)

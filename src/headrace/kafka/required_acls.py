@@ -1,0 +1,85 @@
+"""The rules by which Kafka's APIs say what they need: each takes a function that finds names in a request.
+
+The functions are given the request and its exchange, since a topic may be named by its id.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from headrace.kafka.server.request_context import Exchange
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
+from headrace.topics.errors import UnknownTopic
+
+Names = Callable[[Any, Exchange], Iterable[str]]
+Instead = tuple[Operation, ResourceType] | None
+
+
+class KafkaRule(Rule, frozen=True, kw_only=True):
+    """A rule whose resources are all in the virtual cluster of the connection: their names tell them."""
+
+    names: Names
+
+
+def topics(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
+    """An operation on topics."""
+    return _rule(operation, ResourceType.TOPIC, names, instead, shown)
+
+
+def groups(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
+    """An operation on groups."""
+    return _rule(operation, ResourceType.GROUP, names, instead, shown)
+
+
+def transactional_ids(operation: Operation, names: Names) -> KafkaRule:
+    """An operation on transactional ids."""
+    return _rule(operation, ResourceType.TRANSACTIONAL_ID, names)
+
+
+def cluster(
+    operation: Operation, when: Callable[[Any], bool] = lambda request: True, *, instead: Instead = None
+) -> KafkaRule:
+    """An operation on the cluster; `when` tells whether a request does it."""
+    return _rule(
+        operation, ResourceType.CLUSTER, lambda request, exchange: (CLUSTER_NAME,) if when(request) else (), instead
+    )
+
+
+def _rule(
+    operation: Operation, kind: ResourceType, names: Names, instead: Instead = None, shown: bool = False
+) -> KafkaRule:
+    def resources(request: Any, exchange: Exchange) -> Iterable[Resource]:
+        in_cluster = exchange.broker.cluster
+        return (Resource(kind, name, in_cluster) for name in names(request, exchange))
+
+    return KafkaRule(operation=operation, type=kind, resources=resources, instead=instead, shown=shown, names=names)
+
+
+def each_topic(request: Any, _: Exchange) -> Iterable[str]:
+    """The names of `request.topics`."""
+    return (topic.name for topic in request.topics)
+
+
+def its_group(request: Any, _: Exchange) -> Iterable[str]:
+    """The group that a request is about."""
+    return (request.group_id,)
+
+
+def its_transaction(request: Any, _: Exchange) -> Iterable[str]:
+    """The transactional id of a request that has one."""
+    return () if request.transactional_id is None else (request.transactional_id,)
+
+
+def names_of(asked: Iterable[Any] | None, exchange: Exchange) -> Iterable[str]:
+    """The names of topics that are asked for by `name` or, where that is null, by `topic_id`; unknown ids have none."""
+    for topic in asked or ():
+        name = topic.name if topic.name is not None else _name(topic.topic_id, exchange)
+        if name is not None:
+            yield name
+
+
+def _name(topic_id: UUID, exchange: Exchange) -> str | None:
+    try:
+        return exchange.broker.topics.by_id(topic_id).topic.name
+    except UnknownTopic:
+        return None

@@ -1,0 +1,502 @@
+"""One client connection: its requests (`frames` knows where one begins and ends), answers back in request order.
+
+Whatever a client sends, it takes a few milliseconds of the event loop at a time and a bounded piece of the memory that
+all connections share: see docs/limits.md.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from headrace.aio.tasks import close_with
+from headrace.broker.admin.logins import Admitted
+from headrace.kafka.server.authorization import may, serve
+from headrace.kafka.server.channel_throttle import Muting
+from headrace.kafka.server.connection_tasks import Work
+from headrace.kafka.server.deferred_requests import PutOff
+from headrace.kafka.server.frames import Framing
+from headrace.kafka.server.login import take_bare
+from headrace.kafka.server.memory_pool import SMALL_BYTES
+from headrace.kafka.server.registry import APIS, SHORTCUTS
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_decoder import NotServed, client_id_of, decode_request
+from headrace.kafka.server.request_log import tell_ended, tell_opened
+from headrace.kafka.server.request_quota import counted
+from headrace.kafka.server.request_scheduler import (
+    COMMIT,
+    FETCH,
+    LARGE,
+    MEMBERS,
+    PAUSE_BYTES,
+    PAUSE_REQUESTS,
+    PRODUCE,
+    Order,
+)
+from headrace.kafka.server.response_queue import UNWRITTEN, Answers
+from headrace.kafka.server.timeout_responses import Overdue, is_over, overdue_among
+from headrace.security.access.principal import ANONYMOUS
+
+if TYPE_CHECKING:
+    from headrace.broker.admin.authorizer import Grants
+    from headrace.broker.broker import Broker
+    from headrace.kafka.server.listener import KafkaListener
+
+_log = structlog.get_logger("headrace.kafka")
+
+
+class Connection(Framing):
+    """A client of the Kafka listener."""
+
+    def __init__(self, listener: "KafkaListener") -> None:
+        super().__init__(listener)
+        self.broker: Broker = listener.broker
+        self.principal = ANONYMOUS
+        self._grants: Grants | None = None
+        self.listener_name = listener.name
+        self.counted = listener.counted
+        self.client_host = "?"
+        self.local_host = "?"
+        self._listener = listener
+        self._order = Order()
+        self._waiting = self._order.waiting
+        self._answers = Answers(self._order, listener)
+        self._put_off = PutOff(self._order, self._memory)
+        self._muting = Muting(self._order, self.broker.clock, self._unmuted)
+        self._going_on = False  # what was put off has its turn coming
+        self._serving = False  # requests are being served: answers leave together behind them
+        self._flushing = False
+        self._seen = -1  # requests counted at the last look for idle connections
+        self.requests = 0
+        self.fetches = 0
+        self._idle_since_ms = 0
+        self._now = 0.0  # when the requests being served were taken up
+        self._work = Work()
+
+    # Life of the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The listener accepted a client."""
+        self.transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        own = transport.get_extra_info("sockname")
+        self.client_host = peer[0] if isinstance(peer, tuple) else "local"
+        self.local_host = own[0] if isinstance(own, tuple) else "local"
+        self._take_over(Admitted(self.principal, self.broker))
+        self.transport.set_write_buffer_limits(high=UNWRITTEN)
+        self._listener.admit(self)
+        if self._listener.telling:
+            tell_opened(self.client_host, peer, self.listener_name)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
+        if self._listener.telling and not self._closed:
+            tell_ended(self.client_host, exc)
+        self._listener.forget(self)
+        self._take_unread()
+        self._muting.end()
+        if self._closed or self.login.pending:
+            self._put_off.drop()
+        else:
+            self._put_off.leave()
+        self._closed = True
+        self._answers.drop(self.broker.reads)
+        if self._work.let_go():
+            self._listener.gone.add(self._work)
+        self.login.end()
+        self._drop_frame()
+        self._memory.forget(self)
+        self._go_on()
+
+    def close(self, reason: str, *, expected: bool = False) -> None:
+        """Close after a line in the log; answers that are complete still leave."""
+        # Also where the client has left: what ends a connection ends what was sent behind it.
+        self._put_off.drop()
+        if not self._closed:
+            self._closed = True
+            self._flush()
+            self.transport.close()
+            # What it has still to take goes on leaving, but not for ever.
+            self._listener.end_later(self)
+            tell = _log.debug if expected else _log.warning
+            tell("connection closed", client=self.client_host, reason=reason)
+
+    def refuse_in(self, wait_ms: int, reason: str) -> None:
+        """Read nothing, and close after a while: who connects again at once is to be slowed down (KIP-612)."""
+        self._pause_reading()
+        self._muting.then(wait_ms, lambda: self.close(reason, expected=True))
+
+    def close_if_idle(self, oldest_ms: int) -> None:
+        """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
+        if self.requests != self._seen or self._waiting:
+            self._seen = self.requests
+            self._idle_since_ms = self.broker.clock.ticks_ms()
+        elif self._idle_since_ms <= oldest_ms:
+            self.close("idle (connections.max.idle.ms)", expected=True)
+
+    def abort(self, reason: str) -> None:
+        """Close at once, with a line in the log; answers that have not left are lost."""
+        self._closed = True
+        self._put_off.drop()
+        _log.warning("connection closed", client=self.client_host, reason=reason)
+        self.transport.abort()
+
+    @property
+    def progress(self) -> tuple[int, int] | None:
+        """How far the client has come with what others may wait for; None when it holds nothing up by itself.
+
+        Bytes that came of a half-sent request, and bytes of answers that it has still to take.
+        """
+        frame = self._frame
+        # Who has to wait for a quota holds up others with what it has sent ahead.
+        sending = self._memory.short and (
+            bool(self._order.put_off) if self._order.muted else frame is not None and not self._read_paused
+        )
+        taking = self._answers.held > 0 and self._order.write_paused and self.broker.reads.short
+        if not sending and not taking:
+            return None
+        return (frame.filled if frame is not None else 0), self.transport.get_write_buffer_size()
+
+    # Bytes in
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the frames that are complete now; what can be answered at once leaves in one write."""
+        now = self._now = perf_counter()
+        lane = self.broker.lane
+        if not lane.turn_began:
+            lane.begin_turn(now)
+        self._order.begin_slice(now, lane.turn_began)
+        if self._frame is None:
+            self._serving = True
+            self._take_frames(nbytes)
+        elif self._took(nbytes):
+            self._serving = True
+            self._take_frame()
+        else:
+            return
+        self._served()
+
+    # Requests
+
+    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
+        """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it."""
+        key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
+        order = self._order
+        order.quota -= 1
+        # Most requests are Produce; they need not wait unless something has to.
+        if (key != PRODUCE or order.others or order.put_off or order.quota < 0) and order.must_wait(key, stop - start):
+            self._defer(buffer[start:stop], owned=owned)
+        else:
+            self._serve(buffer, start, stop, key, owned=owned)
+
+    def _defer(self, frame: memoryview, *, owned: bool) -> None:
+        """Put a request off."""
+        if self._put_off.add(frame, self.broker.clock.ticks_ms(), owned=owned):
+            self._pause_reading()
+        else:
+            self.abort("sent ahead of requests that wait, while too much does")
+
+    def _go_on(self) -> None:
+        """Serve what was put off when it is this connection's turn."""
+        if self._order.put_off and not self._going_on and (self._put_off.left or not self._closed):
+            self._going_on = True
+            self.broker.lane.later(self._serve_put_off)
+
+    def _serve_put_off(self) -> None:
+        """Serve what was put off, as far as it need not wait any longer."""
+        self._going_on = False
+        self._serving = True
+        self._now = perf_counter()
+        order = self._order
+        order.begin_slice(self._now, self._now)
+        try:
+            while not self._closed and not (order.large_next and not self._memory.may_open(self)):
+                taken = self._put_off.take()
+                if taken is None:
+                    break
+                key, frame, arrived_ms = taken
+                self._serve(frame, 0, len(frame), key, owned=True, arrived_ms=arrived_ms)
+            while self._put_off.left and (taken := self._put_off.take()) is not None:
+                self._decode(taken[1], owned=True)
+                self._answers.drop(self.broker.reads)
+        except Exception:
+            # As the event loop does where bytes have come: a client must not wait for what is never answered.
+            self.abort("a request could not be served")
+            raise
+        self._memory.had_turn(self, waits=order.large_next)
+        self._served()
+        self._read_on()
+
+    def may_open(self) -> None:
+        """It is its turn to have a large request read."""
+        self._go_on()
+
+    def _served(self) -> None:
+        """Answer what can be answered now."""
+        # Who waits for records should have them before who sent them hears of it: that is another write.
+        self.broker.wake()
+        self._serving = False
+        waiting = self._waiting
+        if waiting and waiting[0].done:
+            self._flush()
+        if self._order.ready:
+            self._go_on()
+
+    def _serve(
+        self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool, arrived_ms: int | None = None
+    ) -> None:
+        """Serve one request, by its shortcut if it is plain enough.
+
+        `key`: its API; `arrived_ms`: when it came (ticks), if it was put off; the rest as `_request`.
+        """
+        if self.login.pending and not self._admit(buffer[start:stop]):
+            return
+        shortcut = SHORTCUTS.get(key)
+        exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
+        if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
+            if key == PRODUCE and self._order.must_wait_if_not_plain(stop - start):
+                self._defer(buffer[start:stop], owned=owned)
+            else:
+                self._decode(buffer[start:stop], owned=owned, arrived_ms=arrived_ms)
+            return
+        if self.broker.quotas.limiting:
+            exchange.client_id = client_id_of(buffer, start)
+        self._begin(exchange)
+        try:
+            exchange.serve()
+        except Exception:
+            self._failed(exchange)
+        if exchange.account is not None:
+            exchange.account.pause()
+
+    def _decode(self, frame: memoryview, *, owned: bool, arrived_ms: int | None = None) -> None:
+        """Read a request as the message tables say, and hand it to its handler."""
+        try:
+            api, exchange, request = decode_request(frame, self)
+        except NotServed as reason:
+            self.close(str(reason))
+            return
+        if request is None:
+            self._begin(exchange)
+            self._listener.refuse_api_versions(exchange)
+            return
+        if self._put_off.left and request.acks:
+            return
+        exchange.owned = owned
+        over = False
+        if api.bound is not None:
+            exchange.late = Overdue(api, api.bound, request)
+            if exchange.api_key == COMMIT and arrived_ms is not None and self._order.kept:
+                over = is_over(exchange, arrived_ms, self._waiting)
+        self._begin(exchange)
+        if over or (exchange.api_key in MEMBERS and not exchange.may_wait()):
+            exchange.give_up()
+            return
+        try:
+            grants = self._grants
+            later = api.handler(request, exchange) if grants is None else serve(api, request, exchange, grants)
+        except Exception:
+            self._failed(exchange)
+            return
+        account = exchange.account
+        if account is not None:
+            account.pause()
+        if later is not None:
+            close_with(self._work.keep(self._complete(later, exchange), exchange), later)
+
+    def _failed(self, exchange: Exchange) -> None:
+        """A bug of ours: say where, and give the connection up."""
+        name = APIS[exchange.api_key].name
+        self.close(f"{name} version {exchange.version} failed")
+        exchange.done = True  # nothing of it is under way any more
+        _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
+
+    def _admit(self, frame: memoryview) -> bool:
+        """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
+        if self.login.raw:
+            # Until it has its answer nothing may come, though the look at it begins a moment later.
+            self.login.raw = False
+            self._flush()
+            self._work.keep(take_bare(self, bytes(frame), self.transport.write))
+            return False
+        key = int.from_bytes(frame[:2], "big")
+        if not self.login.admits(key):
+            self.close(f"API key {key} before the client has logged in")
+            return False
+        return True
+
+    def enter(self, admitted: Admitted, by: str) -> None:
+        """Take over who logged in by a mechanism, and the virtual cluster that is for."""
+        audit = admitted.broker.access.audit
+        audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener_name)
+        self._take_over(admitted)
+
+    def _take_over(self, admitted: Admitted) -> None:
+        self.principal, self.broker = admitted.principal, admitted.broker
+        self._grants = self.broker.access.grants(self.principal, self.client_host, self.broker.cluster)
+        self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
+
+    def hold_up(self, exchange: Exchange) -> None:
+        """Serve nothing that was sent behind this exchange before it has its answer."""
+        exchange.alone = True
+        self._order.others += 1
+
+    def is_busy(self, beside: Exchange) -> bool:
+        """Whether another exchange than this one is without an answer."""
+        return self._order.kept > 0 or any(not each.done for each in self._waiting if each is not beside)
+
+    def _begin(self, exchange: Exchange) -> None:
+        self.requests += 1
+        exchange.began = self._now
+        if self.broker.quotas.limiting and not self.login.pending:
+            self._muting.limit(exchange)
+        order = self._order
+        order.waiting.append(exchange)
+        order.waiting_bytes += exchange.size
+        self._memory.used += exchange.size
+        key = exchange.api_key
+        if key == PRODUCE:
+            order.produces += 1
+        else:
+            order.begin(key)
+            if exchange.size > LARGE and not self.login.pending:
+                self._memory.open(exchange)
+        if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
+            SMALL_BYTES if self._memory.full else PAUSE_BYTES
+        ):
+            self._pause_reading()
+
+    def park(self, exchange: Exchange, more: int) -> bool:
+        """See `Outlet.park`."""
+        self._order.waiting_bytes += more
+        return self._memory.park(exchange, more)
+
+    def took_long(self) -> None:
+        """See `Outlet.took_long`."""
+        self._order.quota = 0
+
+    def mute(self, wait_ms: int) -> None:
+        """Serve nothing more for so long, though what is under way is answered."""
+        self._muting.mute(wait_ms)
+
+    def _unmuted(self) -> None:
+        self._go_on()
+        self._read_on()
+
+    async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
+        # Whatever is logged on behalf of this request says whose it is.
+        who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
+        bind_contextvars(client=self.client_host, client_id=exchange.client_id, **who)
+        account = exchange.account
+        try:
+            response = await (later if account is None else counted(later, account))
+            if not self._closed and response is not None and not exchange.done:
+                await exchange.answer_in_pieces(response)
+        except Exception:
+            self._failed(exchange)
+        finally:
+            self.ended(exchange)
+
+    def answer_overdue(self, now_ms: int) -> Iterator[None]:
+        """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on.
+
+        There may be thousands: one at each step.
+        """
+        for exchange in overdue_among(self._waiting, now_ms):
+            yield
+            if exchange.done or self._closed:
+                continue
+            self._order.keep(exchange)
+            try:
+                exchange.give_up()
+            except Exception:
+                self._failed(exchange)
+        if self._order.kept > PAUSE_REQUESTS:
+            self._pause_reading()
+        elif self._read_paused and not self._closed and self._frame is None and self._put_off.may_hear(now_ms):
+            self._read_paused = False
+            self.transport.resume_reading()  # until one more is put off
+
+    def ended(self, exchange: Exchange) -> None:
+        """What an exchange asked for is through: it is not counted any longer, if it was beyond its answer."""
+        freed = self._order.let_go(exchange)
+        if freed:
+            self._memory.free(freed)
+            held, exchange.held = exchange.held, 0
+            self.broker.reads.release(held)
+            self._read_on()
+            if exchange.alone:
+                # It has no answer, since its client has left.
+                self._order.others -= 1
+                self._go_on()
+
+    # Answers out
+
+    def finished(self, exchange: Exchange) -> None:
+        """Arrange for the answers that are due to leave in one write.
+
+        Those given while requests are being served leave behind the last of these, others at the end of this turn of
+        the loop.
+        """
+        key = exchange.api_key
+        order = self._order
+        if key == PRODUCE:
+            order.produces -= 1
+        else:
+            order.end(key)
+            self._memory.settle(exchange)
+            self._memory.unpark(exchange)
+        if exchange.alone:
+            exchange.alone = False
+            order.others -= 1
+        order.due_bytes += exchange.answered
+        if order.put_off and not order.others:
+            self._go_on()
+        if self._serving or self._flushing:
+            return
+        if self._waiting and self._waiting[0].done:
+            if key == FETCH:
+                # Who waits for records should have them before who sent them hears of it: that is another write.
+                self._flush()
+                return
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self.transport.is_closing():
+            return
+        if not self._answers.leave(self.transport, self.broker.reads):
+            self.abort("many answers not taken while the memory for answers is used up")
+        if self._read_paused:
+            self._go_on()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Take requests from the client again, unless there is a reason left not to."""
+        if self._read_paused and not self._order.write_paused and not self._closed and self._order.may_read:
+            much = self._order.waiting_bytes > SMALL_BYTES and self._memory.full
+            if much if self._frame is None else self._frame.starved:
+                self._memory.wait(self)
+                return
+            self._read_paused = False
+            self.transport.resume_reading()
+
+    def memory_free(self) -> None:
+        """There is memory for requests again."""
+        self._read_on()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: take no more requests from it until it does."""
+        self._order.write_paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client has taken its answers."""
+        self._order.write_paused = False
+        self._answers.taken(self.broker.reads)
+        self._go_on()
+        self._read_on()

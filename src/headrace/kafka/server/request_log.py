@@ -1,0 +1,35 @@
+"""Lines of the log, at debug, for each connection and each request: asked for only where somebody wants them."""
+
+from typing import Any
+
+import structlog
+
+from headrace.kafka.server.registry import APIS
+from headrace.kafka.server.request_context import Exchange
+
+_log = structlog.get_logger("headrace.kafka")
+
+
+def tell_opened(client: str, peer: Any, listener: str) -> None:
+    """A client connected; `peer` is what the socket calls it."""
+    port = peer[1] if isinstance(peer, tuple) else 0
+    _log.debug("connection opened", client=client, port=port, listener=listener)
+
+
+def tell_ended(client: str, reason: Exception | None) -> None:
+    """A client hung up, or was lost."""
+    _log.debug("connection ended by the client", client=client, reason=str(reason or "closed"))
+
+
+def tell_answered(exchange: Exchange, now: float) -> None:
+    """A request was answered; `now` as `Exchange.began`."""
+    _log.debug(
+        "request",
+        api=APIS[exchange.api_key].name,
+        version=exchange.version,
+        request=exchange.correlation_id,
+        client=exchange.outlet.client_host,
+        client_id=exchange.client_id,
+        bytes=exchange.size or exchange.kept,
+        ms=round((now - exchange.began) * 1000, 3),
+    )

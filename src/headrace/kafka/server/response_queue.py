@@ -1,0 +1,102 @@
+"""The answers of one connection as they leave: in the order of its requests, counted while its client takes none.
+
+What has left is the client's. What the kernel did not take counts against the broker's budget for reads, so that
+clients which ask and never read cannot fill the memory with answers.
+"""
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.kafka.server.request_log import tell_answered
+from headrace.kafka.server.request_scheduler import PRODUCE, Order
+from headrace.kafka.server.response_writer import write
+from headrace.metrics.counters import TICKS
+
+if TYPE_CHECKING:
+    from headrace.kafka.server.listener import KafkaListener
+
+UNWRITTEN = 64 << 10
+"""Bytes that the kernel did not take at once before the client counts as one that does not read."""
+
+
+class Answers:
+    """Those that are due, and those that were written and not taken."""
+
+    __slots__ = ("_listener", "_order", "held")
+
+    def __init__(self, order: Order, listener: "KafkaListener") -> None:
+        """None is due."""
+        self._order = order
+        self._listener = listener
+        self.held = 0
+        """Bytes of the broker's budget for reads, by answers that the client has not taken."""
+
+    def leave(self, transport: asyncio.Transport, reads: ReadBudget) -> bool:
+        """Write what is due; False: the client has taken too little for too long, and is to be dropped."""
+        out: list[Any] = []
+        order = self._order
+        waiting = order.waiting
+        apis = self._listener.counted.apis
+        now = perf_counter()
+        served = held = answered = 0
+        while waiting and waiting[0].done:
+            exchange = waiting.popleft()
+            served += exchange.size
+            if not exchange.kept:  # else `ended` gives it back
+                held += exchange.held
+            answered += exchange.answered
+            out += exchange.chunks
+            exchange.chunks = []
+            # As `Durations.add`, without the call.
+            api = apis[exchange.api_key]
+            took = int((now - exchange.began) * TICKS)
+            api.ticks += took
+            api.slots[took.bit_length()] += 1
+            if self._listener.telling:
+                tell_answered(exchange, now)
+        order.due_bytes -= answered
+        order.waiting_bytes -= served
+        self._listener.memory.free(served)
+        write(transport, out)
+        if order.write_paused:
+            return self._hold(reads, held, answered)
+        if held:
+            reads.release(held)
+        return True
+
+    def _hold(self, reads: ReadBudget, held: int, answered: int) -> bool:
+        """Count answers that the client does not take, small ones too; so many bytes of them are `held` already."""
+        more = max(0, answered - held)
+        reads.take(more)
+        self.held += held + more
+        return more <= UNWRITTEN or reads.used <= reads.limit
+
+    def taken(self, reads: ReadBudget) -> None:
+        """The client has taken all that was written."""
+        held, self.held = self.held, 0
+        if held:
+            reads.release(held)
+
+    def drop(self, reads: ReadBudget) -> None:
+        """The client is gone: nothing leaves any more, and nobody waits for what is under way.
+
+        What storage was given keeps its memory: else clients that come again and again would fill it with that.
+        """
+        held, self.held = self.held, 0
+        order = self._order
+        for exchange in order.waiting:
+            if not exchange.kept:
+                held += exchange.held
+            self._listener.memory.settle(exchange)
+            self._listener.memory.unpark(exchange)
+            if exchange.cancel is not None:
+                exchange.cancel()
+            elif not exchange.done and (exchange.api_key == PRODUCE or exchange.stays):
+                exchange.done = True
+                order.keep(exchange)
+        order.waiting.clear()
+        reads.release(held)
+        free, order.waiting_bytes = order.waiting_bytes - order.kept_bytes, order.kept_bytes
+        self._listener.memory.free(free)

@@ -1,0 +1,106 @@
+"""Answers that a request takes too long, in the form in which its API refuses."""
+
+from collections.abc import Iterable, Reversible
+from copy import copy
+from typing import Any
+
+from headrace.kafka.denied import No, Place, Refused, Rest, Steps
+from headrace.kafka.server.registry import Api
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, Bound
+
+
+class _Everything(Refused):
+    """Whatever a request names is refused for one reason."""
+
+    def __init__(self, no: No) -> None:
+        super().__init__()
+        self._no = no
+
+    def first(self, places: Iterable[Place]) -> No | None:
+        return self._no
+
+    def get(self, place: Place, default: Any = None) -> No:
+        return self._no
+
+    def values(self) -> Any:
+        return [self._no]
+
+
+class Overdue:
+    """What becomes of a request of one API that is waited for no longer."""
+
+    __slots__ = ("_api", "_bound", "_request")
+
+    def __init__(self, api: Api, bound: Bound, request: Any) -> None:
+        """As `Late`, for a request of `api`, which has this bound."""
+        self._api = api
+        self._bound = bound
+        self._request = request
+
+    @property
+    def stays(self) -> bool:
+        """As `Late.stays`."""
+        return self._bound.stays
+
+    def due_ms(self, exchange: Exchange) -> int | None:
+        """As `Late.due_ms`."""
+        return self._bound.due_ms(self._request, exchange)
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer that it takes too long."""
+        # Its handler goes on with the request: what is taken out is a copy's.
+        refused = _Everything(No(self._bound.code_for(self._request), MESSAGE))
+        rest = _through(self._api.take_out(copy(self._request), exchange, refused))
+        answer = rest.answer
+        if answer is None:
+            assert self._api.refusal is not None
+            assert self._api.refusal.begin is not None
+            assert rest.add is not None
+            answer = self._api.refusal.begin(exchange)
+            rest.add(answer)
+        exchange.answer(answer)
+
+
+def overdue_among(waiting: Reversible[Exchange], now_ms: int) -> list[Exchange]:
+    """Those that storage has left waiting for too long, in order; those that are new are seen from `now_ms` (ticks) on.
+
+    `waiting`: of one connection, in the order in which they came.
+    """
+    _see(waiting, now_ms)
+    overdue = []
+    for exchange in waiting:
+        if now_ms - exchange.seen_ms < LEAST_MS:
+            break
+        if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
+            overdue.append(exchange)
+    return overdue
+
+
+def is_over(exchange: Exchange, arrived_ms: int, waiting: Reversible[Exchange]) -> bool:
+    """Whether the time of a request that came then (ticks) is over before it is served: it waited behind one given up.
+
+    `waiting`: as for `overdue_among`, without this request.
+    """
+    now_ms = exchange.broker.clock.ticks_ms()
+    # Who has been seen tells that those before it were.
+    _see(waiting, now_ms)
+    exchange.seen_ms = arrived_ms
+    due_ms = exchange.due_ms()
+    return due_ms is not None and due_ms <= now_ms
+
+
+def _see(waiting: Reversible[Exchange], now_ms: int) -> None:
+    for exchange in reversed(waiting):
+        if exchange.seen_ms >= 0:
+            break
+        exchange.seen_ms = now_ms
+
+
+def _through(steps: Steps) -> Rest:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            rest: Rest = end.value
+            return rest

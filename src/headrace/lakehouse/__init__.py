@@ -1,0 +1,1 @@
+"""Delta tables of topics: read, write, maintain. Knows no server and no Spark."""

@@ -1,0 +1,296 @@
+"""The Delta table of a topic's archive as its readers see it: which file has which records of which partition.
+
+What it has comes from the table's log alone, with the least and greatest offset and time that the archive writes for
+each file; files are opened where records are read.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from headrace.lakehouse.read import rows
+from headrace.lakehouse.read.files import FILES, DataFile
+from headrace.records.arrow import MAX_BYTES, MAX_ROWS, schema
+from headrace.records.fallback.header import HEADER_SIZE
+from headrace.topics.archive import Archived, app_id
+from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange
+from headrace.topics.model import StoredBatch
+
+T = TypeVar("T")
+
+_MOST_BATCH = 256 << 10
+"""Bytes of the records of one batch, unless a single record is larger."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file with records of one partition, in offset order."""
+
+    path: str
+    """Relative to the table."""
+    size: int
+    """Bytes."""
+    first: int
+    last: int
+    """Its least and its greatest offset."""
+    latest_ms: int
+    """Its greatest timestamp."""
+
+
+@dataclass
+class _Partition:
+    entries: list[Entry] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
+    end: int = 0
+
+    def from_offset(self, offset: int) -> list[Entry]:
+        """The files that hold `offset` or come after it."""
+        return self.entries[bisect_left(self.lasts, offset) :]
+
+
+class LakeTable:
+    """What one table has of one topic. For one thread at a time."""
+
+    def __init__(self, url: str, topic_id: str) -> None:
+        """Look at the table.
+
+        Args:
+            url: where it lies.
+            topic_id: whose records are read; those of other topics, and of an earlier one of that name, are not there.
+
+        Raises:
+            ArchiveUnavailable: there is no table, or it cannot be read.
+        """
+        self.url = url
+        self._topic_id = topic_id
+        self._table: DeltaTable | None = None
+        self._filesystem: pa.fs.FileSystem | None = None
+        self._partitions: dict[int, _Partition] = {}
+        self._look()
+
+    def refresh(self) -> Mapping[int, Archived]:
+        """Look at the table as it is now: what it has, by partition. Raises ArchiveUnavailable."""
+        self._look()
+        return {
+            number: Archived(each.entries[0].first if each.entries else each.end, each.end)
+            for number, each in self._partitions.items()
+        }
+
+    def _look(self) -> None:
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.url)
+            else:
+                before = self._table.version()
+                self._table.update_incremental()
+                if self._table.version() == before:
+                    return
+            self._filesystem = self._filesystem or _folder(self.url)
+            self._partitions = self._read_log(self._table)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            self._table = None
+            raise ArchiveUnavailable(f"the archive {self.url} cannot be read: {_one_line(error)}") from None
+
+    def _read_log(self, table: DeltaTable) -> dict[int, _Partition]:
+        """The files that have records of the topic, by partition and offset."""
+        actions = pa.table(table.get_add_actions(flatten=True))
+        wanted = ["path", "size_bytes", *(f"{edge}.{name}" for edge in ("min", "max") for name in _STATISTICS)]
+        if not actions.num_rows:
+            return {}
+        missing = [name for name in wanted if name not in actions.column_names]
+        if missing:
+            raise ArchiveUnavailable(f"{self.url} is no archive: its files have no statistics of {missing[0][4:]}")
+        found: dict[int, _Partition] = {}
+        for action in actions.select(wanted).to_pylist():
+            if action["min.topicId"] == action["max.topicId"] != self._topic_id:
+                continue
+            if not _of_one_partition(action):
+                raise ArchiveUnavailable(
+                    f"the archive {self.url} has a file with several partitions, {action['path']}: it was compacted by "
+                    "something else than headrace archive"
+                )
+            found.setdefault(action["min.partition"], _Partition()).entries.append(
+                Entry(
+                    action["path"],
+                    action["size_bytes"],
+                    action["min.offset"],
+                    action["max.offset"],
+                    _milliseconds(action["max.timestamp"]),
+                )
+            )
+        for number, each in found.items():
+            each.entries.sort(key=lambda entry: entry.first)
+            each.lasts = [entry.last for entry in each.entries]
+            fence = table.transaction_version(app_id(self._topic_id, number))
+            each.end = each.lasts[-1] + 1 if fence is None else max(fence, each.lasts[-1] + 1)
+        return found
+
+    # Reading
+
+    def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
+        """About `limit` bytes of batches with the records from `offset` to before `end`.
+
+        Raises:
+            OffsetOutOfRange: the table begins behind `offset`.
+            ArchiveUnavailable: a file is missing or cannot be read; the table ends before `offset`.
+        """
+        return self._again(lambda: self._read(partition, offset, end, limit))
+
+    def _read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
+        found: list[StoredBatch] = []
+        size, position = 0, offset
+        for entry in self._known(partition, offset).from_offset(offset):
+            if entry.first >= end:
+                break
+            file = self._open(entry)
+            for group in file.groups_from(position):
+                for stored in rows.batches(file.rows(group), position, end, limit - size, _MOST_BATCH):
+                    found.append(stored)
+                    size += len(stored.batch)
+                    position = stored.next_offset
+                    if size + HEADER_SIZE >= limit:
+                        return found
+        return found
+
+    def _known(self, partition: int, offset: int) -> _Partition:
+        known = self._partitions.get(partition)
+        if known is None or offset >= known.end:
+            self._look()
+            known = self._partitions.get(partition)
+        if known is None or offset >= known.end:
+            has = f"ends at offset {known.end}" if known is not None else "has nothing"
+            raise ArchiveUnavailable(f"the archive {self.url} {has} of partition {partition}, asked for {offset}")
+        if known.entries and offset < known.entries[0].first:
+            raise OffsetOutOfRange(f"the archive begins at offset {known.entries[0].first}, asked for {offset}")
+        return known
+
+    def _again(self, work: Callable[[], T]) -> T:
+        """Do it; once more with the table as it is now where a file is not there: it was compacted, or vacuumed."""
+        try:
+            try:
+                return work()
+            except FileNotFoundError:
+                self._table = None
+                self._look()
+                return work()
+        except FileNotFoundError as error:
+            raise ArchiveUnavailable(f"a file of the archive {self.url} is missing: {_one_line(error)}") from None
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise ArchiveUnavailable(f"a file of the archive {self.url} cannot be read: {_one_line(error)}") from None
+
+    def _open(self, entry: Entry) -> DataFile:
+        return FILES.open(self.url, entry.path, self._filesystem)
+
+    def first_at(self, partition: int, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
+        """Offset and time (ms) of the first record in the range that is not older than `timestamp`."""
+
+        def work() -> tuple[int, int] | None:
+            for entry in self._within(partition, start, end):
+                if entry.latest_ms >= timestamp:
+                    found = self._open(entry).first_at(timestamp, start, end)
+                    if found is not None:
+                        return found
+            return None
+
+        return self._again(work)
+
+    def latest(self, partition: int, start: int, end: int) -> tuple[int, int] | None:
+        """Offset and time (ms) of the first record in the range with the largest time there."""
+
+        def work() -> tuple[int, int] | None:
+            best: tuple[int, int] | None = None
+            for entry in self._within(partition, start, end):
+                if best is None or entry.latest_ms > best[1]:
+                    found = self._open(entry).latest(start, end)
+                    if found is not None and (best is None or found[1] > best[1]):
+                        best = found
+            return best
+
+        return self._again(work)
+
+    def _within(self, partition: int, start: int, end: int) -> Iterable[Entry]:
+        known = self._partitions.get(partition, _Partition())
+        return (entry for entry in known.from_offset(start) if entry.first < end)
+
+    def start_after(self, partition: int, before_ms: int | None, max_bytes: int | None) -> int:
+        """Where a partition begins without its leading files that are older, or more than so many bytes."""
+        known = self._partitions.get(partition, _Partition())
+        kept = sum(entry.size for entry in known.entries)
+        for entry in known.entries:
+            old = before_ms is not None and entry.latest_ms < before_ms
+            if not old and (max_bytes is None or kept - entry.size < max_bytes):
+                return entry.first
+            kept -= entry.size
+        return known.end
+
+    # What Spark's tasks read
+
+    def start(self, partition: int) -> int:
+        """The first offset that is there; where it ends when there is none."""
+        known = self._partitions.get(partition, _Partition())
+        return known.entries[0].first if known.entries else known.end
+
+    def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of a range, in order, as `records.arrow.schema` has them.
+
+        Raises:
+            ArchiveUnavailable, OffsetOutOfRange: as `read`.
+        """
+        position = start
+        while position < end:
+            found = self._again(partial(self._next_rows, partition, position, end, include_headers=include_headers))
+            if found is None:
+                return
+            position, rows = found
+            yield from rows
+
+    def _next_rows(
+        self, partition: int, position: int, end: int, *, include_headers: bool
+    ) -> tuple[int, list[pa.RecordBatch]] | None:
+        """What the next row group has of the range, and where to go on; None: there is no more."""
+        kind = schema(include_headers)
+        for entry in self._known(partition, position).from_offset(position):
+            if entry.first >= end:
+                break
+            file = self._open(entry)
+            for group in file.groups_from(position):
+                rows = file.scan(group, kind.names)
+                low, high = np.searchsorted(rows["offset"].to_numpy(), [position, end])
+                if low < high:
+                    wanted = rows.slice(int(low), int(high - low)).cast(kind)
+                    most = max(1, min(MAX_ROWS, MAX_BYTES * wanted.num_rows // max(1, wanted.nbytes)))
+                    return wanted["offset"][-1].as_py() + 1, wanted.to_batches(max_chunksize=most)
+        return None
+
+    def files(self, partition: int, start: int, end: int) -> list[Entry]:
+        """The files that have records of the range."""
+        return list(self._within(partition, start, end))
+
+
+def _folder(url: str) -> pa.fs.FileSystem:
+    """The table's folder. Not delta-rs' file system: Python's lock is held while that waits for an object store."""
+    filesystem, path = pa.fs.FileSystem.from_uri("s3://" + url[6:] if url.startswith("s3a://") else url)
+    return pa.fs.SubTreeFileSystem(path, filesystem)
+
+
+_STATISTICS = ("topicId", "partition", "offset", "timestamp")
+
+
+def _of_one_partition(action: Mapping[str, object]) -> bool:
+    return all(action[f"min.{name}"] == action[f"max.{name}"] is not None for name in ("topicId", "partition"))
+
+
+def _milliseconds(time: object) -> int:
+    return int(pa.scalar(time, pa.timestamp("ms", tz="UTC")).value)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,95 @@
+"""What is counted of a running archive: for /metrics, for the terminal and for the console."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.lakehouse.status.progress import Progress, Standing
+from headrace.metrics.archive import MOST_COMMITS, Commit, Freshness
+
+_RATE_S: Final = 10.0
+"""The rate is that of so many seconds."""
+
+
+@dataclass
+class TopicFigures:
+    """Of one topic; counters go on where a process was replaced by another."""
+
+    records: int = 0
+    size: int = 0
+    """Bytes of Parquet."""
+    files: int = 0
+    batches: int = 0
+    group_failures: int = 0
+    unreadable: int = 0
+    """Stored batches that were left out."""
+    version: int = 0
+    lag: int | None = None
+    """Records in the log that the table does not have; None: not known."""
+    freshness: Freshness = field(default_factory=Freshness, repr=False)
+    commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_COMMITS), repr=False)
+
+    @property
+    def fresh(self) -> float | None:
+        """Up to when the table has everything, in seconds since 1970."""
+        return self.freshness.seconds
+
+
+class Figures:
+    """Takes what an archive tells, from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Start at zero; `clock` tells seconds since 1970."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicFigures] = {}
+        self._rates: deque[tuple[float, int]] = deque()
+
+    def took(self, progress: Progress) -> None:
+        """Count a batch that was archived."""
+        with self._lock:
+            now = self._clock()
+            for name, told in progress.topics.items():
+                topic = self._topics.setdefault(name, TopicFigures())
+                topic.records += told.batch_rows
+                topic.size += told.batch_bytes
+                topic.files += told.batch_files
+                topic.batches += 1
+                topic.group_failures += progress.group_failed
+                topic.unreadable += len(told.unreadable)
+                topic.version = told.version
+                topic.lag = told.lag
+                if told.batch_rows:
+                    topic.commits.append(Commit(round(now * 1000), told.batch_rows, progress.batch_s, told.version))
+            self._rates.append((now, progress.batch_rows))
+
+    def stands(self, standing: Mapping[str, Standing]) -> None:
+        """The archive has looked how far its tables and the logs are."""
+        with self._lock:
+            now = self._clock()
+            for name, (archived, end) in standing.items():
+                topic = self._topics.setdefault(name, TopicFigures())
+                topic.lag = end - archived
+                topic.freshness.see(now, archived, end)
+
+    def unknown(self) -> None:
+        """The archive's process is gone: what was counted stays, where the logs end is not known."""
+        with self._lock:
+            for topic in self._topics.values():
+                topic.lag = None
+
+    def topics(self) -> dict[str, TopicFigures]:
+        """The topics; treat as read only."""
+        with self._lock:
+            return dict(self._topics)
+
+    def rate(self) -> float:
+        """Records per second of late."""
+        with self._lock:
+            now = self._clock()
+            while self._rates and self._rates[0][0] < now - _RATE_S:
+                self._rates.popleft()
+            return sum(rows for _, rows in self._rates) / _RATE_S

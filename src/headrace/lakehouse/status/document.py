@@ -1,0 +1,161 @@
+"""What an archive tells of itself while it runs: a document in the storage, which the server's console shows.
+
+It goes where the archive reads from, so that it needs no address more. Nobody waits for it, and an archive whose
+storage does not take it goes on.
+"""
+
+import contextlib
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import redis
+
+from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.progress import Standing
+from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.redis.clients import ERRORS, blocking
+
+TOPIC: Final = "{topic}"
+"""Stands for the topic's name in a table's place."""
+_EVERY_S: Final = 5.0
+_TIMEOUT_S: Final = 2.0
+_MOST_PROBLEM: Final = 500
+_MOST_RUNS: Final = 100
+"""Documents that are kept; when there are more those that were silent for longest go."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What does not change while an archive runs."""
+
+    redis: str
+    """The storage URL of the server."""
+    table: str
+    """The place of the tables, as it was given."""
+    group: str | None
+    trigger_s: float
+
+
+class Teller:
+    """Tells of one archive, a document for each of its topics, from a thread of its own."""
+
+    def __init__(self, told: Told, figures: Figures, look: Callable[[], Mapping[str, Standing]] | None = None) -> None:
+        """Tell for the first time, and again every few seconds and whenever there is news.
+
+        Args:
+            told: of which archive.
+            figures: what was counted so far; goes on.
+            look: how far the tables are just now, when nobody else tells the figures.
+        """
+        self._of = told
+        self._figures = figures
+        self._look = look
+        self._started_ms = _now_ms()
+        self._wake, self._ended = threading.Event(), threading.Event()
+        self._state, self._problem = State.RUNNING, ""
+        self._thread = threading.Thread(target=self._run, name="headrace-archive-telling", daemon=True)
+        self._thread.start()
+
+    def news(self) -> None:
+        """There is something that should not wait."""
+        self._wake.set()
+
+    def end(self, state: State, problem: str = "") -> None:
+        """Tell how it ended, and no more; waits for a storage that does not answer, but not for long."""
+        self._state, self._problem = state, problem[:_MOST_PROBLEM]
+        self._ended.set()
+        self._wake.set()
+        self._thread.join(2 * _TIMEOUT_S)
+
+    def _run(self) -> None:
+        key = Keyspace().documents(KIND)
+        runs: dict[str, ArchiveTold | None] = {}
+        connection: redis.Redis | None = None
+        with contextlib.ExitStack() as stack:
+            while True:
+                self._wake.clear()
+                ended = self._ended.is_set()
+                with contextlib.suppress(*ERRORS):
+                    if connection is None:
+                        # A cluster's client connects at once.
+                        timeouts = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+                        connection = stack.enter_context(contextlib.closing(blocking(self._of.redis, **timeouts)))
+                    for told in self._told():
+                        own = hashlib.sha256(f"{told.topic}\n{told.table}".encode()).hexdigest()[:24]
+                        if own not in runs:
+                            runs[own] = _told_before(connection, key, own)
+                        if (before := runs[own]) is not None and not told.goes_on(before):
+                            runs[own] = before = None
+                        whole = told if before is None else told.behind(before)
+                        make_room(connection, key, own)
+                        connection.hset(key, own, msgspec.json.encode(whole))
+                if ended:
+                    return
+                self._wake.wait(_EVERY_S)
+
+    def _told(self) -> list[ArchiveTold]:
+        if self._look is not None:
+            self._figures.stands(self._look())
+        return [
+            ArchiveTold(
+                topic=name,
+                table=self._of.table.replace(TOPIC, name),
+                group=self._of.group or "",
+                host=socket.gethostname(),
+                state=self._state,
+                problem=self._problem,
+                started_ms=self._started_ms,
+                told_ms=_now_ms(),
+                trigger_s=self._of.trigger_s,
+                rows=topic.records,
+                bytes=topic.size,
+                files=topic.files,
+                version=topic.version,
+                lag=topic.lag,
+                fresh_ms=None if topic.fresh is None else round(topic.fresh * 1000),
+                group_failures=topic.group_failures,
+                unreadable=topic.unreadable,
+                commits=tuple(topic.commits),
+            )
+            for name, topic in self._figures.topics().items()
+        ]
+
+
+def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveTold | None:
+    """What the last run of an archive told; None where there is nothing, or nothing that can be read."""
+    found: Any = connection.hget(key, own)
+    try:
+        return None if found is None else msgspec.json.decode(found, type=ArchiveTold)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+class _When(msgspec.Struct, frozen=True):
+    """Of what is told: when."""
+
+    told_ms: int
+
+
+def make_room(connection: "redis.Redis", key: str, own: str) -> None:
+    """Let those documents go that were silent for longest, when there are too many beside our own."""
+    if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
+        return
+    told: dict[Any, Any] = connection.hgetall(key)
+    known: dict[Any, int] = {}
+    for name, document in told.items():
+        known[name] = 0
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            known[name] = msgspec.json.decode(document, type=_When).told_ms
+    for name in sorted(known, key=lambda each: known[each])[: len(known) - _MOST_RUNS + 1]:
+        connection.hdel(key, name)

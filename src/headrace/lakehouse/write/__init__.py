@@ -1,0 +1,1 @@
+"""Writes and maintains the Delta tables of archived topics, and their Iceberg mirror."""

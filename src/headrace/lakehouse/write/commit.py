@@ -1,0 +1,316 @@
+"""One micro-batch of the archive, exactly once: files, then each table's commit, then the group's.
+
+Rule of this file: the order of the steps is the guarantee. Killed before a table's commit, the files are nobody's;
+killed after it, the fences make the repeated batch empty.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.client.errors import GroupCommitFailed, SparkError
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile
+
+
+class ArchiveGap(SparkError):
+    """The batch starts after records that are neither in the table nor lost: a checkpoint that is not the table's."""
+
+
+@dataclass(frozen=True)
+class RangeResult:
+    """What a task made of its range: the part at or above the fence, and the files it wrote of it."""
+
+    offsets: Range
+    """As clipped: empty when the table had everything."""
+    files: tuple[WrittenFile, ...]
+    unreadable: tuple[str, ...] = ()
+    """A line for each stored batch that could not be read and was left out."""
+    traces: tuple[str, ...] = ()
+    """Some of the traces that its records belong to, where they are asked for."""
+    dead: tuple[WrittenFile, ...] = ()
+    """Files of the table beside, with records whose values could not be decoded."""
+    columns: pa.Schema | None = None
+    """Columns of values that were found, of a typed table."""
+
+
+@dataclass(frozen=True)
+class TopicResult:
+    """What one micro-batch did for one topic, and where its table stands."""
+
+    fences: dict[int, int]
+    """The next offset to archive, per partition."""
+    version: int
+    """The table's version the fences were read from."""
+    rows: int = 0
+    size: int = 0
+    """Bytes of Parquet."""
+    files: int = 0
+    """Parquet files added."""
+    unreadable: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    dead: int = 0
+    """Records that went to the table beside."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What one micro-batch did."""
+
+    topics: dict[str, TopicResult]
+    group_error: GroupCommitFailed | None = None
+    """The tables have the batch, the group does not show it; the next batch's commit carries it along."""
+    conflicts: int = 0
+    """How often somebody else had written the same records first."""
+
+    @property
+    def rows(self) -> int:
+        """Records of all topics."""
+        return sum(topic.rows for topic in self.topics.values())
+
+
+@dataclass(frozen=True)
+class Target:
+    """One topic and its table."""
+
+    topic: str
+    topic_id: str
+    table: ArchiveTable
+    dead: ArchiveTable | None = None
+    """Of a typed table: the one beside it, for records whose values cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Fences:
+    """What the tables have, and so what is written: the first offsets that they lack."""
+
+    offsets: Mapping[TopicPartition, int]
+    dead: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The same of the tables beside."""
+    columns: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """By topic the columns of values that a typed table has."""
+
+
+Writer = Callable[[Fences], Sequence[RangeResult]]
+"""Given the fences, writes what is at or above them; called again after a conflict."""
+Step = Callable[[str], None]
+"""Told each step as it is reached: `started`, `files written`, `table committed` (per table), `group committed`."""
+
+
+class PositionCommitter(Protocol):
+    """Whoever commits the group's positions."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raises GroupCommitFailed."""
+
+
+def clip(offsets: Range, fences: Mapping[TopicPartition, int]) -> Range:
+    """The part of a range that the table does not have."""
+    start = min(max(offsets.start, fences.get(offsets.partition, 0)), offsets.end)
+    return replace(offsets, start=start)
+
+
+@dataclass
+class _Done:
+    """What this batch has brought into one table so far."""
+
+    files: list[WrittenFile] = field(default_factory=list)
+    dead: list[WrittenFile] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    traces: dict[str, None] = field(default_factory=dict)
+
+
+class BatchArchiver:
+    """Archives micro-batches of topics, each into a table of its own."""
+
+    def __init__(
+        self,
+        targets: Callable[[], Mapping[str, Target]],
+        *,
+        extents: Callable[[], Mapping[TopicPartition, Extent]],
+        group: PositionCommitter | None = None,
+        skip_lost: bool = False,
+        step: Step = lambda _: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            targets: the topics by name, asked for before `extents`.
+            extents: where the logs of these topics start and end now.
+            group: told where the tables stand.
+            skip_lost: accept what retention has taken.
+            step: see `Step`.
+        """
+        self._targets = targets
+        self._extents = extents
+        self._group = group
+        self._skip_lost = skip_lost
+        self._step = step
+
+    def archive(self, write: Writer) -> BatchResult:
+        """Bring one micro-batch into the tables.
+
+        Raises:
+            ArchiveGap: committing would leave out records that the log still has.
+            StoreUnavailable, TableError: a table could not be read or written.
+        """
+        done: dict[str, _Done] = {}
+        conflicts = 0
+        self._step("started")
+        while True:
+            targets, extents, snapshots, fences = self._look()
+            results = [result for result in write(fences) if result.offsets.end > result.offsets.start]
+            if self._widened(targets, fences, results):
+                continue
+            self._step("files written")
+            refused = False
+            for name, mine in _by_topic(results).items():
+                files = [file for result in mine for file in result.files]
+                target = targets[name]
+                dead = [file for result in mine for file in result.dead]
+                try:
+                    after = self._fences_after(mine, fences.offsets, extents)
+                    _set_aside(target, dead, after)
+                    snapshots[name].commit(target.topic_id, files, after)
+                except Conflict:
+                    target.table.discard(files)
+                    refused = True
+                    conflicts += 1
+                    continue
+                except ArchiveGap:
+                    target.table.discard(files)
+                    raise
+                had = done.setdefault(name, _Done())
+                had.files += files
+                had.dead += dead
+                had.unreadable += [line for result in mine for line in result.unreadable]
+                had.traces |= {trace: None for result in mine for trace in result.traces}
+                self._step("table committed")
+            # What was committed is below its fences now: the next round leaves it out.
+            if not refused:
+                break
+        return replace(self._finish(done), conflicts=conflicts)
+
+    def commit_group(self) -> BatchResult:
+        """Bring the group to where the tables are: what a crash between the two commits left undone."""
+        return self._finish({})
+
+    def _look(
+        self,
+    ) -> tuple[Mapping[str, Target], Mapping[TopicPartition, Extent], dict[str, Snapshot], Fences]:
+        targets = self._targets()
+        extents = self._extents()
+        snapshots = {name: target.table.snapshot() for name, target in targets.items()}
+        offsets: Offsets = {}
+        dead: Offsets = {}
+        columns: dict[str, pa.Schema] = {}
+        for name, target in targets.items():
+            numbers = [one.partition for one in extents if one.topic == name]
+            found = snapshots[name].fences(target.topic_id, numbers)
+            offsets |= {TopicPartition(name, number): offset for number, offset in found.items()}
+            if target.dead is not None:
+                found = target.dead.snapshot().fences(target.topic_id, numbers)
+                dead |= {TopicPartition(name, number): offset for number, offset in found.items()}
+                columns[name] = snapshots[name].typed()
+        return targets, extents, snapshots, Fences(offsets, dead, columns)
+
+    def _widened(self, targets: Mapping[str, Target], fences: Fences, results: Sequence[RangeResult]) -> bool:
+        """Give the tables the columns that were found; True when the batch is to be written again, for the new tables.
+
+        Columns are added by a commit of their own, before the fences are read for the one with the files.
+        """
+        changed = False
+        for name, mine in _by_topic(results).items():
+            found = [result.columns for result in mine if result.columns is not None]
+            if targets[name].table.widen(fences.columns.get(name, pa.schema([])), found):
+                changed = True
+        for result in results if changed else ():
+            targets[result.offsets.partition.topic].table.discard(result.files)
+            dead = targets[result.offsets.partition.topic].dead
+            if dead is not None:
+                dead.discard(result.dead)
+        return changed
+
+    def _finish(self, done: Mapping[str, _Done]) -> BatchResult:
+        targets, _, snapshots, looked = self._look()
+        fences = dict(looked.offsets)
+        error = None
+        if self._group is not None and fences:
+            try:
+                self._group.commit(fences)
+            except GroupCommitFailed as failed:
+                error = failed
+            self._step("group committed")
+        topics = {}
+        for name in targets:
+            had = done.get(name, _Done())
+            topics[name] = TopicResult(
+                fences={one.partition: offset for one, offset in fences.items() if one.topic == name},
+                version=snapshots[name].version,
+                rows=sum(file.rows for file in had.files),
+                size=sum(file.size for file in had.files),
+                files=len(had.files),
+                unreadable=tuple(had.unreadable),
+                traces=tuple(had.traces),
+                dead=sum(file.rows for file in had.dead),
+            )
+        return BatchResult(topics, error)
+
+    def _fences_after(
+        self,
+        results: Sequence[RangeResult],
+        fences: Mapping[TopicPartition, int],
+        extents: Mapping[TopicPartition, Extent],
+    ) -> dict[int, int]:
+        """The fences of one topic's table when these ranges are in it."""
+        after: dict[int, int] = {}
+        for result in sorted(results, key=lambda item: (item.offsets.partition, item.offsets.start)):
+            offsets = result.offsets
+            partition = offsets.partition.partition
+            expected = after.get(partition, self._expected(offsets.partition, fences, extents))
+            if offsets.start > expected:
+                raise ArchiveGap(
+                    f"offsets {expected} to {offsets.start - 1} of {offsets.partition} are in the log but not in "
+                    "the table: the checkpoint is ahead of the table; start without it, the table knows its place"
+                )
+            after[partition] = offsets.end
+        return after
+
+    def _expected(
+        self, partition: TopicPartition, fences: Mapping[TopicPartition, int], extents: Mapping[TopicPartition, Extent]
+    ) -> int:
+        fence = fences.get(partition)
+        if fence is None:
+            return extents[partition].start
+        return max(fence, extents[partition].start) if self._skip_lost else fence
+
+
+def _set_aside(target: Target, files: Sequence[WrittenFile], after: Mapping[int, int]) -> None:
+    """Bring records that could not be decoded into the table beside, before the others; its fences keep them single.
+
+    Raises:
+        Conflict: somebody else did.
+    """
+    if target.dead is None or not files:
+        return
+    snapshot = target.dead.snapshot()
+    held = snapshot.fences(target.topic_id, after)
+    if any(file.start < held.get(file.partition, 0) for file in files):
+        target.dead.discard(files)
+        raise Conflict(f"{target.dead.place.name} has some of these records already")
+    numbers = {file.partition for file in files}
+    fences = {number: max(held.get(number, 0), after[number]) for number in numbers}
+    try:
+        snapshot.commit(target.topic_id, files, fences)
+    except Conflict:
+        target.dead.discard(files)
+        raise
+
+
+def _by_topic(results: Sequence[RangeResult]) -> dict[str, list[RangeResult]]:
+    found: dict[str, list[RangeResult]] = {}
+    for result in results:
+        found.setdefault(result.offsets.partition.topic, []).append(result)
+    return found

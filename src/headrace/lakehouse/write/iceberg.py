@@ -1,0 +1,217 @@
+"""The same files as an Iceberg table, under a standard catalog: Delta's log leads, Iceberg follows.
+
+After each commit of the Delta table the Iceberg table gets the files that it lacks and loses those that are gone, in
+one commit. What it should list is always worked out anew, so a kill in between is mended by the next one, and of two
+that do it at once one finds nothing left to do.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.client.errors import OptionError, SparkError, TableError, one_line
+from headrace.lakehouse.status.document import TOPIC
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.table import ArchiveTable, Snapshot
+
+PROPERTY: Final = "headrace.iceberg"
+"""A property of the Delta table: which Iceberg table lists its files too."""
+_DELTA: Final = "headrace.delta"
+"""A property of the Iceberg table: which Delta table's files it lists."""
+_ATTEMPTS: Final = 10
+_FORM: Final = re.compile(r"([^:]+):((?:[^.:]+[.])+)([^.:]+)")
+_S3: Final = {
+    "aws_endpoint_url": "s3.endpoint",
+    "aws_region": "s3.region",
+    "aws_access_key_id": "s3.access-key-id",
+    "aws_secret_access_key": "s3.secret-access-key",
+    "aws_session_token": "s3.session-token",
+}
+"""delta-rs' storage options, as pyiceberg has them."""
+
+
+# It warns of every column without statistics, of every file.
+logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
+
+
+class CatalogUnavailable(SparkError):
+    """The Iceberg catalog does not answer, or refuses: the Delta table is ahead until it does."""
+
+
+@dataclass(frozen=True)
+class IcebergName:
+    """A catalog, and a table in it. Its settings are pyiceberg's own, or given."""
+
+    text: str
+    """`CATALOG:NAMESPACE.TABLE`; `{topic}` in it stands for the topic's name."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the catalog, over pyiceberg's configuration: `type`, `uri`, `warehouse`, `credential` and so on."""
+
+    def check(self) -> None:
+        """Raise OptionError for a name of another form."""
+        if _FORM.fullmatch(self.text.replace(TOPIC, "topic")) is None:
+            raise OptionError(f"--iceberg must be CATALOG:NAMESPACE.TABLE, such as lake:archive.{TOPIC}: {self.text!r}")
+
+    def of(self, topic: str) -> "IcebergName":
+        """The name for a topic: characters that a table's name may not have become `_`."""
+        return IcebergName(self.text.replace(TOPIC, re.sub(r"[^A-Za-z0-9_]", "_", topic)), self.options)
+
+
+class IcebergTwin:
+    """The Iceberg table of a Delta table."""
+
+    def __init__(self, name: IcebergName, table: ArchiveTable) -> None:
+        """Take the Iceberg table, or make it, and note in the Delta table that it is there.
+
+        Raises:
+            CatalogUnavailable: the catalog does not answer. TableError: the name is another table's.
+        """
+        name.check()
+        self._place = table.place
+        catalog, _, identifier = name.text.partition(":")
+        namespace, _, own = identifier.rpartition(".")
+        self._text = name.text
+        self._identifier = (*namespace.split("."), own)
+        self._delta = file_url(self._place, "").rstrip("/")
+        self._beside_delta = file_url(self._place, "_iceberg")
+        options = {_S3[key]: value for key, value in self._place.storage if key in _S3} | dict(name.options)
+        try:
+            from pyiceberg.catalog import load_catalog  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise OptionError("--iceberg needs pyiceberg: pip install 'headrace[iceberg]'") from None
+        try:
+            self._catalog = load_catalog(catalog, **options)
+            self._table = self._take(table.snapshot())
+        except SparkError:
+            raise
+        except Exception as error:  # pyiceberg and what it stands on have many
+            raise self._unavailable(error) from error
+        table.note(PROPERTY, name.text)
+
+    def _take(self, snapshot: Snapshot) -> Any:
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError  # noqa: PLC0415
+
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(self._identifier[:-1])
+        try:
+            # Some catalogs answer with the table that is there: whose it is, is asked in any case.
+            found = self._create(snapshot.arrow())
+        except TableAlreadyExistsError:
+            found = self._catalog.load_table(self._identifier)
+        if found.properties.get(_DELTA) != self._delta and found.location() != self._beside_delta:
+            raise TableError(f"Iceberg table {self._text} is there and lists other files than {self._place.name}'s")
+        return found
+
+    def _create(self, columns: pa.Schema) -> Any:
+        """A new table, its metadata beside Delta's log, or where the catalog keeps the metadata of all its tables."""
+        from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
+
+        create = partial(
+            self._catalog.create_table,
+            self._identifier,
+            columns,
+            properties={
+                _DELTA: self._delta,
+                # A commit that met another one is worked out anew here, never sent again as it was.
+                "commit.retry.num-retries": "0",
+                # Files are the Delta table's as well.
+                "gc.enabled": "false",
+                "write.metadata.delete-after-commit.enabled": "true",
+                "write.metadata.previous-versions-max": "20",
+            },
+        )
+        try:
+            return create(location=self._beside_delta)
+        except (BadRequestError, ForbiddenError):  # "table location must be within ..."
+            return create()
+
+    def sync(self, snapshot: Snapshot) -> int:
+        """Make the Iceberg table list what the Delta table lists; how many files came or went.
+
+        Raises:
+            CatalogUnavailable: it cannot be done now.
+        """
+        from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
+
+        wanted = {file_url(self._place, path) for path in snapshot.paths()}
+        failure: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                self._table.refresh()
+                listed = set(self._table.inspect.data_files()["file_path"].to_pylist())
+                come, gone = sorted(wanted - listed), listed - wanted
+                if come or gone:
+                    self._commit(snapshot, come, gone)
+                return len(come) + len(gone)
+            except CommitFailedException as error:
+                failure = error
+            except Exception as error:  # pyiceberg and what it stands on have many
+                raise self._unavailable(error) from error
+        assert failure is not None
+        raise self._unavailable(failure) from failure
+
+    def _commit(self, snapshot: Snapshot, come: list[str], gone: set[str]) -> None:
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415
+
+        properties = {"headrace.delta-version": str(snapshot.version)}
+        columns = _missing(snapshot.arrow(), self._table.schema().as_arrow())
+        with self._table.transaction() as transaction:
+            if columns:
+                with transaction.update_schema() as schema:
+                    schema.union_by_name(snapshot.arrow())
+            if not gone:
+                transaction.add_files(come, properties, check_duplicate_files=False)
+                return
+            old = {file.file.file_path: file.file for file in self._table.scan().plan_files()}
+            with transaction.update_snapshot(properties).overwrite() as swap:
+                for path in gone:
+                    swap.delete_data_file(old[path])
+                for path in come:
+                    swap.append_data_file(parquet_file_to_data_file(self._table.io, transaction.table_metadata, path))
+
+    def listed(self, *, since: datetime) -> set[str]:
+        """URLs of all files that a snapshot lists; snapshots that are older than `since` are given up first.
+
+        Raises:
+            CatalogUnavailable: they cannot be told now.
+        """
+        try:
+            self._table.refresh()
+            self._table.maintenance.expire_snapshots().older_than(since).commit()
+            self._table.refresh()
+            if self._table.current_snapshot() is None:
+                return set()
+            return set(self._table.inspect.all_files()["file_path"].to_pylist())
+        except Exception as error:  # pyiceberg and what it stands on have many
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> CatalogUnavailable:
+        return CatalogUnavailable(f"Iceberg table {self._text}: {type(error).__name__}: {one_line(error)[:300]}")
+
+
+def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | None:
+    """The Iceberg table that lists a Delta table's files too; None when there is none. Raises as IcebergTwin."""
+    name = table.noted(PROPERTY)
+    return None if name is None else IcebergTwin(IcebergName(name, options), table)
+
+
+def file_url(place: Place, relative: str) -> str:
+    """A file of the table as Iceberg lists it: without percent signs."""
+    return f"file://{place.path}/{relative}" if place.path is not None else f"{place.url}/{relative}"
+
+
+def _missing(wanted: pa.Schema, there: pa.Schema) -> list[str]:
+    return [name for name in wanted.names if name not in there.names]
+
+
+def paths_of(place: Place, urls: Iterable[str]) -> set[str]:
+    """Files of a table, relative to it."""
+    root = file_url(place, "")
+    return {url.removeprefix(root) for url in urls if url.startswith(root)}

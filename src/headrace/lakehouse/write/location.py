@@ -1,0 +1,170 @@
+"""Where a table lies: a directory, or a folder of an object store, reached with delta-rs' own storage options.
+
+Driver and executors use the same options: the table's log and its files are never written by two different clients.
+"""
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from headrace.client.errors import StoreUnavailable, TableError, one_line
+
+SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+_PATIENCE: Final = {"max_retries": "3", "retry_timeout": "20s", "connect_timeout": "5s", "timeout": "60s"}
+"""delta-rs by itself waits three minutes for a store that is not there."""
+_BUFFER: Final = 1 << 20
+_REFUSED: Final = re.compile(
+    r"accessdenied|access denied|forbidden|\b403\b|\b401\b|unauthorized|permission|"
+    r"invalidaccesskeyid|signaturedoesnotmatch",
+    re.IGNORECASE,
+)
+_ABSENT: Final = re.compile(r"nosuchbucket|bucket does not exist|no such bucket", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A table's folder. Travels to the executors."""
+
+    url: str
+    """`file:///absolute/path`, or the URL of an object store; without a slash at the end."""
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """delta-rs' storage options: endpoint, region, keys."""
+
+    @classmethod
+    def of(cls, text: str, storage: Mapping[str, str] | None = None) -> "Place":
+        """The place that a user names. Raises TableError for a URL of a kind that is not known."""
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme != "file":
+            if scheme not in SCHEMES:
+                raise TableError(f"{text}: tables lie in directories, or at {'://, '.join(SCHEMES)}://")
+            return cls(url=text.rstrip("/"), storage=tuple(sorted((storage or {}).items())))
+        return cls(url=Path(rest if separator else text).absolute().as_uri())
+
+    def beside(self, suffix: str) -> "Place":
+        """A place whose name has `suffix` appended."""
+        return Place(url=self.url + suffix, storage=self.storage)
+
+    @property
+    def path(self) -> Path | None:
+        """The directory; None in an object store."""
+        return Path(pa_fs.FileSystem.from_uri(self.url)[1]) if self.url.startswith("file://") else None
+
+    @property
+    def uri(self) -> str:
+        """As delta-rs takes it."""
+        return self.url if self.path is None else str(self.path)
+
+    @property
+    def name(self) -> str:
+        """As a person wrote it, about."""
+        return self.uri
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """delta-rs' storage options."""
+        return None if self.path is not None else {**_PATIENCE, **dict(self.storage)}
+
+    def delta(self) -> DeltaTable:
+        """The Delta table that lies here."""
+        return DeltaTable(self.uri, storage_options=self.options)
+
+    def holds_table(self) -> bool:
+        """Whether a Delta table lies here."""
+        return bool(DeltaTable.is_deltatable(self.uri, self.options))
+
+    def files(self) -> pa_fs.FileSystem:
+        """The folder as a file system; paths in it are relative to the table."""
+        path = self.path
+        if path is not None:
+            return pa_fs.SubTreeFileSystem(str(path), pa_fs.LocalFileSystem())
+        return pa_fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+
+    def create(self, relative: str) -> Any:
+        """A new file, opened for writing; folders are made."""
+        path = self.path
+        if path is not None:
+            target = path / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return target.open("wb")
+        # Buffered, or delta-rs would be given a kind of buffer that it does not take.
+        return self.files().open_output_stream(relative, buffer_size=_BUFFER)
+
+    def finish(self, file: Any) -> int:
+        """Close a file of `create`, on the disk or in the store; its size in bytes."""
+        file.flush()
+        if self.path is not None:
+            os.fsync(file.fileno())
+        size = int(file.tell())
+        file.close()
+        return size
+
+    def abandon(self, file: Any, relative: str) -> None:
+        """Leave nothing of a file of `create` behind."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            file.close()
+        self.delete(relative)
+
+    def write(self, relative: str, content: bytes) -> str:
+        """Write a small file, whole; where it lies."""
+        with self.create(relative) as file:
+            file.write(content)
+        return f"{self.uri}/{relative}"
+
+    def delete(self, relative: str) -> None:
+        """Delete a file; one that is not there, or cannot be deleted, is left to vacuum."""
+        path = self.path
+        try:
+            if path is not None:
+                (path / relative).unlink(missing_ok=True)
+            else:
+                self.files().delete_file(relative)
+        except OSError:
+            return
+
+    def check(self) -> None:
+        """Write a file and delete it again: what is not allowed is to show before any data moves.
+
+        Raises:
+            TableError: this user may not, or the bucket is not there. StoreUnavailable: the store does not answer.
+        """
+        probe = f"_headrace/{uuid.uuid4().hex}"
+        try:
+            self.write(probe, b"Headrace looks whether it may write here.")
+        except OSError as error:
+            raise failed(self, "cannot be written", error) from error
+        self.delete(probe)
+        path = self.path
+        if path is not None:
+            with contextlib.suppress(OSError):  # somebody else looks just now
+                (path / "_headrace").rmdir()
+
+
+def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnavailable:
+    """What to say of an error that a store or delta-rs told: TableError where trying again would not help."""
+    text = one_line(error)
+    if _ABSENT.search(text):
+        return TableError(f"{place.name} {what}: there is no such bucket ({_shortest(text)})")
+    if _REFUSED.search(text) or isinstance(error, PermissionError):
+        return TableError(f"{place.name} {what}: not allowed ({_shortest(text)}); check the keys and what they may do")
+    if place.path is not None or (isinstance(error, DeltaError) and "http" not in text.lower()):
+        return TableError(f"{place.name} {what}: {text}")
+    return StoreUnavailable(f"{place.name} {what}: {_shortest(text)}")
+
+
+def _shortest(text: str) -> str:
+    """The most telling part of a nested error: its last words, where stores say what was wrong."""
+    code = re.search(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text)
+    if code:
+        return f"{code[1]}: {code[2]}"
+    return text if len(text) <= 240 else f"{text[:80]} ... {text[-150:]}"

@@ -1,0 +1,268 @@
+"""Looks after a table of the archive: joins small files, lets old records go, deletes what nobody lists any more.
+
+Each is safe beside a running archive, whose commits set other fences, and beside readers, whose files stay until
+vacuum. Two of these at once are kept apart by a fence of their own: delta-rs by itself would let two swaps of one
+file pass.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.client.errors import TableError
+from headrace.lakehouse.write import layout
+from headrace.lakehouse.write.columns import fitted
+from headrace.lakehouse.write.location import Place, failed
+from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
+
+FENCE: Final = "headrace:maintenance"
+"""The `txn` that every change of this file sets."""
+_COMMIT_BYTES: Final = 1 << 30
+"""So much is rewritten at most before it is committed: what a kill costs."""
+_BATCH_ROWS: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did."""
+
+    before: int = 0
+    """Files that were joined."""
+    after: int = 0
+    """Files that they became."""
+    size: int = 0
+    """Bytes of these."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A file as the table lists it."""
+
+    path: str
+    size: int
+    rows: int
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    min_timestamp: datetime
+    max_timestamp: datetime
+
+
+def compact(
+    table: ArchiveTable,
+    *,
+    target_bytes: int = layout.FILE_BYTES,
+    after_commit: Callable[[Snapshot], None] = lambda _: None,
+) -> Compacted:
+    """Join neighbouring small files of each partition, in offset order.
+
+    Args:
+        table: the table.
+        target_bytes: files are joined up to about this size; one of more than three quarters of it is left alone.
+        after_commit: called with the table after each of its commits.
+
+    Raises:
+        Conflict: somebody else looks after the table too.
+        TableError, StoreUnavailable: it cannot be read or written.
+    """
+    done = Compacted()
+    while True:
+        snapshot = table.snapshot()
+        runs = list(_runs(_listed(snapshot), target_bytes))
+        chosen: list[list[_Listed]] = []
+        for run in runs:
+            if sum(file.size for part in chosen for file in part) < _COMMIT_BYTES:
+                chosen.append(run)
+        if not chosen:
+            return done
+        made: list[tuple[str, WrittenFile]] = []
+        try:
+            for run in chosen:
+                joined = _join(table.place, snapshot.arrow(), run)
+                made.append((run[0].topic_id, joined))
+            old = [file for run in chosen for file in run]
+            actions: list[AddAction | RemoveAction] = [_removed(file, data_change=False) for file in old]
+            actions += [add_action(topic_id, file, data_change=False) for topic_id, file in made]
+            snapshot.apply(actions, [_fence(snapshot)])
+        except Conflict:
+            table.discard(file for _, file in made)
+            raise
+        except OSError as error:
+            table.discard(file for _, file in made)
+            raise failed(table.place, "was not compacted", error) from error
+        after_commit(table.snapshot())
+        done = Compacted(done.before + len(old), done.after + len(made), done.size + sum(file.size for _, file in made))
+
+
+def expire(
+    table: ArchiveTable, *, before: datetime, after_commit: Callable[[Snapshot], None] = lambda _: None
+) -> tuple[int, int]:
+    """Take out of the table, from the start of each partition, files whose records are all older; (files, records).
+
+    A partition keeps its offsets without holes: the first file with a younger record ends it. The files themselves stay
+    until vacuum, for readers that are reading them.
+
+    Raises:
+        Conflict: somebody else looks after the table too.
+        TableError, StoreUnavailable: it cannot be read or written.
+    """
+    snapshot = table.snapshot()
+    old: list[_Listed] = []
+    for files in _by_partition(_listed(snapshot)).values():
+        for file in files:
+            if file.max_timestamp >= before:
+                break
+            old.append(file)
+    if old:
+        snapshot.apply([_removed(file, data_change=True) for file in old], [_fence(snapshot)])
+        after_commit(table.snapshot())
+    return len(old), sum(file.rows for file in old)
+
+
+def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (), dry_run: bool = False) -> list[str]:
+    """Delete files that the table has not listed for so long, and those that were never committed; their paths.
+
+    Args:
+        table: the table.
+        older_than_h: hours for which files are kept after nobody lists them, for readers of an older version.
+        spare: files that others list, relative to the table.
+        dry_run: only say which.
+
+    Raises:
+        TableError, StoreUnavailable: it cannot be read or written.
+    """
+    place = table.place
+    kept = set(spare)
+    try:
+        # Goes by when a file was taken out of the table, and for one that was never in it by its own age.
+        found = place.delta().vacuum(older_than_h, dry_run=True, enforce_retention_duration=False, full=True)
+        deleted = sorted(path for path in found if path not in kept)
+        if not dry_run:
+            for path in deleted:
+                place.delete(path)
+    except (DeltaError, OSError) as error:
+        raise failed(place, "was not vacuumed", error) from error
+    return deleted
+
+
+def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]]:
+    """Neighbours that together make a file of about the target's size, two or more."""
+    for mine in _by_partition(files).values():
+        run: list[_Listed] = []
+        for file in mine:
+            large = file.size > target_bytes * 3 // 4
+            if run and (large or sum(one.size for one in run) + file.size > target_bytes):
+                if len(run) > 1:
+                    yield run
+                run = []
+            if not large:
+                run.append(file)
+        if len(run) > 1:
+            yield run
+
+
+def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Listed]]:
+    """The files of each log in offset order."""
+    found: dict[tuple[str, int], list[_Listed]] = {}
+    for file in sorted(files, key=lambda file: file.start):
+        found.setdefault((file.topic_id, file.partition), []).append(file)
+    return found
+
+
+def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
+    """One file with the records of some, which keep their order; memory holds a few thousand of them at a time."""
+    files = place.files()
+    first = run[0]
+    path = f"{first.topic_id}/{first.partition}/{first.start:020d}-{uuid.uuid4().hex}.parquet"
+    rows, last, sink = 0, first.start - 1, place.create(path)
+    try:
+        writer, groups = None, 0
+        for listed in run:
+            with files.open_input_file(listed.path) as source, pq.ParquetFile(source, pre_buffer=True) as file:
+                for batch in file.iter_batches(_BATCH_ROWS):
+                    whole = _widened(batch, columns)
+                    if writer is None:
+                        writer, groups = layout.writer(sink, columns), layout.group_rows(whole)
+                    if pc.min(whole.column("offset")).as_py() <= last:
+                        raise TableError(f"{place.name}/{listed.path} is not in offset order: it is not the archive's")
+                    last = whole.column("offset")[whole.num_rows - 1].as_py()
+                    writer.write_batch(whole, row_group_size=groups)
+                    rows += whole.num_rows
+        assert writer is not None
+        writer.close()
+        size = place.finish(sink)
+    except BaseException:
+        place.abandon(sink, path)
+        raise
+    if rows != sum(file.rows for file in run):
+        place.delete(path)
+        raise TableError(f"{place.name} lists {sum(file.rows for file in run)} records in files that have {rows}")
+    return WrittenFile(
+        path=path,
+        topic=first.topic,
+        partition=first.partition,
+        start=first.start,
+        end=run[-1].end,
+        rows=rows,
+        size=size,
+        min_timestamp_ms=_milliseconds(min(file.min_timestamp for file in run)),
+        max_timestamp_ms=_milliseconds(max(file.max_timestamp for file in run)),
+    )
+
+
+def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """The batch with the table's columns; those that it is older than are null."""
+    names = batch.schema.names
+    arrays = [
+        fitted(batch.column(one.name) if one.name in names else None, batch.num_rows, one.type) for one in columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _listed(snapshot: Snapshot) -> list[_Listed]:
+    """The files of the archive; others, without statistics of ours, are not touched."""
+    return [
+        _Listed(
+            path=row["path"],
+            size=row["size_bytes"],
+            rows=row["num_records"],
+            topic=row["min.topic"],
+            topic_id=row["min.topicId"],
+            partition=row["min.partition"],
+            start=row["min.offset"],
+            end=row["max.offset"] + 1,
+            min_timestamp=row["min.timestamp"],
+            max_timestamp=row["max.timestamp"],
+        )
+        for row in snapshot.files()
+        if _ours(row)
+    ]
+
+
+def _ours(row: dict[str, Any]) -> bool:
+    names = ("min.topic", "min.topicId", "min.partition", "min.offset", "max.offset", "min.timestamp", "max.timestamp")
+    return all(row.get(name) is not None for name in (*names, "num_records"))
+
+
+def _removed(file: _Listed, *, data_change: bool) -> RemoveAction:
+    return RemoveAction(file.path, data_change, int(time.time() * 1000), file.size, {})
+
+
+def _fence(snapshot: Snapshot) -> Transaction:
+    return Transaction(FENCE, snapshot.version + 1)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000 + 0.5)

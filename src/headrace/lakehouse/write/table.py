@@ -1,0 +1,326 @@
+"""The Delta table: its columns, its fences, and the one commit by which files and fences change together.
+
+Rule of this file: what a commit writes was computed from the snapshot it is committed against. Delta refuses the
+commit when another one has set one of the same `txn` ids since that snapshot was loaded.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.schema import VariantType
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.client.errors import SparkError, TableError, one_line
+from headrace.lakehouse.write.location import Place, failed
+from headrace.records.arrow import schema
+from headrace.topics.archive import app_id
+
+COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
+"""The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
+VARIANT: Final = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
+"""As delta-rs, and readers without the type, see a column that is VARIANT."""
+DEAD_COLUMNS: Final = COLUMNS.append(pa.field("reason", pa.string()))
+"""The columns of the table beside a typed one: the records as they are, and why they are here."""
+_COMMIT_ID: Final = "headraceCommit"
+_LOOK_BACK: Final = 50
+"""So many commits of others may come between one of ours and the look whether it is in the table."""
+_CHECKPOINT_EVERY: Final = "50"
+"""Commits between two checkpoints of Delta's log: reading the table reads at most so many small files."""
+
+
+def merged(found: Iterable[pa.Schema]) -> pa.Schema:
+    """New columns as several tasks have seen them: whole numbers give way to fractions, the rest to who came first."""
+    kinds: dict[str, pa.DataType] = {}
+    for columns in found:
+        for one in columns:
+            known = kinds.setdefault(one.name, one.type)
+            if pa.types.is_int64(known) and pa.types.is_float64(one.type):
+                kinds[one.name] = one.type
+    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+
+
+class Conflict(SparkError):
+    """Somebody else committed first; nothing of this commit is in the table."""
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A Parquet file with records `start` up to, not including, `end` of one partition, in offset order."""
+
+    path: str
+    """Relative to the table."""
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    size: int
+    """Bytes."""
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class ArchiveTable:
+    """A Delta table with records of topics."""
+
+    def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
+        """Take the table at `place`, or create it there.
+
+        Args:
+            place: where it lies.
+            columns: those that it has when it is made; one that is there may have more.
+            make: False: it must be there.
+
+        Raises:
+            TableError: something else lies there, the table has other columns, or writing is not allowed.
+            StoreUnavailable: the object store does not answer.
+        """
+        self.place = place
+        _create_if_missing(place, columns, make=make)
+        try:
+            self._table = place.delta()
+        except (DeltaError, OSError) as error:
+            raise failed(place, "cannot be read as a Delta table", error) from error
+        found = dict(self.snapshot().columns())
+        if any(found.get(name) != kind for name, kind in _names_and_types(Schema.from_arrow(columns))):
+            raise TableError(f"{place.name} is a Delta table with other columns than an archive's: name another path")
+        place.check()
+
+    def snapshot(self) -> "Snapshot":
+        """The table as it is now. The one before is not to be used any more.
+
+        Raises:
+            TableError, StoreUnavailable: it cannot be read.
+        """
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "cannot be read as a Delta table", error) from error
+        return Snapshot(self.place, self._table)
+
+    def note(self, name: str, value: str) -> None:
+        """Set a property of the table. Raises TableError, StoreUnavailable."""
+        if self.noted(name) == value:
+            return
+        try:
+            self._table.alter.set_table_properties({name: value}, raise_if_not_exists=False)
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "was not changed", error) from error
+
+    def noted(self, name: str) -> str | None:
+        """A property of the table, as it was when the table was looked at last."""
+        found = self._table.metadata().configuration.get(name)
+        return None if found is None else str(found)
+
+    def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
+        """Add columns of values; whether there were any. The snapshots before are not to be used any more.
+
+        Args:
+            known: those that the table was seen to have.
+            found: what tasks have seen beside them.
+
+        Raises:
+            TableError, StoreUnavailable: they cannot be added.
+        """
+        names = {name.lower() for name in known.names}
+        new = [one for one in merged(found) if one.name.lower() not in names]
+        if not new:
+            return False
+        try:
+            self._table.update_incremental()
+            there = {one.name.lower() for one in self._table.schema().fields}
+            missing = [one for one in new if one.name.lower() not in there]
+            if missing:
+                self._table.alter.add_columns([_field(one) for one in missing])
+        except CommitFailedError:
+            return True  # somebody else added some: look again
+        except (DeltaError, OSError) as error:
+            raise failed(self.place, "got no more columns", error) from error
+        return True
+
+    def discard(self, files: Iterable[WrittenFile]) -> None:
+        """Delete files that were never committed."""
+        for file in files:
+            self.place.delete(file.path)
+
+
+class Snapshot:
+    """One version of the table."""
+
+    def __init__(self, place: Place, table: DeltaTable) -> None:
+        self._place = place
+        self._table = table
+
+    @property
+    def version(self) -> int:
+        """The Delta version."""
+        return int(self._table.version())
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Names and Delta types."""
+        return _names_and_types(self._table.schema())
+
+    def arrow(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def typed(self) -> pa.Schema:
+        """The columns that come from values."""
+        found = self.arrow()
+        return pa.schema([one for one in found if one.name not in COLUMNS.names])
+
+    def fences(self, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The next offset to archive, for each partition that has one."""
+        versions = {partition: self._table.transaction_version(app_id(topic_id, partition)) for partition in partitions}
+        return {partition: version for partition, version in versions.items() if version is not None}
+
+    def paths(self) -> list[str]:
+        """The files, relative to the table."""
+        paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+        return paths
+
+    def topics(self) -> set[str]:
+        """Names of the topics whose records the files have."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        names = actions.column("min.topic").unique().to_pylist() if "min.topic" in actions.column_names else []
+        return {name for name in names if name is not None}
+
+    def files(self) -> list[dict[str, Any]]:
+        """The files, as Delta's log describes them: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
+        rows: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return rows
+
+    def commit(self, topic_id: str, files: Iterable[WrittenFile], fences: Mapping[int, int]) -> None:
+        """Add the files and set the fences, both or neither.
+
+        Raises:
+            Conflict: one of these fences was set by somebody else since this snapshot.
+            StoreUnavailable: whether it was committed is not known; the fences tell.
+        """
+        held = self.fences(topic_id, fences)
+        for partition, offset in fences.items():
+            if offset < held.get(partition, 0):
+                raise ValueError(f"fence of partition {partition} would fall from {held[partition]} to {offset}")
+        transactions = [Transaction(app_id(topic_id, partition), offset) for partition, offset in fences.items()]
+        self.apply([add_action(topic_id, file) for file in files], transactions)
+
+    def apply(
+        self,
+        actions: list[AddAction | RemoveAction],
+        transactions: list[Transaction],
+    ) -> None:
+        """Commit actions and `txn` entries against this snapshot. Raises as `commit`."""
+        before = self.version
+        commit_id = uuid.uuid4().hex
+        try:
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._table.schema(),
+                commit_properties=CommitProperties(
+                    app_transactions=transactions, custom_metadata={_COMMIT_ID: commit_id}
+                ),
+            )
+        except CommitFailedError as error:
+            # A store's answer that was lost makes delta-rs try again, and meet its own commit.
+            if not self._went_in(commit_id):
+                raise Conflict(one_line(error)) from error
+        except (DeltaError, OSError) as error:
+            raise failed(self._place, "was not written", error) from error
+        self._sync_log(before)
+
+    def _went_in(self, commit_id: str) -> bool:
+        try:
+            self._table.update_incremental()
+            return any(entry.get(_COMMIT_ID) == commit_id for entry in self._table.history(_LOOK_BACK))
+        except (DeltaError, OSError) as error:
+            raise failed(self._place, "was perhaps not written", error) from error
+
+    def _sync_log(self, version: int) -> None:
+        """Bring the commit to the disk: what comes after it may let the log drop these records."""
+        path = self._place.path
+        if path is None:
+            return
+        log = path / "_delta_log"
+        after = f"{version:020d}.json"
+        for entry in [*(path for path in log.glob("*.json") if path.name > after), log]:
+            _sync(entry)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
+    path = place.path
+    try:
+        if (path is None or path.is_dir()) and place.holds_table():
+            return
+        if not make:
+            raise TableError(f"there is no Delta table at {place.name}")
+        if path is not None and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise TableError(f"{place.name} is there and is not a Delta table: name an empty or new directory")
+        if path is not None:
+            path.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            place.uri,
+            columns,
+            mode="ignore",
+            description="Records archived by Headrace",
+            storage_options=place.options,
+            configuration={"delta.checkpointInterval": _CHECKPOINT_EVERY},
+        )
+    except (OSError, DeltaError) as error:
+        raise failed(place, "cannot be a table", error) from error
+
+
+def _field(column: pa.Field) -> Field:
+    """A column as Delta has it; adding the first VARIANT raises what the table asks of its readers."""
+    if column.type == VARIANT:
+        return Field(column.name, VariantType())
+    return Schema.from_arrow(pa.schema([column])).fields[0]
+
+
+def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type)) for field in schema.fields]
+
+
+def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
+    """The file as Delta's log has it, with what prunes."""
+    low = {
+        "topic": file.topic,
+        "partition": file.partition,
+        "offset": file.start,
+        "timestamp": _instant(file.min_timestamp_ms),
+        "topicId": topic_id,
+    }
+    high = low | {"offset": file.end - 1, "timestamp": _instant(file.max_timestamp_ms)}
+    stats = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values={},
+        modification_time=int(time.time() * 1000),
+        data_change=data_change,
+        stats=json.dumps(stats),
+    )
+
+
+def _instant(timestamp_ms: int) -> str:
+    """Delta's statistics have milliseconds; so have records."""
+    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"

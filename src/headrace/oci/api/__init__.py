@@ -1,0 +1,1 @@
+"""Oracle's Streaming API over HTTP: routing, authentication, authorization, requests and responses."""

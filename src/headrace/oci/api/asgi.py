@@ -1,0 +1,394 @@
+"""The way of a request through the API, as an ASGI application: route, read, authenticate, run, answer.
+
+Plain ASGI, no framework: PutMessages and GetMessages come thousands of times a second. Every answer is JSON in Oracle's
+form, every failure an error body with a code, and nothing that a client sends ends in a trace.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+from uuid import uuid4
+
+import msgspec
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from headrace import __version__
+from headrace.broker.coordinator.event_log import tells_requests
+from headrace.http.peers.signature import HEADER
+from headrace.metrics.counters import TICKS, Counters
+from headrace.oci import operations
+from headrace.oci.api.authorization import admit
+from headrace.oci.api.bodies import Gone, announced, whole
+from headrace.oci.api.call import Answer, Call
+from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
+from headrace.oci.api.faults import HEADER as FAULT_HEADER
+from headrace.oci.api.openapi import describe
+from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
+from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
+from headrace.oci.api.routing import BASE, Match, Router
+from headrace.oci.api.service import OciService
+from headrace.oci.api.timeouts import Unanswered
+from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, Groups, group_of
+from headrace.security.access.principal import ANONYMOUS, Principal
+from headrace.topics.errors import TopicError, UnknownTopic
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MOST_BODY = 1 << 20
+"""Bytes of a body, where the operation says nothing else."""
+MOST_BODY_OF = {"PutMessages": 40 << 20}
+"""Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
+
+_MOST_KEPT = 64 << 10
+"""Bytes of a body that does not carry messages: what it says of a resource is kept in memory, for months."""
+_LARGE = 64 << 10
+"""Bytes of an answer from which on it counts as memory for reads (`headrace.reads.bytes`), and of a body likewise
+(`queued.max.request.bytes`)."""
+DRAIN = "headrace.drain"
+"""The ASGI extension that tells when answers have left: under `drain` it has a coroutine function."""
+DROP = "headrace.drop"
+"""The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
+
+LISTENER = "HTTP"
+"""What the listener of this API, and of people's, is called where listeners are told apart."""
+_OPERATION = "headrace.operation"
+"""Where the scope has the operation's name, as soon as it is known."""
+_NONE = "none"
+"""What requests count as that are for no operation."""
+
+_log = structlog.get_logger("headrace.oci")
+_REQUEST_ID = re.compile(r"[!-~]{1,256}")
+_JSON = (b"content-type", b"application/json")
+_encode = msgspec.json.Encoder().encode
+_DESCRIPTION = f"{BASE}/openapi.json".encode()
+_UNKNOWN = 404
+_MOST_MESSAGE = 1000
+"""Characters of an error's message."""
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+CatchingUp = Callable[[], Callable[[], Awaitable[bool]]]
+"""Called before something is looked up: what takes over all that other brokers have changed by then, and says whether
+anything was since the call."""
+
+
+class Authenticator(Protocol):
+    """Tells who sent a request."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether that takes a computation with the client's key, of milliseconds where the key is long."""
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """Who sent this. Raises OciError 401."""
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was signed. Raises OciError 401."""
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path belongs to this API."""
+    rest = path.lstrip("/")
+    return rest.startswith(BASE) and rest[len(BASE) : len(BASE) + 1] in {"", "/"}
+
+
+class _Request(msgspec.Struct):
+    """One request for an operation, and who sent it."""
+
+    scope: Scope
+    receive: Receive
+    headers: dict[str, str]
+    match: Match
+    principal: Principal
+    content: bytes | None = None
+    """The body, whole; None: its method has none."""
+
+
+class OciApp:
+    """The API as an ASGI application, for the paths that `is_ours` says."""
+
+    def __init__(
+        self, service: OciService, authenticator: Authenticator | None = None, counters: Counters | None = None
+    ) -> None:
+        """Take every registered operation.
+
+        Args:
+            service: what they work on.
+            authenticator: who sent a request; None: nobody asks.
+            counters: the server's; None: nobody looks.
+        """
+        operations.load()
+        self._service = service
+        self._authenticator = authenticator
+        self._unanswered = Unanswered()
+        self.groups: Groups | None = None
+        """Where requests about groups are answered; None: here, all of them."""
+        self.catching_up: CatchingUp | None = None
+        """None: there are no other brokers."""
+        self._telling = tells_requests(_log)
+        self._router = Router(OPERATIONS.values())
+        self._description = _encode(describe(OPERATIONS.values(), __version__))
+        self._counted = (counters or Counters()).listener(LISTENER, {each: each for each in (*OPERATIONS, _NONE)}).apis
+        self._bodies = {each.name: _reader(each) for each in OPERATIONS.values() if each.body is not None}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began = perf_counter()
+        headers = header_map(scope["headers"])
+        request_id = headers.get("opc-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = uuid4().hex.upper()
+        # Whatever is logged on behalf of this request says whose it is.
+        bind_contextvars(client=(scope.get("client") or ("local",))[0], request=request_id)
+        try:
+            status, answer = await self._answer(scope, headers, receive)
+        except Gone:
+            return
+        if status >= 400 and "expect" in headers:
+            # A client that asks before it sends a body may leave it out now, and then nobody could tell where its next
+            # request begins.
+            answer.headers["connection"] = "close"
+        if HEADER in headers:
+            answer.headers[ANSWERED] = "yes"
+        counted = self._counted[scope.get(_OPERATION, _NONE)]
+        if status >= 400:
+            counted.failed((answer.body["code"],))
+        content = b"" if answer.body is None else _json(answer.body)
+        large = len(content) > _LARGE
+        reads = self._service.broker.reads
+        if large:
+            reads.take(len(content))
+        try:
+            await _send(send, status, answer, content, request_id)
+            if self._telling:
+                _log.debug(
+                    "request",
+                    operation=scope.get(_OPERATION, _NONE),
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    ms=round((perf_counter() - began) * 1000, 3),
+                )
+            counted.add(int((perf_counter() - began) * TICKS))
+            if large:
+                await _drain(scope)
+        finally:
+            if large:
+                reads.release(len(content))
+
+    async def _answer(self, scope: Scope, headers: dict[str, str], receive: Receive) -> Done:
+        """The answer, whatever it is. Raises Gone."""
+        try:
+            return await self._run(scope, headers, receive)
+        except OciError as error:
+            return _failed(error)
+        except TopicError as error:
+            told = of_topic_error(error)
+            if told.status == 500:  # nobody foresaw it; strangers need not know what Redis said
+                _log.error("an operation failed", method=scope["method"], path=scope["path"], reason=str(error))
+            return _failed(told)
+        except Gone:
+            raise
+        except Exception:
+            _log.exception("an operation failed", method=scope["method"], path=scope["path"])
+            return _failed(OciError(500, "Internal server error"))
+
+    async def _run(self, scope: Scope, headers: dict[str, str], receive: Receive) -> tuple[int, Answer]:
+        method: str = scope["method"]
+        raw_path: bytes = scope["raw_path"]
+        if raw_path.lstrip(b"/") == _DESCRIPTION and method == "GET":
+            return 200, Answer(self._description)
+        match = self._router.match(method, raw_path.decode("latin-1"))
+        operation = match.operation
+        scope[_OPERATION] = operation.name
+        principal = ANONYMOUS
+        if self._authenticator is not None:
+            if self._authenticator.computes and (pace := self._service.broker.lane.pace()).over:
+                # Anybody may send what has to be verified: a crowd of them takes turns.
+                await pace.rest()
+            # Before the body is taken in: strangers get little memory.
+            principal = self._authenticator.authenticate(
+                method,
+                _target(scope),
+                scope["headers"],
+                signs_body=operation.signs_body,
+                now_ms=self._service.clock.now_ms(),
+            )
+            if principal != ANONYMOUS:
+                bind_contextvars(user=principal.name)
+        request = _Request(scope, receive, headers, match, principal)
+        if method in _WITHOUT_BODY:
+            return await self._known(request)
+        size = announced(headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
+        if size <= _LARGE:
+            request.content = await whole(receive, size)
+            return await self._known(request)
+        bodies = self._service.bodies
+        granted = await bodies.acquire(size, size)
+        try:
+            request.content = await whole(receive, size)
+            return await self._known(request)
+        finally:
+            bodies.release(granted)
+
+    async def _known(self, request: _Request) -> Done:
+        """Run the operation; once more for what is not known here, where another broker has just made it."""
+        catch_up = None if self.catching_up is None else self.catching_up()
+        try:
+            return await self._do(request)
+        except OciError as error:
+            if error.status != _UNKNOWN or catch_up is None or not await catch_up():
+                raise
+        return await self._do(request)
+
+    async def _checked(self, request: _Request) -> bytes:
+        """The body of a request, which is the one that was signed and no longer than it may be. Raises OciError."""
+        content = request.content
+        if content is None:
+            return b""
+        if self._authenticator is not None:
+            check = partial(self._authenticator.check_body, request.scope["headers"], content)
+            # Its hash takes a while where there is much of it.
+            await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
+        name = request.match.operation.name
+        if len(content) > _MOST_KEPT and name not in MOST_BODY_OF:
+            raise OciError(400, f"Request size is limited to {_MOST_KEPT >> 10} KiB for {name}")
+        return content
+
+    def _call(self, request: _Request, content: bytes) -> Call:
+        """What an operation is given of a request. Raises OciError 400."""
+        scope, headers, operation = request.scope, request.headers, request.match.operation
+        return Call(
+            self._service,
+            path=request.match.path,
+            query=_query(operation, scope["query_string"]),
+            headers=None if operation.headers is Nothing else headers_of(operation.headers, headers),
+            body=self._bodies[operation.name](content) if operation.body is not None else None,
+            principal=request.principal,
+            host=(scope.get("client") or ("local",))[0],
+            endpoint=f"{scope['scheme']}://{headers.get('host') or _address(scope)}",
+        )
+
+    async def _do(self, request: _Request) -> Done:
+        """Run the operation on a request that is whole."""
+        scope, headers, operation = request.scope, request.headers, request.match.operation
+        content = await self._checked(request)
+        call = self._call(request, content)
+        carried = self.groups is not None and HEADER in headers
+        if not carried:
+            # What another broker carries here under its seal was asked about there, where its client is known.
+            admit(operation, call)
+        group = None if self.groups is None else group_of(operation, call)
+        doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, request.match, call)
+        if self.groups is not None and group is not None:
+            if carried:
+                return await self.groups.carried(group, doing)
+            doing = partial(
+                self.groups.answer,
+                group,
+                scope["method"],
+                _target(scope),
+                call,
+                request_id=headers.get("opc-request-id", ""),
+                body=content,
+                here=doing,
+                repeats=operation.repeats,
+            )
+        injected = call.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
+        if injected.delay_ms:
+            await self._service.sleep(injected.delay_ms)
+        if injected.error is not None:
+            raise injected.error
+        done = await self._unanswered.wait(doing(), len(content))
+        if injected.lost:
+            await _drop(scope, request.receive)
+        return done
+
+    async def _operate(self, match: Match, call: Call) -> Done:
+        """Run an operation on this server."""
+        operation = match.operation
+        if self._service.limits is not None:
+            self._service.limits.call(operation.name, call.principal.tenancy, self._service.clock.ticks_ms())
+        try:
+            answer = await operation.handler(call)
+            if operation.changes:
+                call.tell_change(operation.name)
+            return operation.status, answer
+        except UnknownTopic:
+            # It was deleted while the operation was under way.
+            raise unknown_stream(match.path.get("streamId", "")) from None
+
+
+def _target(scope: Scope) -> bytes:
+    """What the request line names: the path as it was sent, and the query."""
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
+
+
+def _address(scope: Scope) -> str:
+    """Where the request came in, for clients that do not say (HTTP/1.0)."""
+    host, port = scope["server"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reader(operation: Operation) -> Callable[[bytes], Any]:
+    return bytes if operation.raw_body else BodyReader(operation.body).read
+
+
+async def _drop(scope: Scope, receive: Receive) -> None:
+    """Close the connection without an answer, as far as the server below can; raises Gone then."""
+    extension = scope.get("extensions", {}).get(DROP)
+    if extension is not None:
+        extension["drop"]()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise Gone
+
+
+def _query(operation: Operation, text: bytes) -> Any:
+    return None if operation.query is Nothing else query_of(operation.query, text)
+
+
+def _failed(error: OciError) -> tuple[int, Answer]:
+    # Messages tell what was found, which may be as long as a client likes.
+    message = error.message if len(error.message) <= _MOST_MESSAGE else error.message[:_MOST_MESSAGE] + "..."
+    return error.status, Answer({"code": error.code, "message": message}, dict(error.headers))
+
+
+def _json(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else _encode(body)
+
+
+async def _drain(scope: Scope) -> None:
+    """Wait until the client has taken its answer, or is gone, as far as the server below can tell."""
+    extension = scope.get("extensions", {}).get(DRAIN)
+    if extension is not None:
+        await extension["drain"]()
+
+
+async def _send(send: Send, status: int, answer: Answer, content: bytes, request_id: str) -> None:
+    headers = [(b"opc-request-id", request_id.encode("latin-1"))]
+    if answer.body is not None:
+        headers.append(_JSON)
+    if status != 204:
+        headers.append((b"content-length", b"%d" % len(content)))
+    for name, value in answer.headers.items():
+        headers.append((name.encode("latin-1"), value.encode("latin-1")))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,181 @@
+"""Faults on purpose, so that people can test what their clients do about them. Pure.
+
+`oci.faults`, or the header `x-headrace-fault` of a request, is a list of rules with commas between:
+
+    [OPERATION:]FAULT[=NUMBER][*COUNT]
+
+A rule holds for one operation (`GetMessages`) or, without, for all; `*COUNT` for so many requests, then no more. For a
+header these are the requests that carry the same text, retries above all; what follows a `#` in it only makes it
+another one. Faults:
+
+- `429`, `500`, or any other status from 400 to 599: the answer, and nothing is done;
+- `slow=MS`: the request is answered so much later, at most ten minutes;
+- `lost`: the operation is done and the connection closed without an answer;
+- `entries=N`: the first N messages of a PutMessages are throttled, in an answer of 200;
+- `expired`, `invalid`, `behind`, `unreserved=PARTITION`: what the service says about a cursor.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.oci.api.errors import (
+    BASE_CODES,
+    CURSOR_BEHIND,
+    CURSOR_EXPIRED,
+    CURSOR_INVALID,
+    UNRESERVED,
+    OciError,
+    invalid,
+)
+from headrace.oci.api.limits import throttled
+from headrace.oci.operation_names import OPERATION_NAMES
+
+HEADER = "x-headrace-fault"
+
+_RULE = re.compile(
+    r"(?:(?P<operation>[A-Za-z]+):)?(?P<fault>[a-z]+|[45][0-9][0-9])(?:=(?P<number>[0-9]{1,9}))?(?:\*(?P<count>[0-9]{1,9}))?"
+)
+_MOST_TEXTS = 1_000
+_EXPECTED = "expected [OPERATION:]FAULT[=NUMBER][*COUNT], such as PutMessages:429*3"
+
+
+class InvalidFault(ValueError):
+    """A rule that cannot be read; the message says what was expected."""
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule."""
+
+    operation: str | None
+    fault: str
+    number: int
+    count: int | None
+
+
+class Injected(NamedTuple):
+    """What is to happen to one request beside, or instead of, what it asks for."""
+
+    delay_ms: int = 0
+    error: OciError | None = None
+    lost: bool = False
+    entries: int = 0
+
+
+NONE = Injected()
+
+_CURSORS: dict[str, Callable[[int], OciError]] = {
+    "expired": lambda _: invalid(CURSOR_EXPIRED),
+    "invalid": lambda _: invalid(CURSOR_INVALID),
+    "behind": lambda _: invalid(CURSOR_BEHIND),
+    "unreserved": lambda partition: invalid(UNRESERVED.format(partition=partition)),
+}
+_OTHERS = frozenset({"slow", "lost", "entries"})
+_NEED_NUMBER = frozenset({"slow", "entries"})
+_SLOWEST_MS = 600_000
+
+
+def parse(text: str) -> list[Rule]:
+    """Read rules. Raises InvalidFault."""
+    text = text.partition("#")[0]
+    rules = []
+    for part in (each.strip() for each in text.split(",")):
+        if not part:
+            continue
+        match = _RULE.fullmatch(part)
+        if match is None:
+            raise InvalidFault(f"{part!r}: {_EXPECTED}")
+        operation, fault, number = match["operation"], match["fault"], match["number"]
+        if operation is not None and operation not in OPERATION_NAMES:
+            near = get_close_matches(operation, OPERATION_NAMES, n=1)
+            hint = f", did you mean {near[0]}" if near else ""
+            raise InvalidFault(f"{part!r}: there is no operation {operation}{hint}")
+        if not fault.isdecimal() and fault not in _CURSORS and fault not in _OTHERS:
+            known = ", ".join(sorted({*_CURSORS, *_OTHERS}))
+            raise InvalidFault(f"{part!r}: there is no fault {fault!r}; a status from 400 to 599, or one of {known}")
+        if fault in _NEED_NUMBER and number is None:
+            raise InvalidFault(f"{part!r}: {fault} takes a number, such as {fault}=2")
+        if fault == "slow" and int(number) > _SLOWEST_MS:
+            raise InvalidFault(f"{part!r}: slow takes at most {_SLOWEST_MS} ms")
+        count = match["count"]
+        rules.append(Rule(operation, fault, int(number or 0), None if count is None else int(count)))
+    return rules
+
+
+class _Uses:
+    """Rules, and how often each has been used."""
+
+    def __init__(self, rules: list[Rule]) -> None:
+        self._rules = rules
+        self._used = [0] * len(rules)
+
+    def of(self, operation: str) -> list[Rule]:
+        """The rules that hold for a request; each is used once more by that."""
+        found = []
+        for place, rule in enumerate(self._rules):
+            if rule.operation not in {None, operation}:
+                continue
+            if rule.count is not None and self._used[place] >= rule.count:
+                continue
+            self._used[place] += 1
+            found.append(rule)
+        return found
+
+
+class Faults:
+    """The rules of the setting and of headers."""
+
+    def __init__(self, setting: str) -> None:
+        """Begin with the rules of `oci.faults`; raises InvalidFault."""
+        self._setting = _Uses(parse(setting)) if setting else None
+        self._headers: OrderedDict[str, _Uses] = OrderedDict()
+
+    def of(self, operation: str, header: str | None) -> Injected:
+        """What is to happen to a request. Raises OciError 400 for a header that cannot be read."""
+        if self._setting is None and header is None:
+            return NONE
+        rules = self._setting.of(operation) if self._setting is not None else []
+        if header is not None:
+            rules += self._of_header(header).of(operation)
+        injected = NONE
+        for rule in rules:
+            injected = _add(injected, rule)
+        return injected
+
+    def _of_header(self, text: str) -> _Uses:
+        uses = self._headers.pop(text, None)
+        if uses is None:
+            try:
+                uses = _Uses(parse(text))
+            except InvalidFault as error:
+                raise invalid(f"Invalid header {HEADER}: {error}") from None
+        self._headers[text] = uses
+        if len(self._headers) > _MOST_TEXTS:
+            self._headers.popitem(last=False)
+        return uses
+
+
+def _add(injected: Injected, rule: Rule) -> Injected:
+    if rule.fault == "slow":
+        return injected._replace(delay_ms=injected.delay_ms + rule.number)
+    if rule.fault == "lost":
+        return injected._replace(lost=True)
+    if rule.fault == "entries":
+        return injected._replace(entries=max(injected.entries, rule.number))
+    return injected._replace(error=injected.error or _error(rule))
+
+
+def _error(rule: Rule) -> OciError:
+    if rule.fault in _CURSORS:
+        return _CURSORS[rule.fault](rule.number)
+    status = int(rule.fault)
+    message = "This fault was asked for"
+    if status == 429:
+        return throttled(message, 1000)
+    return OciError(
+        status, message, BASE_CODES.get(status, "InvalidParameter" if status < 500 else "InternalServerError")
+    )

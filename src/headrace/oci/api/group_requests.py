@@ -1,0 +1,77 @@
+"""What the group operations share: names, starts, an instance's cursor, and the answer to each problem of a group."""
+
+from datetime import datetime
+from enum import Enum
+from uuid import uuid4
+
+from headrace.broker.coordinator.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
+from headrace.broker.topics.live import LiveTopic
+from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid
+from headrace.oci.api.service import OciService
+from headrace.oci.cursors import LONGEST_NAME, InstanceCursor, of_group
+from headrace.oci.times import ms_of
+
+
+class GroupStart(Enum):
+    """Where a group begins."""
+
+    AT_TIME = "AT_TIME"
+    LATEST = "LATEST"
+    TRIM_HORIZON = "TRIM_HORIZON"
+
+
+def start_of(kind: GroupStart, time: datetime | None) -> Start:
+    """The start that was asked for. Raises OciError 400: AT_TIME without a time."""
+    if kind is not GroupStart.AT_TIME:
+        return Start(StartKind[kind.name])
+    if time is None:
+        raise OciError(400, "Missing field time, which AT_TIME needs", "MissingParameter")
+    return Start(StartKind.AT_TIME, max(ms_of(time), 0))
+
+
+def check_name(name: str, what: str) -> str:
+    """The name, if it is one. Raises OciError 400."""
+    size = len(name.encode())
+    if not 1 <= size <= LONGEST_NAME:
+        raise invalid(f"Invalid {what}: 1 to {LONGEST_NAME} bytes are taken, not {size}")
+    return name
+
+
+def new_instance_name() -> str:
+    """For an instance that does not name itself."""
+    return str(uuid4())
+
+
+def read_instance(service: OciService, topic: LiveTopic, token: str) -> GroupCursor:
+    """An instance's cursor. Raises OciError 400, also for a single reader's."""
+    cursor = service.read_cursor(topic, token)
+    if not isinstance(cursor, InstanceCursor):
+        raise invalid(CURSOR_INVALID)
+    return cursor.cursor()
+
+
+def sign_instance(service: OciService, topic: LiveTopic, cursor: GroupCursor) -> str:
+    """The token of an instance's cursor."""
+    return service.signer.sign(of_group(topic.topic.id, service.cursor_expiry_ms(), cursor))
+
+
+_PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {
+    # status, code, message; {message} is the group's own
+    InstanceProblem.UNRESERVED_PARTITION: (400, "InvalidParameter", UNRESERVED),
+    InstanceProblem.UNKNOWN_GROUP: (404, "NotAuthorizedOrNotFound", "{message}"),
+    InstanceProblem.TOO_MANY_GROUPS: (400, "LimitExceeded", "{message}"),
+    # Not IncorrectState, which the SDKs would try again for a minute and a half.
+    InstanceProblem.GROUP_IN_USE: (409, "Conflict", "{message}"),
+    InstanceProblem.BEHIND_LOG_START: (400, "InvalidParameter", CURSOR_BEHIND),
+    InstanceProblem.INVALID_CURSOR: (400, "InvalidParameter", CURSOR_INVALID),
+    InstanceProblem.UNAVAILABLE: (503, "ServiceUnavailable", "{message}"),
+}
+
+
+def of_instance_error(error: InstanceError, *, by_cursor: bool) -> OciError:
+    """The answer for a problem of a group; `by_cursor`: the request named it by a cursor, which outlived it."""
+    if by_cursor and error.kind is InstanceProblem.UNKNOWN_GROUP:
+        return invalid(CURSOR_INVALID)
+    status, code, text = _PROBLEMS[error.kind]
+    partition = "" if error.partition is None else error.partition
+    return OciError(status, text.format(message=error.message, partition=partition).rstrip(), code)

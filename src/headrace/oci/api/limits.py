@@ -1,0 +1,87 @@
+"""Rate limits as the service has them (`oci.limits=strict`). Pure: buckets of `security.quotas.rates` on given times.
+
+With `oci.limits=strict` these hold; otherwise nobody is slowed down:
+
+- 1 MB/s written to a partition: messages beyond have `"error": "429"` in their entry of a PutMessages that is 200; when
+  no partition takes any the answer is 429;
+- 5 GetMessages/s of a group's instance, and of all single readers of a partition together: 429;
+- 5/s of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and ConsumerHeartbeat each, of creating,
+  reading, updating and deleting streams each, and so for stream pools and connect harnesses, per tenancy: 429.
+
+A bucket holds one second's worth, fills up again evenly, and may be overdrawn by the last one who takes from it, since
+a partition's messages are stored together or not at all. Who finds it empty is told for how many milliseconds it stays
+so, and in `retry-after` for how many seconds. The service documents these rates ("Limits on Streaming Resources") but
+not how they are counted.
+"""
+
+from collections.abc import Hashable
+
+from headrace.oci.api.errors import OciError
+from headrace.security.quotas.rates import TokenBucket
+
+WRITTEN_BYTES = 1_000_000
+"""Per second and partition."""
+READS = 5
+"""GetMessages per second, partition and group; single readers of a partition are one group here."""
+CALLS = 5
+"""Requests per second of each kind (`kind_of`), for a tenancy."""
+
+BYTES_TEXT = "Request was throttled because bytes limit exhausted, next request can be made in {ms} ms"
+REQUESTS_TEXT = "Request was throttled because requests limit exhausted, next request can be made in {ms} ms"
+
+_CRUD = {"Create": "create", "Get": "read", "List": "read", "Update": "update", "Change": "update", "Delete": "delete"}
+_MOST_BUCKETS = 10_000
+
+
+def kind_of(operation: str) -> str | None:
+    """Which requests share a limit with this operation; None: it has none, or one of its own."""
+    if operation in {
+        "CreateCursor", "CreateGroupCursor", "GetGroup", "UpdateGroup", "ConsumerCommit", "ConsumerHeartbeat",
+    }:  # fmt: skip
+        return operation
+    for resource in ("StreamPool", "ConnectHarness", "Stream"):
+        if resource in operation:
+            return next((f"{kind} {resource}" for verb, kind in _CRUD.items() if operation.startswith(verb)), None)
+    return None
+
+
+class Limits:
+    """Every bucket of the API."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Hashable, TokenBucket] = {}
+
+    def write(self, stream: bytes, partition: int, size: int, ticks_ms: int) -> int:
+        """Whether `size` bytes may be written to a partition: 0, or the ms to wait."""
+        return self._take(("write", stream, partition), WRITTEN_BYTES, size, ticks_ms)
+
+    def read(self, stream: bytes, reader: Hashable, ticks_ms: int) -> None:
+        """Count a read of a reader: a partition, or a group's instance. Raises OciError 429."""
+        _check(self._take(("read", stream, reader), READS, 1, ticks_ms))
+
+    def call(self, operation: str, tenancy: str, ticks_ms: int) -> None:
+        """Count a request. Raises OciError 429."""
+        kind = kind_of(operation)
+        if kind is not None:
+            _check(self._take(("call", kind, tenancy), CALLS, 1, ticks_ms))
+
+    def _take(self, key: Hashable, rate: int, tokens: int, ticks_ms: int) -> int:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            if len(self._buckets) >= _MOST_BUCKETS:
+                self._buckets = {each: kept for each, kept in self._buckets.items() if not kept.is_idle(ticks_ms)}
+            bucket = self._buckets[key] = TokenBucket(rate, rate, ticks_ms)
+        wait_ms = bucket.empty_ms(ticks_ms)
+        if not wait_ms:
+            bucket.take(tokens, ticks_ms)
+        return wait_ms
+
+
+def _check(wait_ms: int) -> None:
+    if wait_ms:
+        raise throttled(REQUESTS_TEXT.format(ms=wait_ms), wait_ms)
+
+
+def throttled(message: str, wait_ms: int) -> OciError:
+    """429 with `retry-after` in whole seconds."""
+    return OciError(429, message, headers={"retry-after": str(-(-wait_ms // 1000))})

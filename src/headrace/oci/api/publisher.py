@@ -1,0 +1,161 @@
+"""Messages of one request on their way into the log: a record batch for each partition that they touch."""
+
+import asyncio
+from functools import partial
+from struct import Struct
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.topics.live import LiveTopic
+from headrace.oci.api.errors import OciError, of_topic_error
+from headrace.oci.api.limits import BYTES_TEXT, Limits, throttled
+from headrace.oci.forwarding.append_router import MOST_BATCH, Puts
+from headrace.oci.times import text_of
+from headrace.records import compiled
+from headrace.records.batch import MAX_TIMESTAMP_AT
+from headrace.records.fallback.publish import Shares, Told
+from headrace.topics.errors import StorageUnavailable, TopicError
+from headrace.topics.model import Appended
+
+LEFT_OUT_MS = 1000
+"""What messages that are left out on purpose are told to wait."""
+
+_INT64 = Struct(">q")
+
+
+class _Share:
+    """What goes to one partition, and how it went."""
+
+    __slots__ = ("base_offset", "error", "partition", "time_ms")
+
+    def __init__(self, index: int) -> None:
+        self.partition = index
+        self.base_offset = -1
+        self.time_ms = 0
+        self.error: OciError | None = None
+
+    def told(self) -> Told:
+        """What the entries of its messages say."""
+        if self.error is not None:
+            return _failure(str(self.error.status), self.error.message), -1, b""
+        after = f',"timestamp":"{text_of(self.time_ms)}"}}'
+        return b'{"partition":"%d","offset":' % self.partition, self.base_offset, after.encode()
+
+
+class Publication:
+    """One request's messages."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: LiveTopic,
+        shares: Shares,
+        limits: Limits | None = None,
+        puts: Puts | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: where the topic is.
+            topic: the stream's.
+            shares: the messages, shared out; the batches are the broker's from here on.
+            limits: what may be written; None: everything.
+            puts: brings batches to whoever leads their partition; None: this server leads all.
+        """
+        self._broker = broker
+        self._topic = topic
+        self._places, self._batches = shares
+        self._limits = limits
+        # A plain stream is written to anywhere.
+        self._puts = None if topic.config.native else puts
+        self._shares: list[_Share] = []
+        self._waiting = len(self._batches)
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def send(self) -> None:
+        """Append every share, each as a whole.
+
+        Raises:
+            OciError: no partition took its share: 503, or 429 when all of them were throttled.
+        """
+        carried = []
+        for index, batch, size in self._batches:
+            share = _Share(index)
+            self._shares.append(share)
+            if self._throttled(share, size):
+                continue
+            if self._puts is None:
+                self._append(share, batch)
+            else:
+                carried.append(self._put(self._puts, share, batch))
+        await asyncio.gather(*carried)
+        if self._waiting:
+            await self._done
+        errors = [share.error for share in self._shares if share.error is not None]
+        if errors and len(errors) == len(self._shares):
+            raise min(errors, key=lambda error: error.status == 429)
+
+    def _throttled(self, share: _Share, size: int) -> bool:
+        """Whether a share is refused for being too much for its partition just now."""
+        if self._limits is None:
+            return False
+        stream = self._topic.topic.id.bytes
+        wait_ms = self._limits.write(stream, share.partition, size, self._broker.clock.ticks_ms())
+        if wait_ms:
+            self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
+        return bool(wait_ms)
+
+    async def _put(self, puts: Puts, share: _Share, batch: bytearray) -> None:
+        """Have a share appended by whoever leads its partition."""
+        try:
+            placed = await puts.put(self._broker, self._topic, share.partition, batch)
+        except TopicError as error:
+            self._settled(share, of_topic_error(error))
+        else:
+            share.base_offset, share.time_ms = placed.base_offset, placed.time_ms
+            self._settled(share)
+
+    def _append(self, share: _Share, batch: bytearray) -> None:
+        try:
+            self._broker.append(
+                self._topic.topic.name, share.partition, batch, partial(self._appended, share), most_bytes=MOST_BATCH
+            )
+        except TopicError as error:
+            self._settled(share, of_topic_error(error))
+        # With LogAppendTime the log has put its own time there.
+        share.time_ms = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0]
+
+    def _appended(self, share: _Share, result: Appended | Exception) -> None:
+        if isinstance(result, Appended):
+            share.base_offset = result.base_offset
+            self._settled(share)
+        else:
+            known = result if isinstance(result, TopicError) else StorageUnavailable(str(result))
+            self._settled(share, of_topic_error(known))
+
+    def _settled(self, share: _Share, error: OciError | None = None) -> None:
+        share.error = error
+        self._waiting -= 1
+        if not self._waiting and not self._done.done():
+            self._done.set_result(None)
+
+    def answer(self) -> bytes:
+        """PutMessagesResult as JSON."""
+        told: list[Told | None] = [None] * (len(self._topic.partitions) + 1)
+        told[0] = _failure("429", BYTES_TEXT.format(ms=LEFT_OUT_MS)), -1, b""
+        for share in self._shares:
+            told[share.partition + 1] = share.told()
+        failures = 0
+        if any(share.error is not None for share in self._shares) or self._left_out():
+            failed = {-1, *(share.partition for share in self._shares if share.error is not None)}
+            failures = sum(place in failed for place in memoryview(self._places).cast("i"))
+        return compiled.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
+
+    def _left_out(self) -> bool:
+        """Only the first messages are ever left out."""
+        return memoryview(self._places).cast("i")[0] < 0
+
+
+def _failure(error: str, message: str) -> bytes:
+    return msgspec.json.encode({"error": error, "errorMessage": message})

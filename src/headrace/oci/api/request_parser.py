@@ -1,0 +1,80 @@
+"""Reads query, headers and body of a request into the structs that its operation registered. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from headrace.oci.api.errors import BAD_JSON, OciError, invalid
+
+_AT = re.compile(r" - at `\$(.*)`$")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_WORDS = re.compile(r"Expected `str` matching regex '\^\(?((?:\[[A-Z][a-z]\]|\|)+)\)?\$'")
+"""The pattern of one of several words in any case, as `admin` makes them."""
+_MOST_PARAMETERS = 100
+
+
+def query_of(kind: type[Any], text: bytes) -> Any:
+    """The query string as a struct; unknown parameters are passed over. Raises OciError 400."""
+    return _struct(kind, _parameters(text) if text else {}, "query parameter")
+
+
+def _parameters(text: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS
+        )
+    except ValueError:  # also bytes that are no UTF-8
+        raise invalid("The query cannot be read") from None
+    return dict(pairs)
+
+
+def headers_of(kind: type[Any], headers: Mapping[str, str]) -> Any:
+    """The request's headers (names in lower case) as a struct. Raises OciError 400."""
+    return _struct(kind, headers, "header")
+
+
+def _struct(kind: type[Any], values: Mapping[str, str], what: str) -> Any:
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _refused(error, what) from None
+
+
+class BodyReader:
+    """Decodes the bodies of one operation."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    def read(self, body: bytes) -> Any:
+        """The decoded body. Raises OciError 400."""
+        try:
+            return self._decode(body)
+        except msgspec.ValidationError as error:
+            raise _refused(error, "field") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise OciError(400, BAD_JSON, "CannotParseRequest") from None
+
+
+def _refused(error: msgspec.ValidationError, what: str) -> OciError:
+    """What is wrong, in words that name the place as the client wrote it."""
+    text = str(error)
+    at = _AT.search(text)
+    place = at[1].lstrip(".") if at else ""
+    text = _AT.sub("", text)
+    missing = _MISSING.fullmatch(text)
+    if missing is not None:
+        name = f"{place}.{missing[1]}" if place else missing[1]
+        return OciError(400, f"Missing {what} {name}", "MissingParameter")
+    words = _WORDS.fullmatch(text)
+    if words is not None:
+        text = "Expected " + ", ".join(re.sub(r"\[(.).\]", r"\1", words[1]).split("|"))
+    return invalid(f"Invalid {what} {place}: {text}" if place else f"Invalid body: {text}")
+
+
+def header_map(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Names in lower case -> values; of several of one name the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}

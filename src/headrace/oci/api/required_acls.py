@@ -1,0 +1,108 @@
+"""The rules by which OCI operations say what they need, in Kafka's terms: a stream is a topic, a pool is a cluster.
+
+An operation needs what the Kafka API needs that does the same. For a path or a cursor that names nothing, the functions
+that look for resources raise what the operation itself would.
+"""
+
+from collections.abc import Callable, Iterable
+
+from headrace.broker.virtual_clusters import DEFAULT
+from headrace.oci.api.call import Call
+from headrace.oci.cursors import InstanceCursor
+from headrace.oci.resources.records import PoolRecord
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
+
+Found = Callable[[Call], Iterable[Resource]]
+
+
+def live_stream(operation: Operation) -> Rule:
+    """An operation on the topic of the stream in the path, for its messages."""
+
+    def topic(call: Call) -> Iterable[Resource]:
+        broker, live = call.service.stream(call.path["streamId"])
+        yield Resource(ResourceType.TOPIC, live.topic.name, broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.TOPIC, resources=topic)
+
+
+def stream(operation: Operation) -> Rule:
+    """An operation on the stream in the path as a resource, which may have been deleted."""
+
+    def topic(call: Call) -> Iterable[Resource]:
+        record = call.service.catalog.streams.get(call.path["streamId"])
+        yield Resource(ResourceType.TOPIC, record.name, call.service.catalog.pools.cluster_name(record.pool))
+
+    return Rule(operation=operation, type=ResourceType.TOPIC, resources=topic)
+
+
+def streams_shown() -> Rule:
+    """Describing the streams of a list."""
+    return Rule(operation=Operation.DESCRIBE, type=ResourceType.TOPIC, resources=lambda call: (), shown=True)
+
+
+def new_topic(place: Callable[[Call], tuple[str, PoolRecord | None] | None]) -> Rule:
+    """Making a topic.
+
+    Args:
+        place: its name, and the pool it is made in, where that is there already; None: none is made.
+    """
+
+    def topic(call: Call) -> Iterable[Resource]:
+        found = place(call)
+        if found is not None:
+            name, pool = found
+            yield Resource(ResourceType.TOPIC, name, DEFAULT if pool is None else pool.cluster)
+
+    return Rule(
+        operation=Operation.CREATE,
+        type=ResourceType.TOPIC,
+        resources=topic,
+        instead=(Operation.CREATE, ResourceType.CLUSTER),
+    )
+
+
+def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
+    """An operation on a group of the stream in the path."""
+
+    def resources(call: Call) -> Iterable[Resource]:
+        broker, _ = call.service.stream(call.path["streamId"])
+        yield Resource(ResourceType.GROUP, name(call), broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.GROUP, resources=resources)
+
+
+def group_of_cursor() -> Rule:
+    """Reading as a member of the group whose cursor is given; a single reader's cursor has none."""
+
+    def resources(call: Call) -> Iterable[Resource]:
+        broker, topic = call.service.stream(call.path["streamId"])
+        cursor = call.service.read_cursor(topic, call.query.cursor)
+        if isinstance(cursor, InstanceCursor):
+            yield Resource(ResourceType.GROUP, cursor.group, broker.cluster)
+
+    return Rule(operation=Operation.READ, type=ResourceType.GROUP, resources=resources)
+
+
+def pool(operation: Operation) -> Rule:
+    """An operation on the virtual cluster that the pool in the path is."""
+
+    def cluster(call: Call) -> Iterable[Resource]:
+        yield Resource(
+            ResourceType.CLUSTER, CLUSTER_NAME, call.service.catalog.pools.get(call.path["streamPoolId"]).cluster
+        )
+
+    return Rule(operation=operation, type=ResourceType.CLUSTER, resources=cluster)
+
+
+def pools_shown() -> Rule:
+    """Describing the pools of a list."""
+    return Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda call: (), shown=True)
+
+
+def server(operation: Operation) -> Rule:
+    """An operation on what is nobody's topic, group or pool: the default virtual cluster stands for the server."""
+    return Rule(
+        operation=operation,
+        type=ResourceType.CLUSTER,
+        resources=lambda call: (Resource(ResourceType.CLUSTER, CLUSTER_NAME, DEFAULT),),
+    )

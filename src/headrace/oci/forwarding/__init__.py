@@ -1,0 +1,1 @@
+"""Requests of the OCI API that another broker has to answer."""

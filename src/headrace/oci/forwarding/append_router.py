@@ -1,0 +1,199 @@
+"""Batches of a PutMessages on their way to whichever broker leads their partition, where there are several.
+
+Each is an idempotent producer's, so it may be sent again where an answer was lost: to the same leader or to the next
+one, which finds it in the log. Only where this server itself ends before it has answered does nobody know.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from urllib.parse import urlencode
+from uuid import UUID
+
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import Clusters
+from headrace.http.peers.connections import Lost
+from headrace.http.peers.peers import NotHere, Peers
+from headrace.membership.view import Member
+from headrace.records.batch import MAX_TIMESTAMP_AT, number, peek
+from headrace.security.access.principal import ANONYMOUS
+from headrace.topics import errors
+from headrace.topics.errors import (
+    Fenced,
+    InvalidProducerEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OutOfOrderSequence,
+    StorageUnavailable,
+    TopicError,
+    UnknownTopic,
+)
+from headrace.topics.model import Appended
+from headrace.topics.producer_state import SEQUENCES
+
+MOST_BATCH = 64 << 20
+"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
+its own, and a mebibyte of messages of one byte takes more as records than as messages."""
+PATH = "/headrace/append"
+"""Where a broker takes batches that were put at another one."""
+MISDIRECTED = 421
+"""The status for what is not this broker's (RFC 9110, 15.5.20)."""
+_MOST_PRODUCERS = 4_096
+"""Idle producers that are kept."""
+_INT64 = Struct(">q")
+_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TopicError)}
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a batch lies."""
+
+    base_offset: int
+    time_ms: int
+    """Its messages' timestamp."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a batch was not taken: an error of `topics.errors` as it crosses from one broker to another."""
+
+    error: str
+    message: str
+
+    def as_error(self) -> TopicError:
+        """As the error that the owner raised."""
+        return _ERRORS.get(self.error, StorageUnavailable)(self.message)
+
+
+class _Producer(msgspec.Struct):
+    """An idempotent producer with one batch under way at most."""
+
+    id: int
+    sequence: int = 0
+
+
+_Place = tuple[bytes, int]
+"""A topic's id and a partition."""
+
+
+class Puts:
+    """Puts batches where they belong."""
+
+    def __init__(
+        self, peers: Peers, clusters: Clusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
+    ) -> None:
+        """Begin.
+
+        Args:
+            peers: the other brokers.
+            clusters: where topics are.
+            catching_up: takes over what other brokers have changed.
+        """
+        self._peers = peers
+        self._clusters = clusters
+        self._catching_up = catching_up
+        self._idle: dict[_Place, list[_Producer]] = {}
+        self._kept = 0
+
+    async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
+        """Append a batch to a partition, whoever leads it. Raises TopicError."""
+        partition = topic.partition(index)
+        topic_id = topic.topic.id
+        place = (topic_id.bytes, index)
+        span = peek(batch).span
+        producer = await self._producer(broker, place)
+        number(batch, producer.id, 0, producer.sequence)
+
+        async def here() -> Placed:
+            return await self._append(*await self._holding(broker, topic_id), index, bytearray(batch))
+
+        async def there(member: Member) -> Placed:
+            return await self._send(member, *await self._holding(broker, topic_id), index, batch)
+
+        try:
+            placed = await self._peers.owner_does(partition.stream, here, there)
+        except NotHere as error:
+            raise StorageUnavailable(str(error)) from error
+        except (InvalidProducerEpoch, OutOfOrderSequence) as error:
+            raise StorageUnavailable(f"the log does not fit what was put before: {error}") from error
+        producer.sequence = (producer.sequence + span) % SEQUENCES
+        self._keep(place, producer)
+        return placed
+
+    async def _holding(self, broker: Broker, topic_id: UUID) -> tuple[Broker, LiveTopic]:
+        """Where a topic is by now. Raises UnknownTopic: it was deleted."""
+        with contextlib.suppress(UnknownTopic):
+            return self._clusters.holding(topic_id, broker.cluster)
+        # Of a move by another broker it may have heard one half.
+        await self._catching_up()()
+        return self._clusters.holding(topic_id, broker.cluster)
+
+    async def _producer(self, broker: Broker, place: _Place) -> _Producer:
+        idle = self._idle.get(place)
+        if idle:
+            self._kept -= 1
+            return idle.pop()
+        return _Producer(await broker.new_producer_id())
+
+    def _keep(self, place: _Place, producer: _Producer) -> None:
+        if self._kept >= _MOST_PRODUCERS:
+            # Of topics that are gone, perhaps. Ids are plentiful.
+            self._idle.clear()
+            self._kept = 0
+        self._idle.setdefault(place, []).append(producer)
+        self._kept += 1
+
+    @staticmethod
+    async def _append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
+        try:
+            return await append(broker, topic, index, batch)
+        except TopicError as error:
+            raise _again(error) from error
+
+    async def _send(self, member: Member, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
+        place = {"cluster": broker.cluster, "topic": topic.topic.name, "id": topic.topic.id.hex, "partition": index}
+        target = f"{PATH}?{urlencode(place)}".encode()
+        try:
+            answer = await self._peers.ask(member, "POST", target, batch, principal=ANONYMOUS, headers={})
+        except Lost as error:
+            raise NotHere(str(error)) from error
+        try:
+            if answer.status == 200:
+                return msgspec.json.decode(answer.body, type=Placed)
+            refusal = msgspec.json.decode(answer.body, type=Refusal)
+        except msgspec.DecodeError:
+            # It is being started, or stopped.
+            raise NotHere(f"broker {member.node_id} answers {answer.status}") from None
+        if answer.status == MISDIRECTED:
+            raise NotHere(refusal.message)
+        raise _again(refusal.as_error())
+
+
+async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
+    """Append a batch to a partition that this server leads. Raises TopicError."""
+    done: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
+
+    def settle(result: Appended | Exception) -> None:
+        if not done.done():
+            done.set_result(result)
+
+    broker.append(topic.topic.name, index, batch, settle, most_bytes=MOST_BATCH)
+    # With LogAppendTime the log has put its own time there.
+    time_ms = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0]
+    result = await done
+    if isinstance(result, Exception):
+        raise result if isinstance(result, TopicError) else StorageUnavailable(str(result))
+    return Placed(result.base_offset, time_ms)
+
+
+def _again(error: TopicError) -> Exception:
+    """What is raised for an error: NotHere where the same batch may be put again, and better luck is to be expected."""
+    # Of a topic that was moved the log was closed, and is opened elsewhere: who asks again knows.
+    hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
+    return NotHere(str(error)) if isinstance(error, hopeful) else error
+
+
+__all__ = ["MISDIRECTED", "MOST_BATCH", "PATH", "Placed", "Puts", "Refusal", "append"]

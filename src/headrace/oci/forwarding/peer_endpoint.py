@@ -1,0 +1,155 @@
+"""What other brokers bring here: requests about this server's groups, and batches for the logs that it leads."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+import msgspec
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from headrace.broker.broker import Broker
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import Clusters
+from headrace.http.peers.signature import HEADER, NotSealed, Seals
+from headrace.oci.api.asgi import Authenticator
+from headrace.oci.api.bodies import Gone, announced, whole
+from headrace.oci.api.errors import OciError
+from headrace.oci.api.request_parser import header_map
+from headrace.oci.forwarding.append_router import MISDIRECTED, MOST_BATCH, Placed, Refusal, append
+from headrace.security.access.principal import Principal
+from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
+
+_log = structlog.get_logger("headrace.peers")
+_HEADER = HEADER.encode()
+_LARGE = 1 << 20
+"""Bytes of a body that is hashed beside the event loop."""
+_MOST_TOLD = 1_000
+"""Characters of why something is refused."""
+_REFUSED = "This request does not come from another broker of this keyspace"
+
+
+def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """The seal that a request comes with; None: a client sent it."""
+    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
+
+
+class SealAuthenticator:
+    """Believes seals, and leaves requests without one to another authenticator."""
+
+    def __init__(self, seals: Seals, clients: Authenticator) -> None:
+        """`clients`: tells who sent the requests of clients."""
+        self._seals = seals
+        self._clients = clients
+
+    @property
+    def computes(self) -> bool:
+        """Whether it takes long to tell who a client is."""
+        return self._clients.computes
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """On whose behalf another broker asks, or who the client is. Raises OciError 401."""
+        seal = seal_of(headers)
+        if seal is None:
+            return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
+        try:
+            return self._seals.read(seal, method, raw_target, now_ms).principal
+        except NotSealed as error:
+            _log.warning("a request with a wrong seal was refused", reason=str(error))
+            raise OciError(401, _REFUSED) from None
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was sealed, or signed. Raises OciError 401."""
+        seal = seal_of(headers)
+        if seal is None:
+            self._clients.check_body(headers, body)
+        elif not self._seals.covers(seal, body):
+            raise OciError(401, _REFUSED)
+
+
+class AppendApp:
+    """Takes batches that were put at other brokers, as an ASGI application for `append_router.PATH`."""
+
+    def __init__(self, clusters: Clusters, seals: Seals) -> None:
+        """`seals`: of this keyspace."""
+        self._clusters = clusters
+        self._authenticator = SealAuthenticator(seals, _Nobody())
+        # Of its own: a put may wait here for a batch of its own to be taken there, and the other way round.
+        self._bodies = ReadBudget()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            status, told = await self._take(scope, receive)
+        except Gone:
+            return
+        except OciError as error:
+            status, told = error.status, Refusal("StorageUnavailable", error.message)
+        except NotLeader as error:
+            status, told = MISDIRECTED, Refusal(type(error).__name__, str(error))
+        except TopicError as error:
+            status, told = 409, Refusal(type(error).__name__, str(error))
+        if isinstance(told, Refusal):
+            # It may repeat what was asked for, which may be long.
+            told = Refusal(told.error, told.message[:_MOST_TOLD])
+        content = msgspec.json.encode(told)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _take(self, scope: Scope, receive: Receive) -> tuple[int, Placed | Refusal]:
+        query: bytes = scope["query_string"]
+        self._authenticator.authenticate(
+            scope["method"],
+            scope["raw_path"] + b"?" + query,
+            scope["headers"],
+            signs_body=True,
+            now_ms=self._clusters.clock.now_ms(),
+        )
+        size = announced(header_map(scope["headers"]), MOST_BATCH)
+        granted = await self._bodies.acquire(size, size)
+        try:
+            body = await whole(receive, size)
+            check = partial(self._authenticator.check_body, scope["headers"], body)
+            # Its hash takes a while where there is much of it.
+            await asyncio.to_thread(check) if len(body) > _LARGE else check()
+            broker, topic, index = self._place(query)
+            return 200, await append(broker, topic, index, bytearray(body))
+        finally:
+            self._bodies.release(granted)
+
+    def _place(self, query: bytes) -> tuple[Broker, LiveTopic, int]:
+        """Raises NotLeader where this server does not know such a topic (yet), OciError 400 for what names none."""
+        place = dict(parse_qsl(query.decode("latin-1")))
+        try:
+            cluster, topic_id, index = place["cluster"], UUID(hex=place["id"]), int(place["partition"])
+        except (KeyError, ValueError):
+            raise OciError(400, "A batch comes with a cluster, a topic's id and a partition") from None
+        try:
+            # Here it may have been moved to another cluster already, or not yet.
+            return *self._clusters.holding(topic_id, cluster), index
+        except UnknownTopic as error:
+            raise NotLeader(str(error)) from None
+
+
+class _Nobody:
+    """There is nothing for clients here."""
+
+    computes = False
+
+    def authenticate(self, *_: object, **__: object) -> Principal:
+        raise OciError(401, _REFUSED)
+
+    def check_body(self, *_: object) -> None:
+        raise OciError(401, _REFUSED)

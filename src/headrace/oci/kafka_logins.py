@@ -1,0 +1,111 @@
+"""How Kafka clients log in to OCI Streaming: SASL PLAIN with a name that ends with a stream pool.
+
+The user name is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, the password one of the user's auth tokens;
+the pool is the virtual cluster that the connection is for.
+Source: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka".
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from headrace.broker.admin.logins import Admitted, LoginRefused
+from headrace.broker.broker import Broker
+from headrace.oci import ocids
+from headrace.oci.settings import OciSettings
+from headrace.security.access.principal import Principal
+
+_log = structlog.get_logger("headrace.oci")
+
+_FORM = "the user name has to be <tenancy>/[<domain>/]<user>/<OCID of a stream pool>"
+_WRONG = "Authentication failed: invalid username or password"
+_HASHED = "sha256:"
+
+
+def is_pool_name(username: str) -> bool:
+    """Whether a user name is one of a stream pool's users."""
+    user, _, pool = username.rpartition("/")
+    tenancy, _, rest = user.partition("/")
+    return bool(tenancy and rest) and ocids.unique_of(pool, ocids.STREAM_POOL) is not None
+
+
+class PoolLogins:
+    """Lets Kafka clients in to the virtual clusters of stream pools."""
+
+    def __init__(self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None]) -> None:
+        """As `oci.auth` says.
+
+        Args:
+            settings: the OCI API's settings.
+            cluster_of_pool: the virtual cluster of a pool that is there, by its OCID; None for others.
+        """
+        self._cluster_of_pool = cluster_of_pool
+        self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
+
+    def admit(self, username: str, password: str) -> Admitted:
+        """The user in the name, and the virtual cluster of the pool in it. Raises LoginRefused."""
+        if not is_pool_name(username):
+            raise LoginRefused(f"Authentication failed: {_FORM}", f"user name {username[:300]!r}")
+        user, _, pool = username.rpartition("/")
+        tenancy, _, _ = user.partition("/")
+        if self._tokens is not None and not self._tokens.has(user, password):
+            raise LoginRefused(_WRONG, f"{user[:300]!r} has no such auth token")
+        broker = self._cluster_of_pool(pool)
+        if broker is None:
+            raise LoginRefused(_WRONG, f"there is no stream pool {pool[:300]}")
+        return Admitted(Principal(user, tenancy), broker)
+
+
+class TokenFile:
+    """Auth tokens in a file, read when it is first needed and again when it has changed.
+
+    A line is a user (`<tenancy>/[<domain>/]<user>`), blanks, and a token of theirs or `sha256:` and its SHA-256 in
+    hexadecimal. A user may have several lines. Empty lines and those that start with `#` say nothing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._known: dict[str, list[bytes]] = {}
+
+    def has(self, user: str, token: str) -> bool:
+        """Whether this is one of the user's tokens."""
+        self._read()
+        digest = hashlib.sha256(token.encode()).digest()
+        # Tokens are long and random, so a plain hash of one is safe to keep.
+        return any(hmac.compare_digest(digest, known) for known in self._known.get(user, ()))
+
+    def _read(self) -> None:
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp == self._stamp:
+                return
+            lines = self._path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            _log.warning("the file of auth tokens (oci.auth.tokens) cannot be read", reason=str(error))
+            self._stamp, self._known = None, {}
+            return
+        self._stamp, self._known = stamp, {}
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            user, *rest = line.split(maxsplit=1)
+            digest = _digest(rest[0].strip()) if rest else None
+            if digest is None:
+                _log.warning("not a user and a token", file=str(self._path), line=number)
+            else:
+                self._known.setdefault(user, []).append(digest)
+
+
+def _digest(token: str) -> bytes | None:
+    if not token.startswith(_HASHED):
+        return hashlib.sha256(token.encode()).digest()
+    try:
+        digest = bytes.fromhex(token.removeprefix(_HASHED))
+    except ValueError:
+        return None
+    return digest if len(digest) == hashlib.sha256().digest_size else None

@@ -1,0 +1,15 @@
+from headrace.records.fallback.header import Buffer, HeaderFields
+
+def read(
+    buffer: Buffer, start: int, stop: int, owned: bool, /
+) -> tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int] | None: ...
+def accepted(
+    version: int,
+    correlation_id: int,
+    topic: str,
+    partition: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+    /,
+) -> bytes: ...

@@ -1,0 +1,80 @@
+"""Request and response headers, which stand before every body and depend on the API and its version."""
+
+import struct
+from typing import Final
+
+from headrace.protocol import wire
+from headrace.protocol.errors import DecodeError, EncodeError
+from headrace.protocol.messages import REQUESTS
+
+_FIXED: Final = struct.Struct(">hhih")
+_CORRELATION: Final = struct.Struct(">i")
+_API_VERSIONS: Final = 18
+_FLEXIBLE_FROM: Final = {key: cls.FLEXIBLE_FROM for key, cls in REQUESTS.items()}
+
+_MOST_TAGS = 1_000
+"""Tagged fields that a request's header may have. No client sends any yet; skipping a mebibyte of them takes 140 ms."""
+
+
+def _is_flexible(api_key: int, api_version: int) -> bool:
+    """Whether the headers carry tagged fields; False for an API this codec does not know."""
+    flexible_from = _FLEXIBLE_FROM.get(api_key)
+    return flexible_from is not None and api_version >= flexible_from
+
+
+def decode_request_header(buffer: wire.Buffer, position: int) -> tuple[int, int, int, str | None, int]:
+    """API key, API version, correlation id, client id, and the position of the body. Raises DecodeError.
+
+    The header of an unknown API is read without tagged fields. The client id is a plain nullable string in header
+    version 2 too (KIP-511), so that a server can read it in any version of ApiVersions.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _FIXED.unpack_from(buffer, position)
+        position += _FIXED.size
+        client_id = None
+        if length != -1:
+            stop = position + length
+            if length < 0 or stop > len(buffer):
+                wire.bad_length("client_id", length, len(buffer) - position)
+            client_id = str(buffer[position:stop], "utf-8")
+            position = stop
+        if _is_flexible(api_key, api_version):
+            surplus = wire.read_varint(buffer, position)[0] - _MOST_TAGS
+            if surplus > 0:
+                wire.too_many("tagged fields of the request header", surplus)
+            position = wire.skip_tags(buffer, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise DecodeError(f"request header: {error}") from error
+    return api_key, api_version, correlation_id, client_id, position
+
+
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header that goes before the body of a request in this version. Raises EncodeError."""
+    try:
+        name = None if client_id is None else client_id.encode()
+        head = _FIXED.pack(api_key, api_version, correlation_id, -1 if name is None else len(name))
+    except (struct.error, UnicodeEncodeError) as error:
+        raise EncodeError(f"request header: {error}") from error
+    return head + (name or b"") + (b"\0" if _is_flexible(api_key, api_version) else b"")
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header that goes before the body of the answer to a request of this version.
+
+    That of ApiVersions never has tagged fields: the client may not know yet what the server speaks (KIP-511).
+    """
+    if api_key != _API_VERSIONS and _is_flexible(api_key, api_version):
+        return _CORRELATION.pack(correlation_id) + b"\0"
+    return _CORRELATION.pack(correlation_id)
+
+
+def decode_response_header(buffer: wire.Buffer, position: int, api_key: int, api_version: int) -> tuple[int, int]:
+    """Correlation id and the position of the body, for an answer to a request of this version. Raises DecodeError."""
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(buffer, position)
+        position += _CORRELATION.size
+        if api_key != _API_VERSIONS and _is_flexible(api_key, api_version):
+            position = wire.skip_tags(buffer, position)
+    except (struct.error, IndexError) as error:
+        raise DecodeError(f"response header: {error}") from error
+    return correlation_id, position

@@ -1,0 +1,1 @@
+"""The messages in the notation of `notation`, one file per group of related APIs."""

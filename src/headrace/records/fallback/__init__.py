@@ -1,0 +1,1 @@
+"""The C extensions' functions in Python, for machines without a compiler."""

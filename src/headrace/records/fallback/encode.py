@@ -1,0 +1,204 @@
+"""The records section of a batch written in Python; `_compiled.encode` writes the same bytes."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from headrace.records.fallback.header import Buffer
+from headrace.records.fallback.varints import varint, wrap
+
+Headers = Sequence[tuple[str, bytes | None]]
+Fields = tuple[bytes | None, bytes | None, int, Headers]
+"""A record to be written: key, value, timestamp (ms), headers."""
+
+ArrowColumn = tuple[Buffer | None, Buffer, Buffer, int]
+"""A column of byte strings: validity bits or None, int32 offsets, data, and the row of them that is row 0."""
+
+ArrowNumbers = tuple[Buffer, int]
+"""A column of int64 without nulls: its data, and the row of it that is row 0."""
+ArrowHeaders = tuple[Buffer | None, Buffer, int, ArrowColumn, ArrowColumn]
+"""A column of lists of (name, value): validity or None, int32 edges, the row that is row 0, names and values."""
+
+
+class Section(NamedTuple):
+    """Rows written as a records section."""
+
+    records: bytes
+    following: int
+    """The row to go on from."""
+    last_delta: int
+    """Offset of the last record, counted from the first one's."""
+    base_timestamp: int
+    """Milliseconds: of the first record."""
+    max_timestamp: int
+
+
+def _check_int64(number: int) -> int:
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError(f"{number} does not fit 64 bits")
+    return number
+
+
+_NULL = varint(-1)
+
+
+def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
+    """The records (key, value, timestamp in ms, headers) with offset deltas from 0."""
+    _check_int64(base_timestamp)
+    out: list[bytes] = []
+    for offset_delta, (key, value, timestamp, headers) in enumerate(records):
+        parts = [b"\x00", varint(wrap(_check_int64(timestamp) - base_timestamp)), varint(offset_delta)]
+        parts += (_NULL,) if key is None else (varint(len(key)), key)
+        parts += (_NULL,) if value is None else (varint(len(value)), value)
+        parts.append(varint(len(headers)))
+        for name, content in headers:
+            text = name.encode()
+            parts += (varint(len(text)), text)
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
+        body = b"".join(parts)
+        out += (varint(len(body)), body)
+    return b"".join(out)
+
+
+def encode_columns(
+    key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
+) -> tuple[bytes, int]:
+    """Rows from `start` on as records without headers, all at the base timestamp, and the row to go on from.
+
+    A section has one row at least; it ends before the one that would make it larger than `max_bytes`.
+
+    Raises:
+        ValueError: no rows, or columns that have fewer, or offsets that lie outside of the data.
+    """
+    if start < 0 or stop <= start or max_bytes < 1:
+        raise ValueError("no rows to encode, or no room")
+    keys, values = _rows(key, start, stop), _rows(value, start, stop)
+    out: list[bytes] = []
+    used = 0
+    for delta, (name, content) in enumerate(zip(keys, values, strict=True)):
+        record = _one(delta, name, content)
+        if out and used + len(record) > max_bytes:
+            return b"".join(out), start + delta
+        out.append(record)
+        used += len(record)
+    return b"".join(out), stop
+
+
+def _one(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    """A record at the base timestamp, without headers."""
+    parts = [b"\x00\x00", varint(offset_delta)]
+    parts += (_NULL,) if key is None else (varint(len(key)), key)
+    parts += (_NULL,) if value is None else (varint(len(value)), value)
+    parts.append(b"\x00")
+    body = b"".join(parts)
+    return varint(len(body)) + body
+
+
+def _rows(column: ArrowColumn | None, start: int, stop: int) -> list[bytes | None]:
+    if column is None:
+        return [None] * (stop - start)
+    validity, offsets, data, first = column
+    numbers = memoryview(offsets).cast("B")
+    edges = numbers[: len(numbers) // 4 * 4].cast("i")
+    last = first + stop
+    if first < 0 or len(edges) <= last or (validity is not None and len(validity) < (last + 7) // 8):
+        raise ValueError("a column has fewer rows than asked for")
+    found: list[bytes | None] = []
+    for row in range(first + start, last):
+        if validity is not None and not validity[row // 8] >> (row % 8) & 1:
+            found.append(None)
+            continue
+        low, high = edges[row], edges[row + 1]
+        if not 0 <= low <= high <= len(data):
+            raise ValueError("a column's offsets lie outside of its data")
+        found.append(bytes(data[low:high]))
+    return found
+
+
+def encode_rows(
+    key: ArrowColumn | None,
+    value: ArrowColumn | None,
+    headers: ArrowHeaders | None,
+    offsets: ArrowNumbers,
+    timestamps: ArrowNumbers,
+    start: int,
+    stop: int,
+    max_bytes: int,
+    /,
+) -> Section:
+    """Rows from `start` on as records with offsets, timestamps (microseconds, cut to milliseconds) and headers.
+
+    A section has one row at least; it ends before the one that would make it larger than `max_bytes`, or that lies
+    2^31 offsets behind the first.
+
+    Raises:
+        ValueError: no rows, or columns that have fewer, offsets of data that lie outside of it, offsets of records
+            that do not go up, a header without a name.
+    """
+    if start < 0 or stop <= start or max_bytes < 1:
+        raise ValueError("no rows to encode, or no room")
+    keys, values = _rows(key, start, stop), _rows(value, start, stop)
+    pairs = _header_rows(headers, start, stop)
+    places = _numbers(offsets, start, stop)
+    times = [number // 1000 for number in _numbers(timestamps, start, stop)]
+    out: list[bytes] = []
+    used, last = 0, -1
+    for row, place in enumerate(places):
+        delta = place - places[0]
+        if delta <= last:
+            raise ValueError("offsets do not go up")
+        if delta >= 2**31 - 1:
+            break
+        parts = [b"\x00", varint(wrap(times[row] - times[0])), varint(delta)]
+        for content in (keys[row], values[row]):
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
+        parts.append(varint(len(pairs[row])))
+        for name, content in pairs[row]:
+            parts += (varint(len(name)), name)
+            parts += (_NULL,) if content is None else (varint(len(content)), content)
+        body = b"".join(parts)
+        record = varint(len(body)) + body
+        if out and used + len(record) > max_bytes:
+            break
+        out.append(record)
+        used += len(record)
+        last = delta
+    return Section(b"".join(out), start + len(out), last, times[0], max(times[: len(out)]))
+
+
+def _numbers(column: ArrowNumbers, start: int, stop: int) -> list[int]:
+    data, first = column
+    numbers = memoryview(data).cast("B")
+    numbers = numbers[: len(numbers) // 8 * 8].cast("q")
+    if first < 0 or len(numbers) < first + stop:
+        raise ValueError("a column has fewer rows than asked for")
+    return list(numbers[first + start : first + stop])
+
+
+def _header_rows(column: ArrowHeaders | None, start: int, stop: int) -> list[list[tuple[bytes, bytes | None]]]:
+    if column is None:
+        return [[] for _ in range(start, stop)]
+    validity, data, first, name_column, value_column = column
+    edges = memoryview(data).cast("B")
+    edges = edges[: len(edges) // 4 * 4].cast("i")
+    last = first + stop
+    if first < 0 or len(edges) <= last or (validity is not None and len(validity) < (last + 7) // 8):
+        raise ValueError("a column has fewer rows than asked for")
+    if edges[last] < 0:
+        raise ValueError("a column's offsets lie outside of its data")
+    names, values = _rows(name_column, 0, edges[last]), _rows(value_column, 0, edges[last])
+    found: list[list[tuple[bytes, bytes | None]]] = []
+    for row, (low, high) in enumerate(pairwise(edges[first + start : last + 1]), first + start):
+        if validity is not None and not validity[row // 8] >> (row % 8) & 1:
+            found.append([])
+            continue
+        if not 0 <= low <= high <= edges[last]:
+            raise ValueError("a column's offsets lie outside of its data")
+        found.append([(_name(names[pair]), values[pair]) for pair in range(low, high)])
+    return found
+
+
+def _name(name: bytes | None) -> bytes:
+    if name is None:
+        raise ValueError("a header without a name")
+    return name

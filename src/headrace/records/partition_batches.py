@@ -1,0 +1,66 @@
+"""Messages of a REST API shared out among partitions and built into batches.
+
+`compiled.publish` does the same in one pass over a body of the usual shape, and says None for any other.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from zlib import crc32
+
+from headrace.records.build import build
+from headrace.records.fallback.publish import Shares
+
+_PLACE = Struct("=i")
+_BITS = 2**64
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key: CRC-32 modulo partitions, as librdkafka's default partitioner has it."""
+    return crc32(key) % partitions
+
+
+def share(
+    messages: Sequence[tuple[bytes | None, bytes]], partitions: int, now_ms: int, seed: int, left_out: int
+) -> Shares:
+    """Share messages (key, value) out, and build a batch for each partition that has some.
+
+    Args:
+        messages: in the order of the request.
+        partitions: how many there are.
+        now_ms: the time of every message.
+        seed: 64 bits that decide about messages without key.
+        left_out: so many of the first messages go nowhere.
+    """
+    places = []
+    by_place: dict[int, list[tuple[bytes | None, bytes]]] = {}
+    for number, message in enumerate(messages):
+        key = message[0]
+        place = 0
+        if number < left_out:
+            place = -1
+        elif partitions > 1:
+            if key is None:
+                seed, chance = _next_random(seed)
+                place = chance % partitions
+            else:
+                place = partition_of(key, partitions)
+        places.append(_PLACE.pack(place))
+        if place >= 0:
+            by_place.setdefault(place, []).append(message)
+    shares = [
+        (
+            place,
+            build([(key, value, now_ms, ()) for key, value in by_place[place]]),
+            sum(len(key or b"") + len(value) for key, value in by_place[place]),
+        )
+        for place in sorted(by_place)
+    ]
+    return b"".join(places), shares
+
+
+def _next_random(state: int) -> tuple[int, int]:
+    """SplitMix64: the next state and a number of 64 bits."""
+    state = (state + 0x9E3779B97F4A7C15) % _BITS
+    number = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % _BITS
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % _BITS
+    return state, number ^ number >> 31

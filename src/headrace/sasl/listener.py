@@ -1,0 +1,104 @@
+"""Who may log in at one listener, and by which mechanisms."""
+
+import importlib
+from collections.abc import Awaitable, Callable
+
+from headrace.broker.admin.logins import Admitted, Bearer, LoginRefused, Mechanism
+from headrace.broker.admin.users import TooManyLogins, Users
+from headrace.broker.broker import Broker
+from headrace.broker.runtime.clock import Clock, pause
+from headrace.sasl.oauthbearer import OAuthBearer
+from headrace.sasl.plain import Plain
+from headrace.security.access import credentials
+from headrace.security.access.principal import Principal
+
+_WRONG = "Authentication failed: Invalid username or password"
+_BUSY = "Authentication failed: the server has too many logins to check; try again later"
+
+Pools = Callable[[str, str], Admitted]
+"""Who has a name and a password of OCI's kind; raises LoginRefused."""
+
+Check = Callable[[str], Awaitable[Bearer]]
+"""Whose a token is; raises LoginRefused."""
+
+
+class ListenerLogins:
+    """The logins of one listener."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        users: Users | None,
+        pools: Pools | None,
+        tokens: Check | None,
+        is_pool_name: Callable[[str], bool],
+        *,
+        required: bool,
+        mechanisms: tuple[str, ...],
+        clock: Clock,
+        delay_ms: int,
+        lifetime_ms: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: the virtual cluster that users get.
+            users: who has a password; None: nobody logs in so here.
+            pools: lets OCI's users in to the virtual clusters of stream pools; None: nobody.
+            tokens: lets in whoever has one, by OAUTHBEARER; None: that is not among `mechanisms`.
+            is_pool_name: whether a name is of OCI's kind.
+            required: whether nothing is served without a login.
+            mechanisms: names of SASL mechanisms.
+            clock: by which those who fail wait.
+            delay_ms: how long they do (`connection.failed.authentication.delay.ms`).
+            lifetime_ms: how long a login lasts (`connections.max.reauth.ms`); 0: as long as the connection.
+        """
+        self.required = required
+        self.mechanisms = mechanisms
+        self._broker = broker
+        self._users = users
+        self._pools = pools
+        self._tokens = tokens
+        self._is_pool_name = is_pool_name
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._lifetime_ms = lifetime_ms
+        if any(name.startswith("SCRAM-") for name in mechanisms):
+            # At the start, before anybody waits for a login, and only where there are users.
+            importlib.import_module("headrace.sasl.scram")
+
+    def begin(self, mechanism: str) -> Mechanism:
+        """See `Logins`."""
+        if mechanism == "PLAIN" or self._users is None:
+            return Plain(self._by_password)
+        if mechanism == "OAUTHBEARER":
+            assert self._tokens is not None
+            return OAuthBearer(self._tokens, self._by_token)
+        from headrace.sasl.scram import Scram  # noqa: PLC0415  # loaded at the start
+
+        return Scram(credentials.Mechanism(mechanism), self._users, self._admitted)
+
+    async def refused(self) -> None:
+        """See `Logins`."""
+        await pause(self._clock, self._delay_ms)
+
+    def _admitted(self, name: str) -> Admitted:
+        return Admitted(Principal(name), self._broker, self._lifetime_ms)
+
+    def _by_token(self, bearer: Bearer) -> Admitted:
+        """The login lasts no longer than the token (KIP-368)."""
+        lifetime_ms = min(bearer.lifetime_ms, self._lifetime_ms or bearer.lifetime_ms)
+        return Admitted(Principal(bearer.name), self._broker, lifetime_ms)
+
+    async def _by_password(self, name: str, password: str) -> Admitted:
+        if self._pools is not None and (self._users is None or self._is_pool_name(name)):
+            return self._pools(name, password)
+        if self._users is None:
+            raise LoginRefused(_WRONG, "nobody has a password here")
+        try:
+            fits = await self._users.check(name, password)
+        except TooManyLogins:
+            raise LoginRefused(_BUSY, "too many passwords wait to be checked") from None
+        if not fits:
+            raise LoginRefused(_WRONG, f"user {name[:300]!r} has no such password")
+        return self._admitted(name)

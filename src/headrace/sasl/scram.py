@@ -1,0 +1,68 @@
+"""SCRAM (RFC 5802): the client proves that it knows a password, and the server that it knows of it.
+
+The parsing and the proofs are scramp's; nothing here takes longer than some hashes.
+"""
+
+from collections.abc import Callable
+
+from scramp import ScramException, ScramMechanism
+
+from headrace.broker.admin.logins import Admitted, Answer, LoginRefused
+from headrace.broker.admin.users import LONGEST_NAME, Users
+from headrace.security.access.credentials import Mechanism
+
+_MOST_BYTES = 4 << 10
+_MALFORMED = "Authentication failed: that is no message of {}"
+_WRONG = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
+
+
+class Scram:
+    """A login by SCRAM: two tokens, each with an answer."""
+
+    def __init__(self, mechanism: Mechanism, users: Users, admitted: Callable[[str], Admitted]) -> None:
+        """Prepare.
+
+        Args:
+            mechanism: with which hash.
+            users: who there is.
+            admitted: what a user's login leads to.
+        """
+        self._mechanism = mechanism
+        self._users = users
+        self._admitted = admitted
+        self._name = ""
+        self._server = ScramMechanism(mechanism.value).make_server(self._credential)
+        self._begun = False
+
+    def _credential(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+        self._name = name
+        kept = self._users.shown(name[:LONGEST_NAME], self._mechanism)
+        return kept.salt, kept.stored_key, kept.server_key, kept.iterations
+
+    async def answer(self, token: bytes) -> Answer:
+        """See `Mechanism`."""
+        mechanism = self._mechanism.value
+        if len(token) > _MOST_BYTES:
+            raise LoginRefused(_MALFORMED.format(mechanism), f"the message has {len(token)} bytes")
+        try:
+            text = token.decode()
+            if not self._begun:
+                self._begun = True
+                self._server.set_client_first(text)
+                return Answer(self._server.get_server_first().encode())
+            self._server.set_client_final(text)
+            final = self._server.get_server_final().encode()
+        except (ScramException, UnicodeDecodeError, ValueError) as error:
+            if self._begun and self._name:
+                raise LoginRefused(_WRONG.format(mechanism), f"user {self._name[:300]!r}: {_reason(error)}") from None
+            raise LoginRefused(_MALFORMED.format(mechanism), _reason(error)) from None
+        if not self._users.find(self._name):
+            # Its credential was invented, or is gone since the login began.
+            raise LoginRefused(_WRONG.format(mechanism), f"there is no user {self._name[:300]!r}")
+        return Answer(final, self._admitted(self._name))
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong, without what the client sent."""
+    found = getattr(error, "server_error", None)
+    return str(found.value if found is not None else type(error).__name__)

@@ -1,0 +1,122 @@
+"""Access rules as Kafka has them (ACLs): whom they are about, and what they allow or deny to whom.
+
+Source: Apache Kafka documentation, "Authorization and ACLs"; KIP-11, KIP-290 (prefixes).
+"""
+
+from enum import Enum
+
+import msgspec
+
+from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
+
+ANYTHING = "*"
+"""As the name of a literal rule: every resource of its type. As a host: every host."""
+ANYBODY = "User:*"
+"""As the principal of a rule: every user."""
+_MOST_NAME = 249
+"""Characters of a resource's name, as of a topic's: nothing longer could be asked for."""
+_MOST_PRINCIPAL = 1_024
+_MOST_HOST = 255
+
+
+class InvalidAcl(ValueError):
+    """A rule that could never be asked; the message says what is wrong with it."""
+
+
+class Pattern(Enum):
+    """How the name of a rule is compared with a resource's."""
+
+    LITERAL = "LITERAL"
+    PREFIXED = "PREFIXED"
+
+
+class Acl(msgspec.Struct, frozen=True, kw_only=True):
+    """One access rule."""
+
+    type: ResourceType
+    name: str
+    pattern: Pattern = Pattern.LITERAL
+    principal: str
+    """`User:<name>`, or `User:*`."""
+    host: str = ANYTHING
+    """The address that requests come from, or `*`."""
+    operation: Operation | None
+    """None: all of them (Kafka's `All`)."""
+    allow: bool
+    """False: it denies, whatever other rules allow."""
+
+    def check(self) -> None:
+        """Raises InvalidAcl for a rule that Kafka would refuse, or that is larger than anything it could be about."""
+        if not self.name:
+            raise InvalidAcl("the resource has no name: give one, or * for every resource of its type")
+        if self.type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
+            raise InvalidAcl(f"the only resource of type Cluster is {CLUSTER_NAME}, found {self.name[:_MOST_NAME]!r}")
+        kind, colon, _ = self.principal.partition(":")
+        if not (kind and colon):
+            raise InvalidAcl(f"expected a principal such as User:alice, found {self.principal[:_MOST_NAME]!r}")
+        if not self.host:
+            raise InvalidAcl("the rule has no host: give an address, or * for every host")
+        for what, text, most in (
+            ("resource's name", self.name, _MOST_NAME),
+            ("principal", self.principal, _MOST_PRINCIPAL),
+            ("host", self.host, _MOST_HOST),
+        ):
+            if len(text) > most:
+                raise InvalidAcl(f"the {what} has {len(text)} characters, at most {most} are taken")
+
+    def __str__(self) -> str:
+        verb = "allow" if self.allow else "deny"
+        operation = "All" if self.operation is None else self.operation.value
+        return (
+            f"{verb} {self.principal} {operation} {self.type.value} {self.pattern.value}:{self.name} from {self.host}"
+        )
+
+
+class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What to list or delete. A field that is None is not looked at."""
+
+    type: ResourceType | None = None
+    name: str | None = None
+    pattern: Pattern | None = None
+    matching: bool = False
+    """Whether the name is a resource's, and every rule is meant that is about it (Kafka's `MATCH`)."""
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation | None = None
+    every_operation: bool = False
+    """Whether only rules about all operations are meant; `operation` is None then."""
+    allow: bool | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether it could mean one rule only."""
+        return (
+            self.type is not None
+            and self.name is not None
+            and self.pattern is not None
+            and self.principal is not None
+            and self.host is not None
+            and (self.operation is not None or self.every_operation)
+            and self.allow is not None
+        )
+
+    def means(self, acl: Acl) -> bool:
+        """Whether a rule is meant. Kafka's `AclBindingFilter.matches`."""
+        return (
+            (self.type is None or self.type is acl.type)
+            and self._means_name(acl)
+            and (self.principal is None or self.principal == acl.principal)
+            and (self.host is None or self.host == acl.host)
+            and (not self.every_operation or acl.operation is None)
+            and (self.operation is None or self.operation is acl.operation)
+            and (self.allow is None or self.allow is acl.allow)
+        )
+
+    def _means_name(self, acl: Acl) -> bool:
+        if self.pattern is not None and self.pattern is not acl.pattern:
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        if not self.matching:
+            return False
+        return self.name.startswith(acl.name) if acl.pattern is Pattern.PREFIXED else acl.name == ANYTHING

@@ -1,0 +1,116 @@
+"""The listeners of the Kafka protocol as its settings name them. Pure.
+
+Source: Apache Kafka documentation, "Security", "Listener Configuration" (KIP-103).
+"""
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+
+from headrace.text.addresses import EVERYWHERE, Address
+
+DEFAULT = "PLAINTEXT"
+"""The name of the only listener where none was named."""
+_LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<host>\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(?P<port>[0-9]{1,5})")
+_MAPPED = re.compile(r"(?P<name>[A-Za-z0-9_-]+):(?P<protocol>[A-Za-z_]+)")
+
+
+class Protocol(Enum):
+    """What a listener demands of its clients (Kafka's security protocols)."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its connections are TLS."""
+        return self in {Protocol.SSL, Protocol.SASL_SSL}
+
+    @property
+    def login(self) -> bool:
+        """Whether nothing is served before a login."""
+        return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """One listener: its name, what it speaks and where."""
+
+    name: str
+    protocol: Protocol
+    address: Address
+    """Where it listens; port 0: a free one."""
+    advertised: Address | None = None
+    """What clients are told; None: where it listens."""
+
+
+def parse(listeners: str, protocol_map: str, advertised: str) -> tuple[Listener, ...]:
+    """Read the three settings; raises ValueError with what was expected.
+
+    Args:
+        listeners: `listeners`, such as `PLAINTEXT://127.0.0.1:9092,SASL_SSL://:9093`.
+        protocol_map: `listener.security.protocol.map`.
+        advertised: `advertised.listeners`; those that are not in it tell where they listen.
+    """
+    protocols = _protocols(protocol_map)
+    told = dict(_addresses("advertised.listeners", advertised))
+    found = []
+    taken: dict[Address, str] = {}
+    for name, address in _addresses("listeners", listeners):
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ValueError(
+                f"listeners={listeners}: what {name} speaks is not known; "
+                f"say it with listener.security.protocol.map={name}:SASL_SSL, or use one of {', '.join(protocols)}"
+            )
+        other = taken.setdefault(address, name)
+        if other != name and address.port:
+            raise ValueError(f"listeners={listeners}: {other} and {name} are both at {address}; give each its own port")
+        found.append(Listener(name, protocol, address, told.pop(name, None)))
+    if not found:
+        raise ValueError(f"listeners={listeners}: expected NAME://HOST:PORT, found nothing")
+    for name, address in told.items():
+        raise ValueError(f"advertised.listeners={name}://{address}: listeners has no {name}; it has {_names(found)}")
+    for each in found:
+        if each.advertised is not None and not each.advertised.reachable:
+            raise ValueError(
+                f"advertised.listeners={each.name}://{each.advertised}: clients cannot connect to that; "
+                "name a host and a port by which they reach this server"
+            )
+    return tuple(found)
+
+
+def _names(found: Iterable[Listener]) -> str:
+    return ", ".join(each.name for each in found)
+
+
+def _addresses(setting: str, text: str) -> Iterable[tuple[str, Address]]:
+    """Name and address of each; raises ValueError, also for a name that comes twice."""
+    names: set[str] = set()
+    for item in filter(None, (each.strip() for each in text.split(","))):
+        match = _LISTENER.fullmatch(item)
+        if match is None or int(match["port"]) > 65535:
+            raise ValueError(
+                f"{setting}={text}: expected NAME://HOST:PORT, such as SASL_SSL://0.0.0.0:9093, found {item!r}"
+            )
+        name = match["name"].upper()
+        if name in names:
+            raise ValueError(f"{setting}={text}: {name} is there twice; give each listener a name of its own")
+        names.add(name)
+        yield name, Address(match["host"].strip("[]") or EVERYWHERE, int(match["port"]))
+
+
+def _protocols(text: str) -> dict[str, Protocol]:
+    protocols = {}
+    for item in filter(None, (each.strip() for each in text.split(","))):
+        match = _MAPPED.fullmatch(item)
+        if match is None or match["protocol"].upper() not in Protocol.__members__:
+            raise ValueError(
+                f"listener.security.protocol.map={text}: expected NAME:PROTOCOL with "
+                f"{', '.join(Protocol.__members__)}, found {item!r}"
+            )
+        protocols[match["name"].upper()] = Protocol[match["protocol"].upper()]
+    return protocols

@@ -1,0 +1,393 @@
+"""Puts the server together: storage, broker, APIs. The only place where `store` meets `broker`."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace import __version__
+from headrace.aio.tasks import end
+from headrace.broker.admin.connections import ConnectionLimits
+from headrace.broker.broker import Broker
+from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.metadata import everything
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
+from headrace.broker.services import Parts
+from headrace.broker.virtual_clusters import Clusters
+from headrace.http import app as console
+from headrace.http.hosts import HostCheck, Hosts
+from headrace.http.listener import HttpListener
+from headrace.http.reset import ResetCall
+from headrace.http.startup_gate import Front
+from headrace.kafka.server.listener import KafkaListener
+from headrace.lakehouse.read.catalog import Lake
+from headrace.metrics.counters import Counters, StoreCounters
+from headrace.oci.api.asgi import LISTENER, OciApp, is_ours
+from headrace.oci.api.authentication import Authenticator
+from headrace.oci.api.service import OciService
+from headrace.oci.forwarding.append_router import PATH as APPENDS
+from headrace.oci.forwarding.peers import api as oci_api
+from headrace.oci.settings import OciSettings
+from headrace.security.access.exposure import is_loopback
+from headrace.server.authentication import Known, logins_at, opened_logins
+from headrace.server.cluster import Brokers, joined
+from headrace.server.config import ServerOptions, StartError
+from headrace.server.console import Observed, shown, visitors_of
+from headrace.server.event_loop import DelayWatch
+from headrace.server.listeners import KafkaListeners, Listening, open_listeners
+from headrace.server.memory import prepared, settle_memory, shrink_beside_file
+from headrace.server.shutdown import Stop
+from headrace.server.storage import opened_storage
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.redis.clients import asynchronous
+from headrace.storage.redis.info import store_facts
+from headrace.storage.redis.url import has_password, without_password
+from headrace.storage.storage import RedisStorage
+from headrace.storage.valkey.health import Watch
+from headrace.topics.errors import TopicError
+
+if TYPE_CHECKING:
+    from headrace.server.tracing import Tracing
+
+_log = structlog.get_logger("headrace")
+
+_HEALTH_S = 2.0
+"""How long a health check waits for Redis."""
+_MANY_PARTITIONS = 1_000
+"""From here on opening them is shown."""
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """Where the server answers."""
+
+    kafka: str
+    http: str
+    storage: str
+    listeners: dict[str, str] = {}
+    """HOST:PORT of the Kafka listeners beside the first, by name."""
+
+
+async def serve(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    on_ready: Callable[[Ready], None],
+    *,
+    clock: Clock | None = None,
+    guest: Stop | None = None,
+    log_lines_lost: Callable[[], int] = int,
+) -> int:
+    """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
+
+    Args:
+        options: where it keeps its data and where it listens.
+        settings: the broker's settings.
+        oci: the OCI API's settings.
+        on_ready: called once every API answers.
+        clock: the time that every API goes by; None: the machine's.
+        guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
+        log_lines_lost: tells for the metrics how many lines of the log could not be written.
+
+    Returns:
+        The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
+
+    Raises:
+        StartError: it could not start; the message says how to help that.
+    """
+    stop = guest or Stop()
+    settings = _effective(settings, options)
+    cache = prepared(settings, guest=guest is not None)
+    with stop.on_signals() if guest is None else contextlib.nullcontext():
+        answering = _answering(options, settings, oci, clock, cache, stop, log_lines_lost)
+        async with answering as (ready, brokers):
+            if guest is None:
+                settle_memory(cache.limit)
+            on_ready(ready)
+            await stop.wait()
+            _log.info("stopping", reason=stop.reason)
+            if brokers is not None:
+                await brokers.hand_over(leave=not stop.status)
+    return stop.status
+
+
+@contextlib.asynccontextmanager
+async def _answering(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    clock: Clock | None,
+    cache: CacheBudget,
+    stop: Stop,
+    log_lines_lost: Callable[[], int],
+) -> AsyncIterator[tuple[Ready, Brokers | None]]:
+    """Every API, answering; and this server's place among others, if there may be some."""
+    counters = Counters()
+    async with contextlib.AsyncExitStack() as stack:
+        listening = open_listeners(options, settings, oci, stack)
+        limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
+        front = Front()
+        hosts = _hosts(options, settings, oci, listening.http)
+        http = await stack.enter_async_context(_http(HostCheck(front, hosts), listening, limits))
+        tracing = _tracing(settings.headrace_traces_endpoint, stack)
+        storage, clusters, brokers = await stack.enter_async_context(
+            _clusters(options, settings, clock, listening, cache, stop, counters.store)
+        )
+        clusters.topic_added += [] if tracing is None else [tracing.watch]
+        known, service = await _loaded(options, settings, oci, clusters, brokers, stack)
+        http.pressed = lambda: clusters.reads.short
+        kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
+        stack.callback(DelayWatch(counters.loop_delays).stop)
+        clusters.removed.append(kafka.close_cluster)
+        await kafka.start(listening.kafka, stack)
+        catching_up = None if brokers is None else brokers.catching_up
+        oci_app, appends = await stack.enter_async_context(
+            oci_api(service, clusters, Authenticator(oci), counters, catching_up, listening.towards_peers)
+        )
+        connections = {**kafka.connections, LISTENER: lambda: http.connections}
+        observed = await stack.enter_async_context(
+            _observed(options, storage, clusters, counters, connections, kafka.clients, listening.url, log_lines_lost)
+        )
+        health = partial(_health, storage, clusters)
+        people = _for_people(observed, known, service, settings, health, oci_app, front, stack)
+        apis = _http_apis(oci_app, appends, people)
+        front.open(_traced(apis, service, tracing), health)
+        stack.push_async_callback(front.close)
+        first, *more = listening.addresses.items()
+        yield Ready(first[1], listening.url, storage.url, dict(more)), brokers
+
+
+@contextlib.asynccontextmanager
+async def _clusters(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    given: Clock | None,
+    listening: Listening,
+    cache: CacheBudget,
+    stop: Stop,
+    counted: StoreCounters,
+) -> AsyncIterator[tuple[RedisStorage, Clusters, Brokers | None]]:
+    """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
+    clock = given or SystemClock()
+    async with contextlib.AsyncExitStack() as stack:
+        storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
+        if storage.reads_file:
+            shrink_beside_file(cache, settings)
+        brokers: Brokers | None = None
+        if options.redis:
+            lost = partial(stop.ask, status=1)
+            reached = listening.told, listening.http_url(options), listening.towards_peers
+            brokers = await stack.enter_async_context(joined(storage, options.redis, settings, clock, *reached, lost))
+        parts = Parts(
+            storage.documents,
+            settings,
+            clock,
+            cache=cache,
+            lake=Lake(),
+            ownership=None if brokers is None else brokers.ownership,
+            leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
+            running=given or RunningClock(clock),
+        )
+        # A topic may have thousands of streams.
+        keyspace = lru_cache(partial(Keyspace, settings.headrace_stream_prefix))
+        clusters = Clusters(
+            storage,
+            settings,
+            clock,
+            cluster_id=storage.cluster_id,
+            stream_of=lambda cluster, *place: keyspace(cluster).stream(*place),
+            parts=parts,
+        )
+        _tell_clients(clusters.default, listening.told, storage.url)
+        yield storage, clusters, brokers
+
+
+async def _loaded(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    oci: OciSettings,
+    clusters: Clusters,
+    brokers: Brokers | None,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[Known, OciService]:
+    """What is stored, loaded and kept up with: topics and groups, then who may log in, then the OCI API's resources."""
+    await clusters.start(_show_partitions)
+    stack.push_async_callback(clusters.stop)
+    known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
+    service = OciService(clusters, oci)
+    await service.start()
+    stack.push_async_callback(service.stop)
+    if brokers is not None:
+        await brokers.follow(clusters, everything(known.users.reload, service.catalog.reload))
+        service.catalog.documents.catch_up = brokers.catch_up
+    return known, service
+
+
+def _kafka(
+    listening: Listening,
+    clusters: Clusters,
+    settings: BrokerSettings,
+    service: OciService,
+    known: Known,
+    counters: Counters,
+    limits: ConnectionLimits,
+) -> KafkaListeners:
+    """The listeners of the Kafka protocol, not started."""
+    pool_cluster = service.catalog.pools.cluster_of
+    return KafkaListeners(
+        KafkaListener(
+            clusters.default,
+            max_request_bytes=settings.socket_request_max_bytes,
+            max_idle_ms=settings.connections_max_idle_ms,
+            name=bound.listener.name,
+            counters=counters,
+            limits=limits,
+            logins=logins_at(bound, service.settings, clusters, known.tokens, pool_cluster),
+            tls=bound.tls,
+        )
+        for bound in listening.kafka
+    )
+
+
+def _for_people(
+    observed: Observed,
+    known: Known,
+    service: OciService,
+    settings: BrokerSettings,
+    health: Callable[[], Awaitable[console.Health]],
+    otherwise: ASGIApp,
+    front: Front,
+    stack: contextlib.AsyncExitStack,
+) -> ASGIApp:
+    """Pages, metrics and health, for whom the console knows; `otherwise` answers for what is nobody's."""
+    visitors = visitors_of(observed.clusters, known)
+    routes, pages = shown(observed, visitors, front, stack)
+    reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
+    # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
+    return visitors.known(console.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
+
+
+def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
+    """The APIs on one socket, told apart by the path."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
+        if appends is not None and scope["path"] == APPENDS:
+            app = appends
+        await app(scope, receive, send)
+
+    return application
+
+
+@contextlib.asynccontextmanager
+async def _observed(
+    options: ServerOptions,
+    storage: RedisStorage,
+    clusters: Clusters,
+    counters: Counters,
+    connections: dict[str, Callable[[], int]],
+    clients: Callable[[], dict[str, tuple[int, int]]],
+    http: str,
+    log_lines_lost: Callable[[], int],
+) -> AsyncIterator[Observed]:
+    """What is told of all that; meanwhile Redis and the disk are watched. Redis is asked over a client of its own."""
+    data = options.disk if options.redis else options.data
+    evicting = storage.evicting if options.redis else None
+    watch = Watch(storage.ping, data, evicting=evicting, look_at_journal=storage.look_at_journal)
+    async with asynchronous(options.redis or storage.url) as client:
+        look = storage.take_along(client)
+        watching = asyncio.create_task(watch.run(), name="watch")
+        try:
+            yield Observed(
+                clusters,
+                counters,
+                connections,
+                clients,
+                http,
+                store=lambda: store_facts(look),
+                storage=without_password(storage.url),
+                data=data,
+                log_lines_lost=log_lines_lost,
+            )
+        finally:
+            await end(watching)
+
+
+def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
+    """In its own Valkey there is nothing that is not the server's: all of it may be adopted."""
+    if options.redis is not None or "headrace.adopt.prefixes" in settings.given:
+        return settings
+    return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
+
+
+def _traced(apis: ASGIApp, oci: OciService, tracing: "Tracing | None") -> ASGIApp:
+    """The APIs, continuing the traces of requests when that is asked for."""
+    if tracing is None:
+        return apis
+    oci.traceparent = tracing.traceparent_now
+    return tracing.http(apis)
+
+
+def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None":
+    """What continues clients' traces, when that is asked for; `stack` ends it."""
+    if not endpoint:
+        return None
+    try:
+        from headrace.server.tracing import Tracing  # noqa: PLC0415  # an extra, and slow to import
+    except ImportError as error:
+        raise StartError(
+            f"headrace.traces.endpoint needs {error.name}: pip install 'headrace[otel]', or leave the setting out"
+        ) from None
+    tracing = Tracing(endpoint, "headrace")
+    stack.push_async_callback(asyncio.to_thread, tracing.close)
+    return tracing
+
+
+def _tell_clients(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
+    """Where clients find the server, and those who may read it the storage."""
+    broker.advertised.update(kafka)
+    # Access rules do not hold there: where they do, it is named only where that lets nobody in.
+    if not broker.settings.authorizer_class_name or has_password(storage):
+        broker.storage_url = without_password(storage)
+
+
+@contextlib.asynccontextmanager
+async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
+    """The HTTP listener. It answers before there is anything to serve, and to the last: how far the server is."""
+    listener = HttpListener(app, listening.http, limits=limits, tls=listening.tls if listening.https else None)
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+
+
+def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, bound: socket.socket) -> Hosts:
+    """The names by which HTTP requests may call this server."""
+    address = bound.getsockname()[0]
+    own = [options.http.host, address, urlsplit(oci.messages_endpoint).hostname or ""]
+    if not is_loopback(address):
+        own.append(socket.gethostname())
+    return Hosts(own, settings.headrace_http_hosts.split(","))
+
+
+def _show_partitions(opened: int, total: int) -> None:
+    if total >= _MANY_PARTITIONS:
+        _log.info("opening partitions", opened=opened, total=total)
+
+
+async def _health(storage: RedisStorage, clusters: Clusters) -> console.Health:
+    try:
+        unanswered = await storage.unanswered(_HEALTH_S)
+    except TopicError as error:
+        return console.Health(version=__version__, storage=False, detail=str(error))
+    unopened = [broker.unopened.told for _, broker in clusters]
+    return console.Health(version=__version__, storage=True, detail="; ".join(filter(None, (*unanswered, *unopened))))

@@ -1,0 +1,161 @@
+"""Puts logins together: who has a password, and who may log in at which listener by what."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from headrace.broker.admin.authorizer import FIRST
+from headrace.broker.admin.logins import Logins
+from headrace.broker.admin.users import LONGEST_NAME, LONGEST_PASSWORD, Users
+from headrace.broker.broker import Broker
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.virtual_clusters import Clusters
+from headrace.oci.exposure import kafka_login_required
+from headrace.oci.kafka_logins import PoolLogins, is_pool_name
+from headrace.oci.settings import OciSettings
+from headrace.sasl.listener import Check, ListenerLogins
+from headrace.security.access.listeners import Protocol
+from headrace.security.access.principal import ANONYMOUS
+from headrace.server.config import StartError
+from headrace.server.listeners import BoundListener
+
+if TYPE_CHECKING:
+    from headrace.sasl.tokens import Tokens
+
+_OAUTHBEARER = "OAUTHBEARER"
+_NO_KEYS = (
+    "sasl.enabled.mechanisms has OAUTHBEARER, which needs the keys that tokens are signed with: "
+    "add --set sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or file:///PATH"
+)
+_log = structlog.get_logger("headrace.logins")
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Whom this server knows."""
+
+    users: Users
+    """Everybody who has a password."""
+    tokens: Check | None
+    """Tells whose a token is; None: none are taken."""
+
+
+async def opened_logins(
+    clusters: Clusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
+) -> Known:
+    """Users, and what checks tokens; raises StartError. `first`: a file with who gets a password if nobody has."""
+    users = await _opened_users(clusters, first, stack)
+    tokens = await _opened_tokens(settings, clusters.clock, stack)
+    return Known(users, None if tokens is None else tokens.check)
+
+
+async def _opened_users(clusters: Clusters, first: Path | None, stack: contextlib.AsyncExitStack) -> Users:
+    users = Users(clusters.default.storage.documents, clusters.clock)
+    stack.callback(users.close)
+    await users.load()
+    # They are the whole server's: whoever may change a virtual cluster of their own does not manage them.
+    clusters.default.users = users
+    if first is not None and not users.names:
+        name, password = _read(first)
+        # First what the name may do: who is there already is not made again by the next start.
+        await clusters.default.storage.documents.save({(FIRST, name): b""})
+        await clusters.access.load()
+        await users.create(name, password)
+        _log.info("the first user was made", user=name)
+    return users
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Name and password in a file; raises StartError."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise StartError(f"--bootstrap-user {path}: {reason}; it has to be a file with NAME:PASSWORD") from None
+    name, colon, password = text.strip().partition(":")
+    fits = (
+        colon and 0 < len(name) <= LONGEST_NAME and 0 < len(password) <= LONGEST_PASSWORD and "\n" not in text.strip()
+    )
+    # Whoever does not log in has that name, and is not to be a super user.
+    if not fits or name == ANONYMOUS.name:
+        # Not a word of what is in it: it may be a password.
+        raise StartError(f"--bootstrap-user {path}: expected one line NAME:PASSWORD, found something else")
+    return name, password
+
+
+async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextlib.AsyncExitStack) -> "Tokens | None":
+    """What checks the tokens of OAUTHBEARER and of HTTP's Bearer, where they are taken; raises StartError."""
+    url = settings.sasl_oauthbearer_jwks_endpoint_url
+    if not url:
+        if _OAUTHBEARER in _mechanisms(settings):
+            raise StartError(_NO_KEYS)
+        return None
+    try:
+        # An extra, and slow to import.
+        from headrace.sasl.jwks import Keys, KeysUnreadable, checked  # noqa: PLC0415
+        from headrace.sasl.tokens import TokenRules, Tokens  # noqa: PLC0415
+    except ImportError as error:
+        raise StartError(
+            f"sasl.oauthbearer.jwks.endpoint.url needs {error.name}: pip install 'headrace[oauth]', "
+            "or leave the setting out"
+        ) from None
+    try:
+        keys = Keys(
+            checked(url, insecure=settings.headrace_insecure), settings.sasl_oauthbearer_jwks_endpoint_refresh_ms, clock
+        )
+    except ValueError as error:
+        raise StartError(str(error)) from None
+    stack.callback(keys.close)
+    try:
+        await keys.load()
+    except KeysUnreadable as error:
+        if url.startswith("file:"):
+            raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
+        # Others may log in without them, and they come back by themselves.
+        _log.error("the keys of tokens cannot be read; no token lets anybody in before they are", reason=str(error))
+    rules = TokenRules(
+        tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),
+        settings.sasl_oauthbearer_expected_issuer,
+        settings.sasl_oauthbearer_sub_claim_name,
+        settings.sasl_oauthbearer_clock_skew_seconds * 1000,
+    )
+    if not rules.audiences:
+        _log.warning("tokens made for other services are accepted: set sasl.oauthbearer.expected.audience")
+    return Tokens(keys, rules, clock)
+
+
+def _mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
+    return tuple(each.strip() for each in settings.sasl_enabled_mechanisms.split(","))
+
+
+def logins_at(
+    bound: BoundListener,
+    oci: OciSettings,
+    clusters: Clusters,
+    tokens: Check | None,
+    cluster_of_pool: Callable[[str], Broker | None],
+) -> Logins | None:
+    """Who may log in at a listener; None: nobody, and nobody has to. Raises StartError."""
+    protocol, settings = bound.listener.protocol, bound.settings
+    if protocol is Protocol.SSL:
+        return None
+    if protocol.login and tokens is None and _OAUTHBEARER in _mechanisms(settings):
+        raise StartError(_NO_KEYS)
+    # Any token will do for a pool unless tokens are verified: nothing to rely on where a login is asked for.
+    pools = PoolLogins(oci, cluster_of_pool).admit if not protocol.login or oci.auth == "verify" else None
+    return ListenerLogins(
+        clusters.default,
+        clusters.default.users if protocol.login else None,
+        pools,
+        tokens,
+        is_pool_name,
+        required=protocol.login or kafka_login_required(oci, bound.host),
+        mechanisms=_mechanisms(settings) if protocol.login else ("PLAIN",),
+        clock=clusters.clock,
+        delay_ms=settings.connection_failed_authentication_delay_ms,
+        lifetime_ms=settings.connections_max_reauth_ms if protocol.login else 0,
+    )

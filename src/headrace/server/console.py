@@ -1,0 +1,124 @@
+"""What the server shows of itself: the console to people, `/metrics` to programs."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from starlette.routing import BaseRoute, Route
+
+from headrace.broker.virtual_clusters import Clusters
+from headrace.console.authentication import Visitors
+from headrace.console.forms import Forms
+from headrace.console.login import LoginPages
+from headrace.console.metrics import MetricsPage
+from headrace.console.pages import Pages
+from headrace.console.sampler import Sampler
+from headrace.console.server_data import Figures
+from headrace.console.sessions import Sessions
+from headrace.http.startup_gate import Front
+from headrace.kafka.errors import error_name
+from headrace.metrics.counters import Counters
+from headrace.metrics.gauges import StoreFacts
+from headrace.oci.api.asgi import LISTENER
+from headrace.security.access.exposure import is_loopback
+from headrace.server.authentication import Known
+from headrace.server.config import Address
+from headrace.storage.layout.entries import entry_id
+from headrace.storage.layout.native import id_of
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """What both tell of."""
+
+    clusters: Clusters
+    counters: Counters
+    connections: Mapping[str, Callable[[], int]]
+    """How many there are now, by listener."""
+    clients: Callable[[], Mapping[str, tuple[int, int]]]
+    """Who is connected to the Kafka listeners: address -> connections, and requests so far."""
+    http: str
+    """URL of the HTTP listener."""
+    store: Callable[[], Awaitable[StoreFacts]]
+    """Asks Redis of itself."""
+    storage: str
+    """Its URL, without a password."""
+    data: Path | None
+    """Where the data lie, if that is on this machine."""
+    log_lines_lost: Callable[[], int]
+    """How many lines of the log could not be written."""
+
+
+class Entries:
+    """What the storage calls the entries of a log and of a native topic: `headrace.console.server_data.Entries`."""
+
+    def of_batch(self, leader_epoch: int, next_offset: int) -> str:
+        """See `Entries`."""
+        return entry_id(leader_epoch, next_offset)
+
+    def of_record(self, offset: int, sequence_bits: int) -> str:
+        """See `Entries`."""
+        return id_of(offset, sequence_bits)
+
+
+def visitors_of(clusters: Clusters, known: Known) -> Visitors:
+    """Who opens the console's pages, and what they may."""
+    settings, clock = clusters.settings, clusters.clock
+    return Visitors(
+        known.users,
+        known.tokens,
+        Sessions(known.users, clock, settings.console_session_ms),
+        clusters.access.audit,
+        clock,
+        settings.connection_failed_authentication_delay_ms,
+        is_loopback,
+    )
+
+
+def shown(
+    observed: Observed, visitors: Visitors, front: Front, stack: contextlib.AsyncExitStack
+) -> tuple[tuple[BaseRoute, ...], Pages]:
+    """The routes of all that is shown, and the console's pages.
+
+    Pages that are open end when `front` tells that the server ends; `stack` ends what collects their figures.
+    """
+    forms = Forms()
+    pages = Pages(_figures(observed, stack), visitors, forms)
+    front.ending.append(pages.close)
+    metrics = Route("/metrics", _metrics(observed, visitors).answer)
+    return (metrics, *LoginPages(visitors, forms).routes, *pages.routes), pages
+
+
+def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
+    return MetricsPage(
+        observed.clusters,
+        observed.counters,
+        connections=observed.connections,
+        store=observed.store,
+        log_lines_lost=observed.log_lines_lost,
+        error_name=error_name,
+        refusal=visitors.refusal,
+        data=observed.data,
+        most_series=observed.clusters.settings.metrics_max_series,
+    )
+
+
+def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
+    """What the console's pages show; `stack` ends what collects it."""
+    clusters, connections = observed.clusters, observed.connections
+    sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
+    sampler.start()
+    stack.callback(sampler.stop)
+    addresses = {name: str(Address(*told)) for name, told in clusters.default.advertised.items()}
+    return Figures(
+        clusters,
+        observed.counters,
+        sampler,
+        connections=connections,
+        addresses={**addresses, LISTENER: observed.http},
+        clients=observed.clients,
+        store=observed.store,
+        storage=observed.storage,
+        data=observed.data,
+        entries=Entries(),
+    )

@@ -1,0 +1,255 @@
+"""The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from headrace.broker.config.listeners import PREFIX, passes_over_client_auth, settings_at
+from headrace.broker.config.settings import BrokerSettings
+from headrace.kafka.server.listener import KafkaListener
+from headrace.oci import exposure
+from headrace.oci.settings import OciSettings
+from headrace.security.access.exposure import Exposed, refusal
+from headrace.security.access.listeners import Listener
+from headrace.security.access.principal_mapping import Mapping
+from headrace.security.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
+from headrace.security.tls.peer_certificates import Tls
+from headrace.server.config import ServerOptions, SettingsError, StartError
+from headrace.server.sockets import address_of, bind
+from headrace.text.addresses import Address, is_everywhere
+
+_log = structlog.get_logger("headrace.listeners")
+
+
+class BoundListener(msgspec.Struct, frozen=True):
+    """A listener of the Kafka protocol, and the socket that it has."""
+
+    listener: Listener
+    socket: socket.socket
+    settings: BrokerSettings
+    """As they are for this listener."""
+    tls: Tls | None
+    """What its connections begin with; None: it has no TLS."""
+
+    @property
+    def host(self) -> str:
+        """The address it is bound to."""
+        host: str = self.socket.getsockname()[0]
+        return host
+
+    @property
+    def told(self) -> tuple[str, int]:
+        """Host and port that its clients are told to connect to."""
+        told = self.listener.advertised or Address(self.listener.address.host, self.socket.getsockname()[1])
+        return told.host, told.port
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """Every socket, bound, and what TLS takes."""
+
+    kafka: tuple[BoundListener, ...]
+    http: socket.socket
+    https: bool
+    tls: Tls | None
+    """What HTTPS takes, and what other brokers are asked with; None: no listener has TLS."""
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """HOST:PORT of each Kafka listener, by name; the first is the one that was asked for first."""
+        return {each.listener.name: address_of(each.socket) for each in self.kafka}
+
+    @property
+    def url(self) -> str:
+        """Of the HTTP listener."""
+        return f"{'https' if self.https else 'http'}://{address_of(self.http)}"
+
+    @property
+    def told(self) -> dict[str, tuple[str, int]]:
+        """What the clients of each Kafka listener are told."""
+        return {each.listener.name: each.told for each in self.kafka}
+
+    @property
+    def towards_peers(self) -> Callable[[], ssl.SSLContext]:
+        """Tells what other brokers are asked with over HTTPS; to be kept, since it keeps that."""
+        assert self.tls is not None or not self.https
+        return TowardsPeers(None if self.tls is None else self.tls.contexts.files).current
+
+    def http_url(self, options: ServerOptions) -> str:
+        """Where other brokers reach the HTTP listener."""
+        host = options.http.host
+        if is_everywhere(host):
+            host = reached_host("http", host if options.advertise is None else options.advertise.host)
+        return f"{'https' if self.https else 'http'}://{Address(host, self.http.getsockname()[1])}"
+
+
+def reached_host(listener: str, host: str) -> str:
+    """By which host others reach a listener: by the machine's name, which is a guess, where it is on every address."""
+    if not is_everywhere(host):
+        return host
+    name = socket.gethostname()
+    _log.warning(
+        "a listener is on every address of this machine, and none of them was named: others are told the machine's "
+        "name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
+        listener=listener,
+        told=name,
+    )
+    return name
+
+
+def open_listeners(
+    options: ServerOptions, settings: BrokerSettings, oci: OciSettings, stack: contextlib.AsyncExitStack
+) -> Listening:
+    """Bind every socket; raises StartError, SettingsError for one that lets everybody in or lacks a certificate."""
+    where = "listeners" if settings.listeners else "--kafka HOST:PORT"
+    sockets = [(each, bind(each.address, where, stack)) for each in options.listeners]
+    http = bind(options.http, "--http HOST:PORT", stack)
+    https = options.http_tls
+    certificates = _Certificates()
+    kafka = tuple(_bound(each, sock, settings, certificates) for each, sock in sockets)
+    tls = certificates.needed_by("--http https://", settings) if https else certificates.first
+    plain = [each.host for each in kafka if not (each.listener.protocol.login or each.listener.protocol.encrypted)]
+    refused = exposure.missing(oci, plain)
+    if refused is not None:
+        raise SettingsError(refused)
+    _check_authentication(settings, oci)
+    exposed = [_http(http, settings, oci, https=https), *(_kafka(each, oci) for each in kafka)]
+    refused = refusal(exposed, insecure=settings.headrace_insecure)
+    if refused is not None:
+        raise SettingsError(refused)
+    return Listening(kafka, http, https, tls)
+
+
+def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
+    """Raise SettingsError where settings contradict each other about who asks, or name keys that are not there."""
+    if settings.authorizer_class_name and oci.auth != "verify":
+        raise SettingsError(
+            f"authorizer.class.name has to know who asks, and oci.auth={oci.auth} believes everybody: "
+            "add --set oci.auth=verify --set oci.auth.keys=DIR, or leave authorizer.class.name out"
+        )
+    if settings.authorizer_class_name and settings.headrace_testing_reset:
+        raise SettingsError(
+            "headrace.testing.reset=true lets everybody delete everything, whatever the access rules say: "
+            "leave it out, or authorizer.class.name"
+        )
+    if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
+        raise SettingsError(
+            f"oci.auth.keys={oci.auth_keys} is no directory; make one with headrace oci-config --keys DIR"
+        )
+    if oci.auth == "verify" and oci.auth_tokens and not Path(oci.auth_tokens).is_file():
+        raise SettingsError(f"oci.auth.tokens={oci.auth_tokens} is no file; docs/settings.md says what belongs into it")
+
+
+def _bound(
+    listener: Listener, sock: socket.socket, settings: BrokerSettings, certificates: "_Certificates"
+) -> BoundListener:
+    own = settings_at(listener, settings)
+    if passes_over_client_auth(listener, settings):
+        _log.warning(
+            f"ssl.client.auth is not for listeners with SASL_SSL: say {PREFIX}{listener.name.lower()}.ssl.client.auth",
+            listener=listener.name,
+        )
+    tls = certificates.needed_by(listener.name, own) if listener.protocol.encrypted else None
+    return BoundListener(listener, sock, own, tls)
+
+
+class _Certificates:
+    """Certificates and names for them; listeners with the same files share what is made of these."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[TlsFiles, str], Tls] = {}
+
+    @property
+    def first(self) -> Tls | None:
+        """Those that were asked for first."""
+        return next(iter(self._made.values()), None)
+
+    def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
+        """Those of a listener, with its settings; raises StartError, SettingsError where none is named."""
+        if not settings.ssl_keystore_location:
+            raise SettingsError(
+                f"{listener} needs a certificate: headrace tls create DIR makes one; "
+                "add --set ssl.keystore.location=DIR/server.pem"
+            )
+        if settings.ssl_client_auth != "none" and not settings.ssl_truststore_location:
+            raise SettingsError(
+                f"ssl.client.auth={settings.ssl_client_auth} needs the authorities whose certificates clients may "
+                f"have at {listener}: add --set ssl.truststore.location=FILE"
+            )
+        files = TlsFiles(
+            Path(settings.ssl_keystore_location),
+            Path(settings.ssl_truststore_location) if settings.ssl_truststore_location else None,
+            settings.ssl_client_auth,
+        )
+        rules = settings.ssl_principal_mapping_rules
+        if (files, rules) not in self._made:
+            try:
+                self._made[files, rules] = Tls(TlsContexts(files), Mapping(rules))
+            except ValueError as error:
+                raise StartError(str(error)) from None
+        return self._made[files, rules]
+
+
+def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, https: bool) -> Exposed:
+    host = bound.getsockname()[0]
+    login = oci.auth == "verify" or (https and settings.ssl_client_auth == "required")
+    remedy = "" if login else "verify signatures with --set oci.auth=verify --set oci.auth.keys=DIR and "
+    return Exposed(
+        where=f"--http {host}",
+        host=host,
+        encrypted=https,
+        login=login,
+        why=f"oci.auth={oci.auth} lets everybody in",
+        remedy=f"{remedy}encrypt with --http https://HOST:PORT",
+    )
+
+
+def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
+    listener, host, settings = bound.listener, bound.host, bound.settings
+    protocol = listener.protocol
+    certified = protocol.encrypted and settings.ssl_client_auth == "required"
+    signed = not protocol.encrypted and oci.auth == "verify" and exposure.kafka_login_required(oci, host)
+    return Exposed(
+        where=f"listeners={listener.name}://{listener.address}" if settings.listeners else f"--kafka {host}",
+        host=host,
+        encrypted=protocol.encrypted,
+        login=protocol.login or certified or signed,
+        why="its clients need no password",
+        remedy="have them log in and encrypt with --set listeners=SASL_SSL://HOST:PORT",
+    )
+
+
+class KafkaListeners:
+    """The listeners of the Kafka protocol, as one."""
+
+    def __init__(self, listeners: Iterable[KafkaListener]) -> None:
+        self.each = tuple(listeners)
+
+    async def start(self, bound: Iterable[BoundListener], stack: contextlib.AsyncExitStack) -> None:
+        """Accept connections; `stack` ends that."""
+        for listener, one in zip(self.each, bound, strict=True):
+            await listener.start(one.socket)
+            stack.push_async_callback(listener.stop)
+
+    @property
+    def connections(self) -> dict[str, Callable[[], int]]:
+        """Listener -> how many connections it has now."""
+        return {each.name: lambda each=each: len(each.connections) for each in self.each}  # type: ignore[misc]
+
+    def clients(self) -> dict[str, tuple[int, int]]:
+        """Who is connected: address -> connections, and requests on these so far."""
+        found: dict[str, tuple[int, int]] = {}
+        for listener in self.each:
+            for host, (connections, requests) in listener.clients().items():
+                before = found.get(host, (0, 0))
+                found[host] = before[0] + connections, before[1] + requests
+        return found
+
+    def close_cluster(self, cluster: str) -> None:
+        """Close the connections that are for a virtual cluster, which is no more."""
+        for listener in self.each:
+            listener.close_cluster(cluster)

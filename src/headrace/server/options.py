@@ -1,0 +1,179 @@
+"""The server's own options: each is a flag, a variable and a key of the configuration file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from headrace.storage.redis.url import StorageUrl
+from headrace.text import amounts
+from headrace.text.addresses import Address
+
+PREFIX = "HEADRACE_"
+DEFAULT_DATA = "./.headrace"
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """An option of the server, as a flag, a variable and a key of the file."""
+
+    name: str
+    metavar: str
+    default: str | None
+    doc: str
+    parse: Callable[[str], object]
+    """Reads the text; raises ValueError with what was expected."""
+
+    @property
+    def flag(self) -> str:
+        """`--log-level`."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """`HEADRACE_LOG_LEVEL`."""
+        return PREFIX + self.name.replace("-", "_").upper()
+
+    @property
+    def field(self) -> str:
+        """Its attribute in ServerOptions."""
+        return self.name.replace("-", "_")
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}, found {text!r}")
+        return text
+
+    return parse
+
+
+def _redis_url(text: str) -> str:
+    try:
+        StorageUrl.parse(text)
+    except ValueError as error:
+        found = "one of another kind" if may_be_secret(text) else repr(text)
+        raise ValueError(f"{error}, found {found}") from None
+    return text
+
+
+def may_be_secret(url: str) -> bool:
+    """Whether there may be a password in what is, or should be, the URL of a Redis."""
+    return "@" in url or "password" in url
+
+
+def _http_address(text: str) -> Address:
+    """Where HTTP is served, with or without a scheme."""
+    scheme, mark, rest = text.strip().rpartition("://")
+    if scheme.lower() not in {"", "http", "https"} or (mark and not scheme):
+        raise ValueError(f"expected HOST:PORT or https://HOST:PORT, found {text!r}")
+    return Address.parse(rest)
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("expected a directory, found nothing")
+    return Path(text).expanduser()
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="data",
+        metavar="DIR",
+        default=DEFAULT_DATA,
+        parse=_directory,
+        doc="Directory of the embedded Valkey's files; one server at a time. Not used with --redis.",
+    ),
+    Option(
+        name="redis",
+        metavar="URL",
+        default=None,
+        parse=_redis_url,
+        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one server, "
+        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name; rediss for TLS.",
+    ),
+    Option(
+        name="redis-password-file",
+        metavar="FILE",
+        default=None,
+        parse=_directory,
+        doc="File whose first line is the password of --redis; the user stands in the URL: redis://USER@HOST:6379.",
+    ),
+    Option(
+        name="redis-ca",
+        metavar="FILE",
+        default=None,
+        parse=_directory,
+        doc="PEM file with the authorities whose certificate a Redis at rediss:// may have, besides the system's.",
+    ),
+    Option(
+        name="kafka",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        parse=Address.parse,
+        doc="Where the Kafka protocol is served; port 0 picks a free one.",
+    ),
+    Option(
+        name="http",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8080",
+        parse=_http_address,
+        doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS.",
+    ),
+    Option(
+        name="advertise",
+        metavar="HOST:PORT",
+        default=None,
+        parse=Address.told,
+        doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
+    ),
+    Option(
+        name="bootstrap-user",
+        metavar="FILE",
+        default=None,
+        parse=_directory,
+        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user.",
+    ),
+    Option(
+        name="brokers",
+        metavar="N",
+        default="1",
+        parse=amounts.brokers,
+        doc="Brokers over the embedded Valkey: each is a process, their ports follow each other from those given.",
+    ),
+    Option(
+        name="fsync",
+        metavar="no|always",
+        default="no",
+        parse=_choice("no", "always"),
+        doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed.",
+    ),
+    Option(
+        name="valkey",
+        metavar="PATH",
+        default=None,
+        parse=_directory,
+        doc="Start this valkey-server (8.0 or later) or redis-server (7.0 or later) instead of the bundled one.",
+    ),
+    Option(
+        name="maxmemory",
+        metavar="SIZE",
+        default=None,
+        parse=amounts.memory,
+        doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit).",
+    ),
+    Option(
+        name="log-level",
+        metavar="LEVEL",
+        default="info",
+        parse=_choice("debug", "info", "warning", "error"),
+        doc="The least severe messages that are logged: debug, info, warning or error.",
+    ),
+    Option(
+        name="log-format",
+        metavar="FORMAT",
+        default="auto",
+        parse=_choice("auto", "text", "json"),
+        doc="text, json, or auto: text on a terminal, else json.",
+    ),
+)

@@ -1,0 +1,161 @@
+"""Opens the storage that a server's options name: a Redis or Cluster elsewhere, or the Valkey of its data directory."""
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import structlog
+
+from headrace.aio.tasks import end
+from headrace.broker.config.settings import BrokerSettings
+from headrace.metrics.counters import StoreCounters
+from headrace.server.config import ServerOptions, StartError
+from headrace.server.shutdown import Stop
+from headrace.server.valkey import embedded_valkey, show_valkey_loading, tell_unused
+from headrace.storage.brokers import begin_epoch
+from headrace.storage.errors import StoreError, Unreachable, refused, unusable
+from headrace.storage.free_space import DiskRoom
+from headrace.storage.journal.journal import Journal
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.redis.clients import ERRORS, asynchronous
+from headrace.storage.redis.url import has_password, without_password
+from headrace.storage.storage import RedisStorage
+from headrace.storage.valkey.tuning import Managing
+from headrace.topics.errors import StorageUnavailable
+
+_NO_ROOM = os.strerror(errno.ENOSPC)
+_LOST_VALKEY = "the embedded Valkey was lost before the server was ready"
+_LOST_REDIS = "Redis was lost before the server was ready"
+_log = structlog.get_logger("headrace")
+
+
+@contextlib.asynccontextmanager
+async def opened_storage(
+    options: ServerOptions, settings: BrokerSettings, stop: Stop, counted: StoreCounters
+) -> AsyncIterator[RedisStorage]:
+    """The storage, opened as the options say. It asks `stop` when it is lost for good."""
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            opening = (
+                _external(options.redis, options, settings, stack, counted)
+                if options.redis
+                else _embedded(options, settings, stop, stack, counted)
+            )
+            opened = await opening
+            stack.push_async_callback(opened.close)
+            yield opened
+    except StoreError as error:
+        text = str(error)
+        if options.redis is not None:
+            # Storage names the Redis it was given by its URL.
+            text = text.replace(options.redis, without_password(options.redis))
+        raise StartError(text) from None
+    except StorageUnavailable as error:
+        # Whoever serves gets over that: only a start gives up.
+        if _NO_ROOM in str(error):
+            raise StartError(f"the disk is full: {error}; make room, then start again") from None
+        if options.redis is not None and refused(str(error)):
+            raise StartError(str(unusable(error, options.redis))) from None
+        lost = _LOST_VALKEY if options.redis is None else _LOST_REDIS
+        raise StartError(f"{lost}: {stop.reason or error}; start again") from None
+
+
+async def _embedded(
+    options: ServerOptions,
+    settings: BrokerSettings,
+    stop: Stop,
+    stack: contextlib.AsyncExitStack,
+    counted: StoreCounters,
+) -> RedisStorage:
+    valkey = embedded_valkey(options, settings, stop)
+    url = await valkey.start(show_valkey_loading)
+    stack.push_async_callback(valkey.stop)
+    try:
+        return await over_valkey(url, options, settings, stack, counted, valkey.records)
+    except Unreachable:
+        # Nobody else could say more of why.
+        if not await valkey.has_ended():
+            raise
+        raise Unreachable(f"{_LOST_VALKEY}: {stop.reason}; start again") from None
+
+
+async def over_valkey(
+    url: str,
+    options: ServerOptions,
+    settings: BrokerSettings,
+    stack: contextlib.AsyncExitStack,
+    counted: StoreCounters,
+    records: Path | None = None,
+) -> RedisStorage:
+    """The storage in the Valkey of the data directory, after what the journal there has.
+
+    Args:
+        url: of the Valkey.
+        options: of the server.
+        settings: of the broker.
+        stack: closes the client.
+        counted: counts what goes on.
+        records: the folder of its append-only file, where logs are to be read from that.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    admin = asynchronous(url)
+    stack.push_async_callback(admin.aclose)
+    # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
+    try:
+        epoch = await begin_epoch(admin, Keyspace().epoch)
+    except ERRORS as error:
+        raise Unreachable(
+            f"the Valkey at {without_password(url)} went away during the start: {error}; start again"
+        ) from None
+    # With fsync=always an acknowledgement waits for the disk, which the journal does not.
+    journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
+    path = options.data / "journal"
+    return await RedisStorage.open(
+        url,
+        admin,
+        epoch,
+        producer_expiry_ms=settings.producer_id_expiration_ms,
+        alone=True,
+        disk=DiskRoom(options.data),
+        counted=counted,
+        journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
+        journal_bytes=journal_bytes,
+        records=records,
+    )
+
+
+async def _external(
+    url: str, options: ServerOptions, settings: BrokerSettings, stack: contextlib.AsyncExitStack, counted: StoreCounters
+) -> RedisStorage:
+    admin = asynchronous(url)
+    stack.push_async_callback(admin.aclose)
+    # Nothing is written before this server is in a view, whose number it gets then.
+    expiry_ms = settings.producer_id_expiration_ms
+    disk = None if options.disk is None else DiskRoom(options.disk)
+    if disk is None:
+        tell_unused(options.data)
+    # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
+    replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
+    opened = await RedisStorage.open(
+        url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms
+    )
+    if settings.headrace_redis_manage and disk is None:
+        managing = Managing(admin)
+        looking = asyncio.create_task(managing.keep_looking(await managing.look()), name="managing Redis")
+        stack.push_async_callback(end, looking)
+    for warning in (await opened.durability()).warnings():
+        _log.warning(warning)
+    if ahead := await opened.clock_difference():
+        _log.warning(
+            "the clocks of this machine and of Redis differ: run an NTP client on both",
+            node=settings.node_id,
+            this_machine=f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} Redis",
+        )
+    if settings.authorizer_class_name and not has_password(url):
+        _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
+    return opened

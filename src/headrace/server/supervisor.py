@@ -1,0 +1,257 @@
+"""Several brokers over one embedded Valkey (`--brokers N`): this process has the Valkey, and a process for each broker.
+
+They are brokers as those over an external Redis are, without a journal: what one has acknowledged is in the Valkey, and
+the others take over what it had. One that dies is started again. This process keeps the data directory locked.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from headrace.aio.tasks import end
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.partition.cache import default_bytes
+from headrace.metrics.counters import StoreCounters
+from headrace.oci.settings import OciSettings
+from headrace.security.access.listeners import Listener
+from headrace.server.app import Ready
+from headrace.server.config import ServerOptions, SettingsError, StartError
+from headrace.server.shutdown import Stop
+from headrace.server.storage import over_valkey
+from headrace.server.valkey import embedded_valkey, show_valkey_loading
+from headrace.storage.brokers import forget_view
+from headrace.storage.errors import StoreError
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.redis import clients
+from headrace.storage.valkey.embedded import machine_memory
+from headrace.text.addresses import Address
+
+_STOP_S = 15.0
+"""How long a broker may take to end in order."""
+_AGAIN_S = 1.0
+"""How long one that has ended stays so."""
+_MOST_ENDS = 5
+"""How often in a row a broker may end before it was ready, until the server gives up."""
+_log = structlog.get_logger("headrace")
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a broker's process is told on its standard input, as a line of JSON."""
+
+    options: ServerOptions
+    settings: dict[str, str]
+    """Those of the broker that are not the default, by Kafka's names."""
+    oci: OciSettings
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What it answers, as a line of JSON: where it listens, or why it cannot start."""
+
+    ready: Ready | None = None
+    error: str = ""
+    mistake: bool = False
+    """Whether the error is one in the options, which another start does not mend."""
+
+
+def encode(message: Task | Told) -> bytes:
+    """A message as a line of JSON."""
+    return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
+
+
+def _plain(kind: type[Any], value: Any) -> Any:
+    return Path(value) if issubclass(kind, Path) else kind(value)
+
+
+def decode_task(line: bytes) -> Task:
+    """Read what `encode` has made."""
+    return msgspec.json.decode(line, type=Task, dec_hook=_plain)
+
+
+class _Broker:
+    """One broker's process."""
+
+    def __init__(self, task: Task, stop: Stop) -> None:
+        self.node_id = int(task.settings["node.id"])
+        self._task = task
+        self._stop = stop
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> Ready:
+        """Start it, and wait until it is ready. Raises StartError."""
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "headrace.cli.commands.broker",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(ConnectionError):
+            # The pipe stays open: when it ends this process has, and the broker ends too.
+            process.stdin.write(encode(self._task))
+            await process.stdin.drain()
+        line = await process.stdout.readline()
+        told = msgspec.json.decode(line, type=Told) if line else Told(error="it ended before it was ready")
+        if told.ready is None:
+            await process.wait()
+            raise SettingsError(told.error) if told.mistake else StartError(told.error)
+        return told.ready
+
+    def keep(self, ready: Ready) -> None:
+        """Start it again, where it was, whenever it ends from now on."""
+        self._task = msgspec.structs.replace(self._task, options=_at(self._task.options, ready))
+        self._watching = asyncio.create_task(self._keep(), name=f"broker {self.node_id}")
+
+    async def _keep(self) -> None:
+        ends = 0
+        while True:
+            assert self._process is not None
+            status = await self._process.wait()
+            _log.error("a broker ended; it is started again", node=self.node_id, status=status)
+            while True:
+                await asyncio.sleep(_AGAIN_S)
+                try:
+                    await self.start()
+                except StartError as error:
+                    ends += 1
+                    _log.error("a broker cannot be started again", node=self.node_id, reason=str(error))
+                    if ends >= _MOST_ENDS:
+                        self._stop.ask(f"broker {self.node_id} cannot be started: {error}", status=1)
+                        return
+                else:
+                    ends = 0
+                    break
+
+    async def end(self) -> int:
+        """End it in order, or else at once; its status."""
+        if self._watching is not None:
+            await end(self._watching)
+        process = self._process
+        if process is None or process.returncode is not None:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                status = await process.wait()
+            # One that was not ready yet ends as it can: it had nothing to put in order.
+            return 0 if self._watching is None else status
+        except TimeoutError:
+            _log.error("a broker does not end, and is killed", node=self.node_id)
+            process.kill()
+            await process.wait()
+            return 1
+
+
+async def serve(
+    options: ServerOptions, settings: BrokerSettings, oci: OciSettings, on_ready: Callable[[Ready], None]
+) -> int:
+    """Run as many brokers as the options say until SIGTERM or SIGINT; see `app.serve`."""
+    stop = Stop()
+    with stop.on_signals():
+        async with contextlib.AsyncExitStack() as stack:
+            url = await _valkey(options, settings, stop, stack)
+            brokers = [_Broker(each, stop) for each in tasks(url, options, settings, oci)]
+            stack.push_async_callback(_end_all, brokers, stop)
+            starting = asyncio.gather(*(each.start() for each in brokers))
+            asked = asyncio.ensure_future(stop.wait())
+            waiting: list[asyncio.Future[Any]] = [starting, asked]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                asked.cancel()
+                found = starting.result()
+                for broker, ready in zip(brokers, found, strict=True):
+                    broker.keep(ready)
+                on_ready(_together(url, found))
+                await stop.wait()
+            else:
+                starting.cancel()
+            _log.info("stopping", reason=stop.reason)
+    return stop.status
+
+
+async def _end_all(brokers: list[_Broker], stop: Stop) -> None:
+    statuses = await asyncio.gather(*(each.end() for each in brokers))
+    for broker, status in zip(brokers, statuses, strict=True):
+        if status:
+            _log.error("a broker did not end in order", node=broker.node_id, status=status)
+            stop.status = stop.status or 1
+
+
+async def _valkey(
+    options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
+) -> str:
+    """Start the Valkey, and put into it what only the journal of an earlier server has. Raises StartError."""
+    valkey = embedded_valkey(options, settings, stop)
+    try:
+        url = await valkey.start(show_valkey_loading)
+        stack.push_async_callback(valkey.stop)
+        async with contextlib.AsyncExitStack() as opening:
+            without = BrokerSettings.of(settings.given | {"headrace.journal.bytes": "0"})
+            storage = await over_valkey(url, options, without, opening, StoreCounters())
+            await storage.close()
+        # Whoever is in it has lost this data directory, and ends when it sees the view gone.
+        async with clients.asynchronous(url) as client:
+            await forget_view(client, Keyspace().view)
+    except StoreError as error:
+        raise StartError(str(error)) from None
+    return url
+
+
+def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSettings) -> list[Task]:
+    """What each broker is told: the same, but for its `node.id` and its ports, which follow each other."""
+    count = options.brokers
+    own = {name: text for name, text in settings.given.items() if name != "broker.id"}
+    # In its own Valkey there is nothing that is not the server's.
+    own.setdefault("headrace.adopt.prefixes", "*")
+    if settings.headrace_cache_bytes < 0:
+        own["headrace.cache.bytes"] = str(default_bytes(machine_memory()) // count)
+    shared = msgspec.structs.replace(options, redis=url, disk=options.data, brokers=1)
+    return [
+        Task(_moved(shared, place), own | {"node.id": str(settings.node_id + place)}, oci) for place in range(count)
+    ]
+
+
+def _moved(options: ServerOptions, by: int) -> ServerOptions:
+    """With ports that are higher; those that the system is to choose stay so."""
+
+    def moved(address: Address | None) -> Address | None:
+        return None if address is None else Address(address.host, address.port and address.port + by)
+
+    def listener(each: Listener) -> Listener:
+        return msgspec.structs.replace(each, address=moved(each.address), advertised=moved(each.advertised))
+
+    return msgspec.structs.replace(
+        options,
+        kafka=moved(options.kafka),
+        http=moved(options.http),
+        advertise=moved(options.advertise),
+        listeners=tuple(map(listener, options.listeners)),
+    )
+
+
+def _at(options: ServerOptions, ready: Ready) -> ServerOptions:
+    """With the ports that a broker has chosen."""
+    addresses = [Address.parse(text) for text in (ready.kafka, *ready.listeners.values())]
+    listeners = tuple(
+        msgspec.structs.replace(each, address=Address(each.address.host, at.port))
+        for each, at in zip(options.listeners, addresses, strict=True)
+    )
+    http = Address(options.http.host, Address.parse(ready.http.partition("://")[2]).port)
+    return msgspec.structs.replace(options, kafka=listeners[0].address, http=http, listeners=listeners)
+
+
+def _together(url: str, found: list[Ready]) -> Ready:
+    """Where all of them answer, with commas between."""
+    joined = partial(map, ",".join)
+    kafka, http = joined(zip(*((each.kafka, each.http) for each in found), strict=True))
+    names = found[0].listeners
+    listeners = {name: ",".join(each.listeners[name] for each in found) for name in names}
+    return Ready(kafka, http, url, listeners)

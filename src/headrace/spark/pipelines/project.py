@@ -1,0 +1,224 @@
+"""A new pipeline project: the spec, where its catalog lies, and transformations of one topic."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from headrace.client import options as client_options
+from headrace.client import properties
+from headrace.client.errors import SparkError
+from headrace.client.offsets import Range
+from headrace.spark.pipelines import environment, sample
+from headrace.spark.pipelines.environment import DEFAULTS, STATE
+from headrace.spark.pipelines.sample import Column, quoted
+from headrace.spark.source.kafka_log import KafkaLog
+from headrace.spark.source.topic_log import Subscription
+
+SPEC: Final = "spark-pipeline.yml"
+LOGIN: Final = "conf/login.properties"
+_SAMPLE: Final = 500
+_PLACE: Final = ("partition", "offset", "timestamp")
+"""Columns that say where a record came from."""
+
+
+class ProjectExists(SparkError):
+    """There is something where the project should be made."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What was written."""
+
+    folder: Path
+    dataset: str
+    """The name before `_bronze`, `_silver`, `_bad`, `_gold`."""
+    columns: tuple[Column, ...]
+    """Typed from the sample; none when the records are not JSON."""
+    sampled: bool
+    """Whether there were records to make columns of."""
+
+
+def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:
+    """Write a project for a topic that runs at once.
+
+    Args:
+        folder: a new one, or an empty one.
+        topic: is sampled.
+        servers: where it is, `HOST:PORT`, several with commas between.
+        login: `kafka.*` options of the connection. They go into a file that only its owner may read and git leaves
+            out, certificates stay where they are.
+
+    Raises:
+        ProjectExists: the folder is there and not empty.
+        UnknownTopic, ServerUnavailable, LoginRefused, OptionError: the topic cannot be sampled.
+    """
+    folder = folder.absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ProjectExists(f"{folder} is there and not empty: name a new folder")
+    values = _values(topic, {**(login or {}), client_options.SERVERS: servers})
+    columns = sample.columns(values)
+    dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
+    if dataset[0].isdigit():
+        dataset = f"t_{dataset}"
+    place = _places(columns)
+    files = {
+        SPEC: _SPEC.format(name=folder.name, storage=(folder / STATE / "storage").as_uri()),
+        DEFAULTS: environment.written_out(folder),
+        f"transformations/{dataset}_bronze.py": _BRONZE.format(
+            servers=servers,
+            topic=topic,
+            dataset=dataset,
+            # By its whole path: the process that Spark's own command starts for the queries works elsewhere.
+            login=_LOGIN_OPTION.format(file=folder / LOGIN) if login else "",
+        ),
+        f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),
+        f"transformations/{dataset}_gold.sql": _GOLD.format(dataset=dataset, timestamp=place["timestamp"]),
+        ".gitignore": f"{STATE}/\ntables/\nderby.log\n{LOGIN}\n",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    if login:
+        (folder / LOGIN).touch(mode=0o600)
+        (folder / LOGIN).write_text(_LOGIN_HEAD + properties.write(_settings(login)), "utf-8")
+    (folder / STATE / "events").mkdir(parents=True)
+    return Project(folder, dataset, tuple(columns), bool(values))
+
+
+def _settings(login: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a login, those of a file that it names among them; other files by their whole path."""
+    given = {name.removeprefix(client_options.PREFIX): value for name, value in login.items()}
+    path = given.pop(properties.OPTION, None)
+    settings = given if path is None else properties.read(path) | given
+    return {
+        name: str(Path(value).absolute()) if name.endswith(".location") else value for name, value in settings.items()
+    }
+
+
+def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
+    """Values of the first records of each partition."""
+    options = client_options.parse(kafka)
+    assert options is not None
+    with KafkaLog(options, own=True) as log:
+        extents = log.extents(log.topics(Subscription(names=(topic,))))
+        found: list[bytes | None] = []
+        for partition, extent in extents.items():
+            share = Range(partition, extent.start, min(extent.end, extent.start + _SAMPLE))
+            rows = (value for batch in log.records("", share) for value in batch.column("value").to_pylist())
+            found += islice(rows, _SAMPLE)
+        return found
+
+
+def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -> str:
+    """The table of good records, and the one of the others. In SQL, whose order Spark sees in every run."""
+    corrupt = _free("_bad", (column.name for column in columns))
+    chosen = [_as(f"parsed.{quoted(name)}", name, alias) for name, alias in _aliases(columns).items()]
+    chosen += [_as(name, name, alias) for name, alias in place.items()]
+    schema = f"{sample.ddl(columns)}, {corrupt} STRING".replace("\\", "\\\\").replace("'", "\\'")
+    return _SILVER.format(dataset=dataset, schema=schema, corrupt=corrupt, columns=",\n  ".join(chosen))
+
+
+def _aliases(columns: Sequence[Column]) -> dict[str, str]:
+    """What the fields are called in the table: tables of the catalog take no other names than plain ones."""
+    names: dict[str, str] = {}
+    for column in columns:
+        plain = re.sub(r"\W", "_", column.name, flags=re.ASCII) or "_"
+        names[column.name] = _free(plain, names.values())
+    return names
+
+
+def _places(columns: Sequence[Column]) -> dict[str, str]:
+    """What the columns that say where a record came from are called beside the fields."""
+    taken = set(_aliases(columns).values())
+    return {name: _free(name, taken) for name in _PLACE}
+
+
+def _as(expression: str, name: str, alias: str) -> str:
+    return expression if name == alias else f"{expression} AS {alias}"
+
+
+def _text(dataset: str) -> str:
+    return _SILVER_TEXT.format(dataset=dataset, place=", ".join(_PLACE))
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, with lines before it until it is no other's."""
+    others = {one.lower() for one in taken}
+    while name.lower() in others:
+        name = f"_{name}"
+    return name
+
+
+_LOGIN_OPTION: Final = f"""
+        .option("{client_options.PROPERTIES}", "{{file}}")"""
+_LOGIN_HEAD: Final = "# How this project logs in: settings of Kafka's clients. Not for git.\n"
+_SPEC: Final = """\
+# Spark's own format: https://spark.apache.org/docs/latest/declarative-pipelines-programming-guide.html
+# `headrace pipeline run` runs it, as does `SPARK_CONF_DIR=$PWD/conf PYSPARK_PYTHON=$(which python) spark-pipelines run`
+name: {name}
+storage: {storage}
+libraries:
+  - glob:
+      include: transformations/**
+"""
+_BRONZE: Final = '''\
+"""Every record of the topic, as it came."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+SERVERS = "{servers}"
+TOPIC = "{topic}"
+
+
+@dp.table
+def {dataset}_bronze() -> DataFrame:
+    return (
+        SparkSession.active()
+        .readStream.format("headrace")
+        .option("kafka.bootstrap.servers", SERVERS){login}
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+'''
+_SILVER: Final = """\
+-- The records in columns, typed from a sample of the topic: add to them, or make them narrower.
+CREATE TEMPORARY VIEW {dataset}_parsed AS
+SELECT
+  *,
+  from_json(
+    CAST(value AS STRING),
+    '{schema}',
+    map('columnNameOfCorruptRecord', '{corrupt}')
+  ) AS parsed
+FROM STREAM({dataset}_bronze);
+
+CREATE STREAMING TABLE {dataset}_silver AS
+SELECT
+  {columns}
+FROM STREAM({dataset}_parsed)
+WHERE parsed IS NOT NULL AND parsed.{corrupt} IS NULL;
+
+-- Those that do not fit lie beside.
+CREATE STREAMING TABLE {dataset}_bad AS
+SELECT key, value, topic, partition, offset, timestamp
+FROM STREAM({dataset}_parsed)
+WHERE parsed IS NULL OR parsed.{corrupt} IS NOT NULL;
+"""
+_SILVER_TEXT: Final = """\
+-- The records as text: there was no sample of JSON to make columns of.
+CREATE STREAMING TABLE {dataset}_silver AS
+SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value, {place}
+FROM STREAM({dataset}_bronze);
+"""
+_GOLD: Final = """\
+-- One row an hour, computed anew by every run.
+CREATE MATERIALIZED VIEW {dataset}_gold AS
+SELECT date_trunc('HOUR', {timestamp}) AS hour, count(*) AS records
+FROM {dataset}_silver
+GROUP BY date_trunc('HOUR', {timestamp});
+"""

@@ -1,0 +1,151 @@
+"""Running a project with Spark's own `spark-pipelines`, in an environment in which it works."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headrace.client.errors import SparkError
+from headrace.spark import session
+from headrace.spark.pipelines import check, connect_server, environment
+from headrace.spark.pipelines.project import SPEC
+
+_SPECS: Final = (SPEC, "spark-pipeline.yaml")
+_NEEDED: Final = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
+_STOP_S: Final = 30.0
+
+
+class NoProject(SparkError):
+    """The folder has no pipeline's spec, or what it has cannot run."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended."""
+
+    status: int
+    log: Path | None
+    """Spark's event log of it; None where that is not a folder of this machine."""
+
+
+def prepare(folder: Path) -> None:
+    """See that the project can run.
+
+    Raises:
+        NoProject: there is none, a package is missing, or what it names is not there: a line for each.
+    """
+    _spec(folder)
+    missing = [name for name in _NEEDED if not _there(name)]
+    if missing:
+        raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
+    found = check.problems(folder, environment.own(folder))
+    if found:
+        raise NoProject("\n".join(found))
+
+
+def start(
+    folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
+) -> Ended:
+    """Run the project by `spark-pipelines` and wait for it.
+
+    Pipelines run through Spark Connect. The server that `spark-pipelines` would start by itself is found on port 15002
+    only; so one is started here, on a free port of the loopback address, with a token that only the run is given.
+
+    Args:
+        folder: the project's.
+        arguments: passed on, such as `--full-refresh-all`.
+        told: given each line of Spark's output.
+        dry: only validate; `arguments` do not count then.
+        verbose: the JVM logs its warnings and errors to standard error.
+    """
+    conf = environment.settings(folder) | connect_server.settings()
+    events = _local(conf[environment.EVENTS])
+    if events is not None:
+        events.mkdir(parents=True, exist_ok=True)
+    with chdir(folder):  # where Spark's own command runs, so where relative paths begin and Derby leaves its log
+        master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
+        with _silent_java():
+            spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
+    try:
+        variables = {**os.environ, **connect_server.variables(spark)}
+        chosen = ["dry-run"] if dry else ["run", *arguments]
+        # It has a session of its own, so nothing else ends it when this process is killed.
+        run = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), "pyspark.pipelines.cli"]
+        command = [*run, *chosen, "--spec", _spec(folder)]
+        status = _wait(command, folder, variables, told)
+        application = spark.sparkContext.applicationId
+    finally:
+        spark.stop()  # which closes the event log
+    return Ended(status, None if events is None else events / application)
+
+
+@contextlib.contextmanager
+def _silent_java() -> Iterator[None]:
+    """What is started meanwhile has standard error for its standard output: the JVM writes its own warnings there."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _spec(folder: Path) -> str:
+    for name in _SPECS:
+        if (folder / name).is_file():
+            return name
+    raise NoProject(f"{folder} has no {SPEC}: `headrace pipeline init` writes one")
+
+
+def _local(url: str) -> Path | None:
+    return Path(url.removeprefix("file:")) if url.startswith(("file:/", "/")) else None
+
+
+def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Callable[[str], None]) -> int:
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told(line.rstrip("\n"))
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            _stop(process)
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    """End the run with everything it started: a JVM, and the Python of its workers."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(_STOP_S)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

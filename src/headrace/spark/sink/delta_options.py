@@ -1,0 +1,74 @@
+"""The options of writing `format("headrace.delta")`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+
+from headrace.client.errors import OptionError
+from headrace.spark.source.options import count, flag, without_table_properties
+
+STORAGE: Final = "storage."
+_NAMES: Final = ("path", "partitionBy", "mergeSchema", "targetFileSize", "txnAppId", "txnVersion", "checkpointLocation")
+_FILE_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOptions:
+    """Where a table lies and how it is written. Travels to the executors."""
+
+    path: str
+    """A directory, or a URL of an object store."""
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """delta-rs' storage options: endpoint, keys, region."""
+    partition_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    file_bytes: int = _FILE_BYTES
+    application: str | None = None
+    """With `number`, who writes a batch outside of a stream, so that it is written once (Delta's txnAppId)."""
+    number: int | None = None
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """As delta-rs takes them."""
+        return dict(self.storage) or None
+
+
+def parse(options: Mapping[str, str]) -> DeltaOptions:
+    """The options of one write.
+
+    Raises:
+        OptionError: an unknown name, a value that does not fit, no path.
+    """
+    path = options.get("path")
+    options = {**without_table_properties(options), **({"path": path} if path is not None else {})}
+    given = {name.lower(): value for name, value in options.items()}
+    known = {name.lower(): name for name in _NAMES}
+    for name in given:
+        if name not in known and name != "queryname" and not name.startswith(STORAGE):
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {known[near[0]]!r}? " if near else ""
+            listed = ", ".join(_NAMES)
+            raise OptionError(
+                f"unknown option {name!r} of format 'headrace.delta'; {hint}it takes: {listed}, storage.*"
+            )
+    if not path:
+        raise OptionError(
+            "option 'path' must say where the table lies: a directory, or a URL such as s3://bucket/table"
+        )
+    application, number = given.get("txnappid"), given.get("txnversion")
+    if (application is None) != (number is None):
+        raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or neither")
+    if number is not None and not (number.isascii() and number.isdigit()):
+        raise OptionError(f"option 'txnVersion' must be a whole number, not {number!r}")
+    return DeltaOptions(
+        path=path,
+        storage=tuple(
+            (name.removeprefix(STORAGE), value) for name, value in sorted(given.items()) if name.startswith(STORAGE)
+        ),
+        partition_by=tuple(name.strip() for name in given.get("partitionby", "").split(",") if name.strip()),
+        merge_schema=flag("mergeSchema", given, default=False),
+        file_bytes=count("targetFileSize", given) or _FILE_BYTES,
+        application=application,
+        number=None if number is None else int(number),
+    )

@@ -1,0 +1,1 @@
+"""`format("headrace")` for reading: the data source, streams, tasks, and the logs that they read."""

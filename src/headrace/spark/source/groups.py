@@ -1,0 +1,150 @@
+"""A consumer group's positions, committed through the Kafka listener so that every tool sees a query's lag.
+
+A query is no member of its group: it commits as tools do, without a generation, so the group must have no members.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from headrace.client import options as client_options
+from headrace.client.cluster import Cluster
+from headrace.client.errors import GroupCommitFailed, SparkError
+from headrace.client.offsets import Offsets, TopicPartition
+from headrace.client.options import ClientOptions
+
+_PYTHON_SOURCE: Final = "PythonMicroBatchStream"
+"""How Spark describes sources written in Python; it does not say the format's name."""
+
+
+class GroupCommitter:
+    """Commits positions of one group; the connection is made with the first commit and kept.
+
+    Each committer signs its positions in their metadata, so two queries that use one group notice each other.
+    """
+
+    def __init__(self, server: ClientOptions | str, group: str) -> None:
+        """`server`: the options of the connection, or just HOST:PORT. Raises OptionError for one that is neither."""
+        if isinstance(server, str):
+            parsed = client_options.parse({"kafka.bootstrap.servers": server})
+            assert parsed is not None
+            server = parsed
+        self._cluster = Cluster(server)
+        self._group = group
+        self._signature = f"spark {uuid.uuid4().hex[:12]}"
+        self._done: Offsets = {}
+        self.intruder: str | None = None
+        """One line when somebody else has committed this group's positions since the last commit."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make `offsets` (the next to read) the group's positions.
+
+        Raises:
+            GroupCommitFailed: no answer, no login, or the group has members, or a partition was refused.
+        """
+        if not offsets:
+            return
+        try:
+            self.intruder = self._look_around() if self._done else None
+            self._cluster.commit(self._group, offsets, self._signature)
+        except SparkError as error:
+            raise GroupCommitFailed(
+                f"group {self._group!r} was not committed at {self._cluster.options}: {error}"
+            ) from error
+        self._done = dict(offsets)
+
+    def _look_around(self) -> str | None:
+        found = self._cluster.committed(self._group)
+        other = [one for one in self._done if one in found and found[one].metadata != self._signature]
+        if not other:
+            return None
+        one = other[0]
+        return (
+            f"group {self._group!r} is committed by somebody else too ({one}: we said {self._done[one]}, now it is "
+            f"{found[one].offset}): give every query a group of its own, its lag is wrong otherwise"
+        )
+
+
+class ConsumerGroupListener(StreamingQueryListener):
+    """Commits the end of every batch to a consumer group as soon as Spark reports the batch done.
+
+    With a `query` name only that query's batches count; without one, those of every headrace query of the session.
+    A position that could not be committed is carried by the next batch's; the last failure is in `error`.
+    """
+
+    def __init__(self, bootstrap_servers: ClientOptions | str, group: str, *, query: str | None = None) -> None:
+        super().__init__()
+        self._committer = GroupCommitter(bootstrap_servers, group)
+        self._query = query
+        self.error: GroupCommitFailed | None = None
+        self.intruder: str | None = None
+        """One line when another query uses the same group."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing has been read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
+        """Commit what the batch ended with."""
+        if self._query is not None and event.progress.name != self._query:
+            return
+        for source in event.progress.sources:
+            if source.description.rpartition(".")[2].startswith(_PYTHON_SOURCE):
+                self._commit(_offsets(source.endOffset))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing new was read."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
+        """The last batch has been reported before."""
+
+    def _commit(self, positions: Offsets) -> None:
+        self.error = None
+        try:
+            self._committer.commit(positions)
+        except GroupCommitFailed as error:
+            self.error = error
+        else:
+            self.intruder = self._committer.intruder
+
+
+def _offsets(end_offset: str | None) -> Offsets:
+    """A source's end; empty when it is not of our form, so not ours."""
+    try:
+        stored = msgspec.json.decode(end_offset or "{}", type=dict[str, dict[int, int]])
+    except msgspec.DecodeError:
+        return {}
+    return {
+        TopicPartition(topic, partition): offset
+        for topic, partitions in stored.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def commit_groups(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    group: str,
+    *,
+    query: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> ConsumerGroupListener:
+    """Register a ConsumerGroupListener with a session; give it to `spark.streams.removeListener` to end it.
+
+    `options` are further `kafka.*` options, such as a login's.
+    """
+    given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
+    server = client_options.parse({name.lower(): value for name, value in given.items()})
+    assert server is not None
+    listener = ConsumerGroupListener(server, group, query=query)
+    spark.streams.addListener(listener)
+    return listener

@@ -1,0 +1,174 @@
+"""Where a read starts and ends, as the options say it: words, offsets or times, and the offsets that come of them.
+
+Names, JSON and precedence are those of Spark's Kafka source: one time for all partitions goes over times by partition,
+those go over offsets.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headrace.client.errors import OptionError
+from headrace.client.offsets import Extent, Offsets, TopicPartition
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+Strategy = Literal["error", "latest"]
+"""What a starting time means that no record has reached: an error, or the log's end."""
+LookUp = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
+"""Times (ms) to the offsets of the first records that are not older; None where there is none."""
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """LATEST or EARLIEST, for every partition."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class AtOffsets:
+    """An offset, LATEST or EARLIEST for each partition."""
+
+    offsets: tuple[tuple[TopicPartition, int], ...]
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """One time, milliseconds since the epoch, for every partition."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class AtTimes:
+    """A time for each partition."""
+
+    timestamps: tuple[tuple[TopicPartition, int], ...]
+
+
+Positions = Everywhere | AtOffsets | AtTime | AtTimes
+
+
+def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Positions | None:
+    """What `startingOffsets` and its kin, or `endingOffsets` and its kin, say; None when none of them is given.
+
+    Args:
+        edge: which of the two.
+        given: the options, names in lower case.
+
+    Raises:
+        OptionError: a value that does not fit.
+    """
+    name = f"{edge}Timestamp"
+    if (text := given.get(name.lower())) is not None:
+        return AtTime(_whole(name, text))
+    name = f"{edge}OffsetsByTimestamp"
+    if (text := given.get(name.lower())) is not None:
+        return AtTimes(tuple(_by_partition(name, text, least=0, what="a time in milliseconds belongs")))
+    name = f"{edge}Offsets"
+    if (text := given.get(name.lower())) is None:
+        return None
+    word = text.strip().lower()
+    if word in {"earliest", "latest"}:
+        return Everywhere(EARLIEST if word == "earliest" else LATEST)
+    wanted = "an offset, -1 (latest) or -2 (earliest) belongs"
+    return AtOffsets(tuple(_by_partition(name, text, least=EARLIEST, what=wanted)))
+
+
+def resolve(
+    edge: Literal["starting", "ending"],
+    positions: Positions,
+    log: Mapping[TopicPartition, Extent],
+    *,
+    look_up: LookUp,
+    strategy: Strategy = "error",
+) -> Offsets:
+    """Offsets for every partition of the log.
+
+    Raises:
+        OptionError: JSON that misses a partition or names one that is not read; with strategy `error`, a starting time
+            that no record has reached.
+    """
+    if isinstance(positions, Everywhere):
+        return {partition: _place(positions.position, extent) for partition, extent in log.items()}
+    if isinstance(positions, AtOffsets):
+        offsets = dict(positions.offsets)
+        _check_partitions(f"{edge}Offsets", offsets, log, "use -1 for latest, -2 for earliest")
+        return {partition: _place(offsets[partition], extent) for partition, extent in log.items()}
+    if isinstance(positions, AtTime):
+        times = dict.fromkeys(log, positions.timestamp)
+    else:
+        times = dict(positions.timestamps)
+        _check_partitions(f"{edge}OffsetsByTimestamp", times, log, "every partition wants a time")
+    found = look_up(times)
+    late = [partition for partition in sorted(times) if found[partition] is None]
+    if late and edge == "starting" and strategy == "error":
+        raise OptionError(
+            f"{late[0]} has no record at or after {times[late[0]]} ms: choose an earlier time, or "
+            "set startingOffsetsByTimestampStrategy=latest"
+        )
+    return {partition: _found(found[partition], extent) for partition, extent in log.items()}
+
+
+def values(positions: Positions | None) -> set[int]:
+    """The words and offsets that are written down, to check them before anything is read."""
+    if isinstance(positions, Everywhere):
+        return {positions.position}
+    return {offset for _, offset in positions.offsets} if isinstance(positions, AtOffsets) else set()
+
+
+def _found(offset: int | None, extent: Extent) -> int:
+    return extent.end if offset is None else min(max(offset, extent.start), extent.end)
+
+
+def _place(position: int, extent: Extent) -> int:
+    if position == LATEST:
+        return extent.end
+    return extent.start if position == EARLIEST else position
+
+
+def _check_partitions(
+    name: str, given: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], hint: str
+) -> None:
+    missing, extra = sorted(set(log) - set(given)), sorted(set(given) - set(log))
+    if missing:
+        raise OptionError(f"option {name!r} misses partitions {', '.join(map(str, missing))}: {hint}")
+    if extra:
+        raise OptionError(f"option {name!r} names partitions that are not read: {', '.join(map(str, extra))}")
+
+
+def _by_partition(name: str, text: str, *, least: int, what: str) -> list[tuple[TopicPartition, int]]:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict) or not all(isinstance(offsets, dict) for offsets in parsed.values()):
+        words = "" if name.endswith("Timestamp") else "earliest, latest or "
+        raise OptionError(f'option {name!r} must be {words}JSON like {{"t":{{"0":23,"1":-2}}}}: {text!r}')
+    return [
+        (TopicPartition(topic, _partition(name, partition)), _number(name, partition, value, least, what))
+        for topic, partitions in parsed.items()
+        for partition, value in partitions.items()
+    ]
+
+
+def _partition(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise OptionError(f"option {name!r} has {text!r} where a partition number belongs")
+    return int(text)
+
+
+def _number(name: str, partition: str, value: object, least: int, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise OptionError(f"option {name!r} has {value!r} for partition {partition}: {what}")
+    return value
+
+
+def _whole(name: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()):
+        raise OptionError(f"option {name!r} must be a time in milliseconds since 1970, not {text!r}")
+    return int(digits)

@@ -1,0 +1,376 @@
+"""A topic's log, read straight from Redis by the driver and by every task. Blocking; reads only, never writes.
+
+How a topic lies in Redis is the keyspace room's knowledge; this file only asks for it over a connection.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from headrace.client import offsets as plan
+from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.records.walk import find_timestamp
+from headrace.spark.source import native_log
+from headrace.spark.source.archived_records import ArchivedTopic
+from headrace.spark.source.decode import decode
+from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable
+from headrace.storage.layout import entries, partition, registry
+from headrace.storage.layout.keys import Keyspace, state_of
+from headrace.storage.layout.scripts import script
+from headrace.storage.redis.clients import ERRORS, blocking, stream_entries
+from headrace.storage.redis.url import without_password
+from headrace.topics.errors import ArchiveUnavailable
+from headrace.topics.leader_epochs import LeaderEpochs
+from headrace.topics.native import bits_of, is_native
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.topics.model import StoredBatch, Topic
+
+_TIMEOUT_S: Final = 30.0
+_RETRIES: Final = 5
+"""Over about 1.5 s: a restart of Valkey is sat out, a wrong address is told soon."""
+_CHUNK_BYTES: Final = 1 << 20
+"""Of one answer: what Redis puts together for it stays in the caches, which took it a third more time with 4 MiB."""
+_FIRST_ENTRIES: Final = 8
+_MOST_ENTRIES: Final = 4096
+_NO_END: Final = 1 << 62
+_EXTENT: Final = script("extent")
+_WANTS_LOGIN: Final = "already authenticated"
+"""What Redis answers to HELLO of somebody without a password; redis-py makes no AuthenticationError of it."""
+_LOGIN: Final = (
+    "; reading straight from Redis takes a password of its own, beside any login of the server's: give option "
+    "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
+    "protocol"
+)
+
+
+def connect(url: str) -> redis.Redis:
+    """A connection to the storage, made with the first question. Raises StorageUnavailable for a URL that is none."""
+    try:
+        return blocking(
+            url,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), _RETRIES),
+        )
+    except ValueError as error:
+        raise StorageUnavailable(f"{without_password(url)} is not a storage URL: {error}") from error
+    except ERRORS as error:
+        raise StorageUnavailable(f"{without_password(url)} does not answer: {error}") from error
+
+
+class LogReader:
+    """A connection to the storage. Made anew wherever it is needed: connections are never pickled."""
+
+    def __init__(self, url: str) -> None:
+        """Connects with the first question.
+
+        Raises:
+            StorageUnavailable: the URL is not one of Redis.
+        """
+        self._place = without_password(url)
+        self._redis = connect(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._redis.close()
+
+    def topics(self, wanted: Subscription) -> Topics:
+        """The topics that are read, in one round trip.
+
+        Raises:
+            UnknownTopic: a name is none's.
+            StorageUnavailable: Redis does not answer.
+        """
+        names = wanted.named()
+        if wanted.pattern is None:
+            with self._answering():
+                stored: Any = self._redis.hmget(Keyspace().topics, list(names))
+            missing = next((name for name, text in zip(names, stored, strict=True) if text is None), None)
+            if missing is not None:
+                raise UnknownTopic(f"no topic {missing!r} in the storage at {self._place}")
+            return self._described([registry.topic(text) for text in stored])
+        with self._answering():
+            everything: Any = self._redis.hgetall(Keyspace().topics)
+        found = (registry.topic(text) for text in everything.values())
+        return self._described([topic for topic in found if wanted.wants(topic.name)])
+
+    def _described(self, topics: "Sequence[Topic]") -> dict[str, TopicLog]:
+        """What readers must know of topics; another question where old records of one are in an archive."""
+        try:
+            with self._answering():
+                archives = ArchivedTopic.find(self._redis, topics)
+        except ArchiveUnavailable as error:
+            raise StorageUnavailable(str(error)) from None
+        return {
+            topic.name: TopicLog(
+                topic.name,
+                str(topic.id),
+                tuple(range(len(topic.streams))),
+                topic.streams,
+                archives.get(topic.name),
+                bits_of(topic) if is_native(topic) else None,
+            )
+            for topic in topics
+        }
+
+    def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
+        """Where each partition's log starts and ends, in one round trip; in some for native topics."""
+        found: dict[TopicPartition, Extent] = {}
+        logs = [topic for topic in topics.values() if topic.bits is None]
+        with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
+            asked: Any = pipeline  # a cluster's has no `eval`
+            for topic in logs:
+                for stream in topic.streams:
+                    asked.execute_command("EVAL", _EXTENT.text, 2, stream, state_of(stream))
+            answers = iter(pipeline.execute())
+        for topic in logs:
+            for number in topic.partitions:
+                start, end, _ = partition.extent(next(answers))
+                if topic.archive is not None:
+                    start = topic.archive.start(number, start)
+                found[TopicPartition(topic.name, number)] = Extent(start, end)
+        for topic in topics.values():
+            if topic.bits is not None:
+                with self._answering():
+                    found |= {
+                        TopicPartition(topic.name, number): native_log.extent(self._redis, stream, topic.bits)
+                        for number, stream in enumerate(topic.streams)
+                    }
+        return found
+
+    def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offsets whose records are not older than these times (ms); None where there is none."""
+        return {one: self._offset_at(topics[one.topic], one.partition, time) for one, time in times.items()}
+
+    def _offset_at(self, topic: TopicLog, number: int, timestamp: int) -> int | None:
+        stream = topic.stream(number)
+        if topic.bits is not None:
+            with self._answering():
+                extent = native_log.extent(self._redis, stream, topic.bits)
+            return native_log.offset_at_time(timestamp, topic.bits, extent)
+        if topic.archive is not None:
+            old = topic.archive.first_at(number, timestamp, self._local_start(stream))
+            if old is not None:
+                return old
+        with self._answering():
+            answer: Any = self._redis.eval(script("find_timestamp").text, 2, stream, state_of(stream), timestamp)
+        entry, _ = answer
+        if not entry:
+            return None
+        # The script knows batches by the latest time so far; the record lies in the one it gives, or behind it.
+        [first] = entries.decode([entry])
+        for stored in self._stored(stream, Range(TopicPartition(topic.name, number), first.base_offset, _NO_END)):
+            found = find_timestamp(stored.batch, stored.base_offset, timestamp)
+            if found is not None:
+                return found[0]
+        return None
+
+    def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """About how many stored bytes an offset takes, by the first batches from `start` on."""
+        sizes = {}
+        for one, offset in start.items():
+            topic = topics[one.topic]
+            if topic.bits is not None:
+                continue
+            stream = topic.stream(one.partition)
+            epochs = self._epochs(stream)
+            if epochs is None:
+                continue
+            with self._answering():
+                answer = stream_entries(self._redis, stream, entries.range_start(epochs, offset), "+", _FIRST_ENTRIES)
+            found = entries.decode(answer)
+            if found:
+                span = found[-1].next_offset - found[0].base_offset
+                sizes[one] = sum(len(stored.batch) for stored in found) / span
+        return sizes
+
+    def records(
+        self,
+        stream: str,
+        offsets: Range,
+        *,
+        include_headers: bool = False,
+        fail_on_data_loss: bool = True,
+        unreadable: Unreadable | None = None,
+    ) -> Iterator["pa.RecordBatch"]:
+        """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+
+        Raises:
+            DataLoss: some of them are gone, with `fail_on_data_loss`.
+            CorruptLog: a stored batch cannot be read, and nobody is to be told of it instead.
+            StorageUnavailable: Redis does not answer.
+        """
+        name = str(offsets.partition)
+        topic = self._known(offsets.partition.topic, stream)
+
+        def hot(wanted: Range, *, fail: bool = fail_on_data_loss) -> "Iterator[pa.RecordBatch]":
+            if topic is None or topic.bits is None:
+                batches = self._batches(name, stream, wanted, fail_on_data_loss=fail)
+            else:
+                batches = self._native_batches(name, stream, topic.bits, wanted, fail_on_data_loss=fail)
+            return decode(batches, wanted, include_headers=include_headers, unreadable=unreadable)
+
+        if topic is None or topic.archive is None:
+            yield from hot(offsets)
+            return
+        position, end = offsets.start, offsets.end
+        while position < end:
+            local = self._local_start(stream)
+            if position < local:
+                old = replace(offsets, start=position, end=min(local, end))
+                yield from topic.archive.records(
+                    old, include_headers=include_headers, fail_on_data_loss=fail_on_data_loss
+                )
+                position = old.end
+                continue
+            try:
+                # Whatever retention takes meanwhile is in the archive: what is missing here may be read from there.
+                for rows in hot(replace(offsets, start=position), fail=True):
+                    yield rows
+                    position = rows.column("offset")[-1].as_py() + 1
+            except DataLoss:
+                if self._local_start(stream) > position:
+                    continue
+                if fail_on_data_loss:
+                    raise
+                yield from hot(replace(offsets, start=position))
+            return
+
+    def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
+        """Ranges cut where Redis begins, and those before that into files of the archive."""
+        pieces: list[Range] = []
+        for item in ranges:
+            topic = topics[item.partition.topic]
+            local = 0 if topic.archive is None else self._local_start(topic.stream(item.partition.partition))
+            if topic.archive is None or item.start >= local:
+                pieces.append(item)
+                continue
+            pieces += topic.archive.cut(replace(item, end=min(local, item.end)))
+            if item.end > local:
+                pieces.append(replace(item, start=local))
+        return pieces
+
+    def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
+        """Ends of a batch of at most about `rows` records; offsets of native topics do not count records."""
+        natives = {one for one in start if topics[one.topic].bits is not None}
+        if not natives:
+            return plan.limit(start, end, rows)
+        open_ = [one for one in start if end[one] > start[one]]
+        share = max(1, rows // max(1, len(open_)))
+        limited = {one: min(max(start[one], end[one]), start[one] + share) for one in start}
+        with self._answering():
+            for one in natives.intersection(open_):
+                topic = topics[one.topic]
+                assert topic.bits is not None
+                stream = topic.stream(one.partition)
+                limited[one] = native_log.end_after(self._redis, stream, topic.bits, start[one], end[one], share)
+        return limited
+
+    def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
+        """Starts moved up to the first record of a native topic; those of a log topic as they are."""
+        moved = dict(start)
+        with self._answering():
+            for one, offset in start.items():
+                topic = topics[one.topic]
+                if topic.bits is not None and one in end:
+                    stream = topic.stream(one.partition)
+                    moved[one] = native_log.first_from(self._redis, stream, topic.bits, offset, end[one])
+        return moved
+
+    def _known(self, name: str, stream: str) -> TopicLog | None:
+        """The topic of that name, if that stream is still one of its partitions."""
+        with self._answering():
+            stored: Any = self._redis.hget(Keyspace().topics, name)
+        topic = None if stored is None else registry.topic(stored)
+        return None if topic is None or stream not in topic.streams else self._described([topic])[name]
+
+    def _native_batches(
+        self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
+        with self._answering():
+            yield from native_log.batches(self._redis, stream, bits, offsets)
+            start = native_log.extent(self._redis, stream, bits).start if fail_on_data_loss else 0
+        # Gaps are nothing unusual, so what was trimmed meanwhile shows only in the log start.
+        if start > offsets.start:
+            raise _lost(name, offsets.start, min(start, offsets.end))
+
+    def _batches(
+        self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Base offset and bytes of the batches that hold the range."""
+        position = offsets.start
+        for stored in self._stored(stream, offsets):
+            if stored.base_offset > position and fail_on_data_loss:
+                raise _lost(name, position, min(stored.base_offset, offsets.end))
+            if stored.base_offset >= offsets.end:
+                return
+            yield stored.base_offset, stored.batch
+            position = stored.next_offset
+        if position < offsets.end and fail_on_data_loss:
+            raise _lost(name, position, offsets.end)
+
+    def _epochs(self, stream: str) -> LeaderEpochs | None:
+        """The leader epochs of a log; None where no server has opened it yet."""
+        with self._answering():
+            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
+        return partition.extent(answer)[2]
+
+    def _local_start(self, stream: str) -> int:
+        """Where a log begins in Redis."""
+        with self._answering():
+            answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
+        return partition.extent(answer)[0]
+
+    def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
+        """The batches from the one that holds the range's start, some of them beyond its end."""
+        position, count = offsets.start, _FIRST_ENTRIES
+        epochs = self._epochs(stream)
+        if epochs is None:
+            return
+        while position < offsets.end:
+            with self._answering():
+                answer = stream_entries(self._redis, stream, entries.range_start(epochs, position), "+", count)
+            batches = entries.decode(answer)
+            yield from batches
+            if len(batches) < count:
+                return
+            size = sum(len(stored.batch) for stored in batches)
+            span = batches[-1].next_offset - position
+            position = batches[-1].next_offset
+            # About as many entries as fit the chunk, and no more than the range still has.
+            fitting = _CHUNK_BYTES * len(batches) // max(1, size)
+            needed = (offsets.end - position) * len(batches) // max(1, span) + 1
+            count = max(1, min(fitting, needed, _MOST_ENTRIES))
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except ERRORS as error:
+            said = f"storage at {self._place}: {' '.join(str(error).split())}"
+            if isinstance(error, redis.AuthenticationError) or _WANTS_LOGIN in said:
+                said += _LOGIN
+            raise StorageUnavailable(said) from error
+
+
+def _lost(name: str, start: int, end: int) -> DataLoss:
+    return DataLoss(
+        f"offsets {start} to {end - 1} of {name} are gone: deleted while they were being read; "
+        "set failOnDataLoss=false to go on without them"
+    )

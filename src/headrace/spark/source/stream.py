@@ -1,0 +1,204 @@
+"""A streaming read, as the driver runs it: where batches start and end, and what the group is told."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from headrace.client import offsets
+from headrace.client.errors import GroupCommitFailed
+from headrace.client.offsets import Extent, Offsets, TopicPartition
+from headrace.spark import worker
+from headrace.spark.source import offset_bounds
+from headrace.spark.source.groups import GroupCommitter
+from headrace.spark.source.offset_bounds import LATEST, Everywhere
+from headrace.spark.source.options import SourceOptions
+from headrace.spark.source.tasks import RangePartition, extents, open_log, plan_tasks, read_records
+from headrace.spark.source.topic_log import Log, Topics, check_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = {True: 0.02, False: 0.1}
+"""Spark asks an idle query for its latest offset every 10 ms; Redis (True) and brokers are asked at most this often."""
+_COMMIT_RETRY_S: Final = 10.0
+"""How long a query goes on without trying to commit its group again after the listener failed."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read. One object per running query, in a process of its own on the driver.
+
+    Spark calls `latestOffset` with the end of the batch before only once that batch is complete, so this is where
+    the group's positions are committed: `commit` comes a batch late, and never for the last one.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._opened: Log | None = None
+        self._committer: GroupCommitter | None = None
+        self._topic_ids: dict[str, str] = {}
+        self._topics: Topics = {}
+        self._extents: dict[TopicPartition, Extent] = {}
+        self._looked_at = float("-inf")
+        self._batch_at = float("-inf")
+        self._target: Offsets | None = None
+        self._committed: Offsets | None = None
+        self._commit_after = float("-inf")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the executors: no connections."""
+        return {**self.__dict__, "_opened": None, "_committer": None}
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
+        """Where a new query starts."""
+        starting = self._options.starting or Everywhere(LATEST)
+        found = self._look(now=None)
+        return offsets.to_json(
+            offset_bounds.resolve(
+                "starting", starting, found, look_up=self._offsets_at, strategy=self._options.strategy
+            )
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """What `maxOffsetsPerTrigger` says; `maxBytesPerTrigger` is kept here, as both may be given."""
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Note where the log ends now: this run goes no further."""
+        self._target = {partition: extent.end for partition, extent in self._look(now=None).items()}
+
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, dict[str, int]]:
+        """Where the next batch ends; `start` itself when there is nothing to do.
+
+        Raises:
+            DataLoss: the query stands at offsets the log does not have any more.
+            TopicReplaced: a topic was deleted and created again.
+        """
+        now = time.monotonic()
+        found = self._look(now=now)
+        if start is None:  # Spark 4.1 and older say neither
+            return offsets.to_json({partition: extent.end for partition, extent in found.items()})
+        position = offsets.from_json(start)
+        self._commit_group(position, now)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        limited = not (limit is None or isinstance(limit, ReadAllAvailable)) or self._options.min_offsets is not None
+        end = self._next_end(position, found, most)
+        if end == position or (limited and self._waits(position, end, now)):
+            return start
+        self._batch_at = now
+        return offsets.to_json(end)
+
+    def _next_end(self, position: Offsets, found: Mapping[TopicPartition, Extent], most: int | None) -> Offsets:
+        options = self._options
+        offsets.check_partitions(position, found, fail_on_data_loss=options.fail_on_data_loss)
+        if self._target is not None:
+            # What was added after the run began is left to the next one, or the run would never end.
+            found = {one: extent for one, extent in found.items() if one in self._target or one in position}
+        begin = offsets.within_log(
+            offsets.with_new_partitions(position, found), found, fail_on_data_loss=options.fail_on_data_loss
+        )
+        end = {one: extent.end for one, extent in found.items()}
+        if self._target is not None:
+            end = {one: min(offset, self._target.get(one, begin[one])) for one, offset in end.items()}
+        log = self._log()
+        if options.max_bytes is not None:
+            waiting = {one: offset for one, offset in begin.items() if end[one] > offset}
+            end = offsets.limit_bytes(begin, end, options.max_bytes, log.sizes(self._topics, waiting))
+        return offsets.limit(begin, end, None) if most is None else log.limited(self._topics, begin, end, most)
+
+    def _waits(self, position: Offsets, end: Offsets, now: float) -> bool:
+        """Whether minOffsetsPerTrigger holds this batch back; under availableNow nothing does."""
+        fewest = self._options.min_offsets
+        if fewest is None or self._target is not None:
+            return False
+        rows = sum(offset - position.get(one, offset) for one, offset in end.items())
+        return rows < fewest and (now - self._batch_at) * 1000 < self._options.max_delay_ms
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802  # Spark's name
+        """The log's end, which Spark shows in the query's progress."""
+        return offsets.to_json({one: extent.end for one, extent in self._look(now=time.monotonic()).items()})
+
+    def stop(self) -> None:
+        """The query is over, or Spark is."""
+        worker.leave()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one batch; after a restart also of one that was planned before it."""
+        options = self._options
+        found = self._look(now=None)
+        last = offsets.from_json(end)
+        known = {one: found[one] for one in last if one in found}
+        offsets.check_partitions(last, found, fail_on_data_loss=options.fail_on_data_loss)
+        first = offsets.within_log(
+            offsets.with_new_partitions(offsets.from_json(start), known),
+            known,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        return plan_tasks(options, self._log(), self._topics, first, {one: last[one] for one in known})
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The records of one task."""
+        assert isinstance(partition, RangePartition)
+        return read_records(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark will not ask for offsets below `end` again."""
+        self._commit_group(offsets.from_json(end), time.monotonic())
+
+    def _log(self) -> Log:
+        if self._opened is None:
+            self._opened = open_log(self._options)
+        return self._opened
+
+    def _offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return self._log().offsets_at(self._topics, times)
+
+    def _look(self, *, now: float | None) -> dict[TopicPartition, Extent]:
+        """Where the log starts and ends; with `now`, at most a poll's time old."""
+        if now is not None and now - self._looked_at < _POLL_S[self._options.redis is not None]:
+            return self._extents
+        log = self._log()
+        topics = log.topics(self._options.subscription)
+        for name, topic in topics.items():
+            check_id(topic, self._options.topic_id or self._topic_ids.setdefault(name, topic.id))
+        self._topics = topics
+        self._extents = extents(self._options, log, topics)
+        self._looked_at = time.monotonic()
+        return self._extents
+
+    def _commit_group(self, position: Offsets, now: float) -> None:
+        options = self._options
+        if options.group is None or options.kafka is None:
+            return
+        done = self._committed
+        if done is not None and all(done.get(one, -1) >= offset for one, offset in position.items()):
+            return
+        if now < self._commit_after:
+            return
+        if self._committer is None:
+            self._committer = GroupCommitter(options.kafka, options.group)
+        try:
+            self._committer.commit(position)
+        except GroupCommitFailed as error:
+            if done is None:
+                raise  # a group that never worked is a mistake in the options, not an outage
+            _log.warning("%s; the next attempt is in %.0f s", error, _COMMIT_RETRY_S)
+            self._commit_after = now + _COMMIT_RETRY_S
+        else:
+            self._committed = position
+            if self._committer.intruder is not None:
+                _log.warning("%s", self._committer.intruder)

@@ -1,0 +1,154 @@
+"""What one task reads, and reading it on the executors."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from headrace.client import offsets as plan
+from headrace.client.cluster import kept
+from headrace.client.errors import OptionError
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.records.errors import BatchError
+from headrace.spark.source.kafka_log import KafkaLog
+from headrace.spark.source.options import ASK, SourceOptions
+from headrace.spark.source.topic_log import Log, Topics, Unreadable
+from headrace.spark.worker import settle
+from headrace.storage.redis.url import with_password, without_password
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+
+class RangePartition(InputPartition):
+    """One task: a range of one partition's offsets, with all that reading it takes."""
+
+    def __init__(self, options: SourceOptions, stream: str, offsets: Range) -> None:
+        self.options = options
+        self.stream = stream
+        self.offsets = offsets
+
+    def __repr__(self) -> str:
+        """Without the options: they may hold a password."""
+        return str(self.offsets)
+
+
+def with_storage(options: SourceOptions) -> SourceOptions:
+    """The options with the storage that the server tells, where it is to be asked.
+
+    Raises:
+        OptionError: it does not tell. ServerUnavailable, LoginRefused.
+    """
+    if options.redis != ASK:
+        _log.info("records are read %s", way(options))
+        return options
+    assert options.kafka is not None
+    found = kept(options.kafka).broker_setting("headrace.storage.url")
+    if found is None:
+        raise OptionError(
+            f"the server at {options.kafka} does not tell where its storage is: it tells clients on its own machine "
+            "only, and with access rules only where the storage wants a password. Name it by option 'redis', or leave "
+            "that out to read through the Kafka protocol"
+        )
+    if options.redis_password is not None:
+        found = with_password(found, options.redis_password)
+    options = replace(options, redis=found, redis_password=None)
+    _log.info("records are read %s", way(options))
+    return options
+
+
+def way(options: SourceOptions) -> str:
+    """Which of the two ways these options take to the records, for people."""
+    if options.redis is not None:
+        return f"straight from Redis at {without_password(options.redis)}, where the server's access rules do not hold"
+    assert options.kafka is not None
+    user = f" as {options.kafka.username}" if options.kafka.username else ""
+    return f"through the Kafka protocol from {options.kafka}{user}"
+
+
+def open_log(options: SourceOptions) -> Log:
+    """The log that these options read. Connects with the first question; StorageUnavailable for a URL that is none."""
+    if options.redis is not None:
+        # Spark forks a process for each thing it asks a source, which imports anew: half of that would be redis-py.
+        from headrace.spark.source.redis_log import LogReader  # noqa: PLC0415
+
+        return LogReader(options.redis)
+    assert options.kafka is not None
+    return KafkaLog(options.kafka)
+
+
+def extents(options: SourceOptions, log: Log, topics: Topics) -> dict[TopicPartition, Extent]:
+    """Where the partitions that are read start and end."""
+    return options.subscription.chosen(log.extents(topics))
+
+
+def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets, end: Offsets) -> list[InputPartition]:
+    """The tasks that read from `start` to `end`."""
+    # Offsets of native topics do not count records: tasks of so many records at most there are not.
+    native = any(topic.bits is not None for topic in topics.values())
+    ranges = plan.split(
+        log.behind_gaps(topics, start, end),
+        end,
+        at_least=options.min_partitions,
+        max_records=None if native else options.max_records_per_partition,
+    )
+    ranges = log.cut(topics, ranges)
+    # The gap before the first record is part of what was read: whoever looks at ranges finds none missing.
+    seen: set[TopicPartition] = set()
+    for place, item in enumerate(ranges):
+        if item.partition not in seen:
+            ranges[place] = Range(item.partition, start[item.partition], item.end)
+            seen.add(item.partition)
+    return [
+        RangePartition(options, topics[item.partition.topic].stream(item.partition.partition), item) for item in ranges
+    ]
+
+
+def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
+    """The records of one task as Arrow batches; runs on the executors."""
+    settle()
+    options = partition.options
+    with open_log(options) as log:
+        yield from log.records(
+            partition.stream,
+            partition.offsets,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            unreadable=None if options.unreadable == "fail" else quarantine(_into(options.quarantine)),
+        )
+
+
+Keep = Callable[[str, bytes], str]
+"""Keeps a file of that name with these bytes; says where."""
+
+
+def quarantine(keep: Keep | None, tell: Callable[[str], None] = _log.warning) -> Unreadable:
+    """Tells of batches that cannot be read, and keeps their bytes where there is a place for them."""
+
+    def aside(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
+        kept = ""
+        if keep is not None:
+            # A task that runs twice writes the same bytes under the same name.
+            place = keep(f"{partition.topic}-{partition.partition}-{base_offset:020d}.batch", batch)
+            kept = f"; its {len(batch):,} bytes are in {place}"
+        tell(f"left out the batch at offset {base_offset} of {partition}, which cannot be read: {error}{kept}")
+
+    return aside
+
+
+def _into(folder: str | None) -> Keep | None:
+    if folder is None:
+        return None
+
+    def keep(name: str, batch: bytes) -> str:
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(batch)
+        return str(path)
+
+    return keep

@@ -1,0 +1,128 @@
+"""What a query needs of the place where records lie, and the two places there are: Redis, and any Kafka cluster."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from headrace.client.errors import OptionError, TopicReplaced
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.records.errors import BatchError
+from headrace.spark.source.archived_records import ArchivedTopic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Unreadable = Callable[[TopicPartition, int, bytes, BatchError], None]
+"""Told of a stored batch that cannot be read: where, its first offset, its bytes, what is wrong."""
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which partitions are read: exactly one of the three is given."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    """A regular expression that a topic's whole name must match."""
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def wants(self, name: str) -> bool:
+        """Whether a topic of this name is among those that `pattern` means."""
+        return self.pattern is not None and re.fullmatch(self.pattern, name) is not None
+
+    def named(self) -> tuple[str, ...]:
+        """The topics that must be there."""
+        return self.names or tuple(dict.fromkeys(partition.topic for partition in self.assigned))
+
+    def chosen(self, extents: Mapping[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
+        """Those partitions of the topics that are read.
+
+        Raises:
+            OptionError: an assigned partition does not exist.
+        """
+        if not self.assigned:
+            return dict(extents)
+        missing = sorted(set(self.assigned) - set(extents))
+        if missing:
+            raise OptionError(f"option 'assign' names partitions that do not exist: {', '.join(map(str, missing))}")
+        return {partition: extents[partition] for partition in self.assigned}
+
+
+@dataclass(frozen=True)
+class TopicLog:
+    """What a reader must know of a topic."""
+
+    name: str
+    id: str
+    """Empty where the cluster has no ids."""
+    partitions: tuple[int, ...]
+    streams: tuple[str, ...] = ()
+    """Each partition's Redis key, where it has one."""
+    archive: ArchivedTopic | None = None
+    """Where old records of it are, when they are not in Redis any more."""
+    bits: int | None = None
+    """Native topics: how many bits of an offset hold the sequence of the entry id. Their offsets count no records."""
+
+    def stream(self, partition: int) -> str:
+        """The partition's Redis key; empty when it has none."""
+        return self.streams[partition] if self.streams else ""
+
+
+Topics = Mapping[str, TopicLog]
+
+
+def check_id(topic: TopicLog, expected: str) -> None:
+    """Raise TopicReplaced when the topic has another id than it had."""
+    if topic.id != expected:
+        raise TopicReplaced(
+            f"topic {topic.name!r} was deleted and created again: its id is {topic.id}, was {expected}; "
+            "start with a new checkpoint"
+        )
+
+
+class Log(Protocol):
+    """Where records lie. Connections are never pickled: every process opens its own."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    def topics(self, wanted: Subscription) -> Topics:
+        """The topics that are read. Raises UnknownTopic for a name that is none's."""
+
+    def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
+        """Where every partition's log starts and ends."""
+
+    def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offsets whose records are not older than these times (ms); None where there is none."""
+
+    def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
+        """About how many stored bytes an offset takes from `start` on; nothing for partitions without records there."""
+
+    def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
+        """Ends of a batch of about `rows` records."""
+
+    def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
+        """Ranges that a task reads from one place each, where records lie in several."""
+
+    def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
+        """Starts moved up to the first record where offsets do not count records; others as they are."""
+
+    def records(
+        self,
+        stream: str,
+        offsets: Range,
+        *,
+        include_headers: bool = False,
+        fail_on_data_loss: bool = True,
+        unreadable: Unreadable | None = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+
+        Raises:
+            DataLoss: some of them are gone, with `fail_on_data_loss`.
+            CorruptLog: a stored batch cannot be read, and nobody (`unreadable`) is to be told of it instead.
+        """

@@ -1,0 +1,1 @@
+"""Logs in Redis: open, append, read, restore, replay of the journal, replicas."""

@@ -1,0 +1,408 @@
+"""Places batches in the streams of logs, where their owner has decided that they go.
+
+Of one log there is at most one call under way: batches that come meanwhile leave together in the next one, in one
+MULTI, which Redis takes or refuses whole. So a refusal leaves no hole. Each call ends with XLEN: where the stream has
+another length than it should have, somebody else has written to it, and nothing of that call is acknowledged.
+Any doubt (a lost answer, a refused write, a surprise) ends the ownership: everything under way fails, and the log has
+to be opened again.
+
+Calls of several logs go to one Redis side by side. Where it is on this machine, and so has the same cores, small ones
+wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
+
+Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
+instead (they linger), since nobody waits for them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter_ns
+
+import structlog
+
+from headrace.aio.callbacks import tell
+from headrace.metrics.counters import TICKS, StoreCounters
+from headrace.storage.free_space import DiskRoom
+from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.logs.leader_log import Batch, BatchCall, OwnedLog, ScriptCall, nobody
+from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.protocol import PING, Chunk, Reply
+from headrace.storage.redis.replies import error_of
+from headrace.topics.callbacks import PlaceDone
+from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
+from headrace.topics.model import Append
+
+LARGE = 64 << 10
+"""Bytes from which on a batch is not copied, nor acknowledged from the journal."""
+_LINGER_SHARE = 16
+"""Acknowledged batches linger until they fill this part of the journal (one in so many), or for `_LINGER_S`."""
+_LINGER_S = 0.005
+_CALL_BYTES = 4 << 20
+"""What one call may hold, so that answers come in a steady flow."""
+_CALL_BATCHES = 512
+_COPY_BELOW = 4_096
+"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+_NS_PER_TICK = 1_000_000_000 // TICKS
+_APPEND = "an append"
+"""What is answered."""
+_MULTI = b"*1\r\n$5\r\nMULTI\r\n"
+_EXEC = b"*1\r\n$4\r\nEXEC\r\n"
+_log = structlog.get_logger("headrace.store")
+
+
+class Placer:
+    """Sends what is to be placed, each log's over the connection that it was opened with, in the order given."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        early: EarlyAcknowledgement | None = None,
+        disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            now_ms: the time of arrival, for batches whose records have none.
+            early: acknowledges small batches before they are sent; None: every batch waits for Redis.
+            disk: room on the disk that Redis writes to, where that is known.
+            counted: counts what is placed.
+        """
+        self._now_ms = now_ms
+        self._early = early
+        self._disk = disk
+        self._due: dict[OwnedLog, None] = {}
+        """Logs to send from at the end of this turn of the loop."""
+        self._lingering: dict[OwnedLog, None] = {}
+        """Logs whose acknowledged batches linger."""
+        self._lingering_bytes = 0
+        self._linger_bytes = 0 if early is None else early.size // _LINGER_SHARE
+        self._timer: asyncio.TimerHandle | None = None
+        self._counted = counted or StoreCounters()
+        self._asked: dict[Connection, int] = {}
+        """Calls under way over each connection that has any."""
+
+    def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
+        if log.doubt is not None:
+            done(log.doubt)
+            return
+        size = len(append.batch)
+        if self._disk is not None and not self._disk.has_room(size):
+            self._refuse(log, self._disk.refusal(), done)
+            return
+        batch = Batch(append, base_offset, done)
+        log.waiting.append(batch)
+        log.waiting_bytes += size
+        early = self._early
+        if early is not None and size < LARGE and not log.unacknowledged:
+            batch.entered = early.enter(log.key, log.id, base_offset, append)
+        if batch.entered is None:
+            log.unacknowledged += 1
+            self._send_soon(log)
+            return
+        batch.done = None
+        log.acknowledged.append(batch)
+        self._lingering[log] = None
+        self._lingering_bytes += size
+        if self._lingering_bytes >= self._linger_bytes:
+            self._send_lingering()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
+        done(None)
+
+    def _refuse(self, log: OwnedLog, error: StorageFull, done: PlaceDone) -> None:
+        """The disk is nearly full. What the owner decided is not placed, so it has to begin anew."""
+        done(error)
+        self.fail(log, error)
+
+    def run(
+        self, log: OwnedLog, command: bytes, apply: Callable[[Reply], None] | None = None
+    ) -> "asyncio.Future[Reply]":
+        """Send a command behind every batch placed so far.
+
+        Args:
+            log: the log that it is about.
+            command: as RESP.
+            apply: gets the answer before anything else of this log is sent.
+
+        Returns:
+            The answer, errors included; the error that has put the ownership in doubt is raised.
+        """
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if log.doubt is not None:
+            answer.set_exception(type(log.doubt)(str(log.doubt)))
+            return answer
+
+        def answered(reply: Reply) -> None:
+            if apply is not None:
+                apply(reply)
+            # Whoever waited may have been cancelled.
+            if not answer.done():
+                answer.set_result(reply)
+
+        log.waiting.append(ScriptCall(command, answered))
+        self._send_soon(log)
+        return answer
+
+    def _send_soon(self, log: OwnedLog) -> None:
+        log.urgent = True
+        if log.under_way is None:
+            self._due[log] = None
+            connection = log.connection
+            busy = connection in self._asked
+            if not (busy and connection.near and self._early is None and log.waiting_bytes < LARGE):
+                connection.before_flush(self._send_due)
+
+    def _lingered(self) -> None:
+        self._timer = None
+        self._send_lingering()
+
+    def _send_lingering(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for log in self._lingering:
+            self._send_soon(log)
+        self._lingering.clear()
+        self._lingering_bytes = 0
+
+    def flush(self) -> None:
+        """Send what lingers, now."""
+        self._send_lingering()
+        self._send_due()
+
+    def _send_due(self) -> None:
+        due, self._due = self._due, {}
+        for log in due:
+            if log.under_way is None and log.waiting:
+                self._send(log)
+
+    def _send(self, log: OwnedLog) -> None:
+        waiting = log.waiting
+        first = waiting[0]
+        if isinstance(first, ScriptCall):
+            waiting.popleft()
+            log.urgent = bool(waiting)
+            log.under_way = first
+            connection = log.connection
+            self._asked[connection] = self._asked.get(connection, 0) + 1
+            connection.send([first.command], partial(self._script_answered, log, first, connection))
+            return
+        batches: list[Batch] = []
+        size = 0
+        while waiting and size < _CALL_BYTES and len(batches) < _CALL_BATCHES:
+            batch = waiting[0]
+            if isinstance(batch, ScriptCall):
+                break
+            batches.append(batch)
+            size += len(batch.append.batch)
+            waiting.popleft()
+        log.waiting_bytes -= size
+        log.urgent = bool(waiting)
+        call = BatchCall(batches, size, 0 if self._early is None else self._early.stored_to)
+        log.under_way = call
+        connection = log.connection
+        self._asked[connection] = self._asked.get(connection, 0) + 1
+        count = len(batches)
+        replies: list[Reply] = []
+        answered = partial(self._answered, log, call, connection, replies)
+        # One batch: XADD, XLEN. Several: MULTI, those, EXEC.
+        before = [replies.append] * (1 if count == 1 else count + 2)
+        connection.send_several(self._commands(log, batches), [*before, answered])
+
+    def _commands(self, log: OwnedLog, batches: Sequence[Batch]) -> list[Chunk]:
+        several = len(batches) > 1
+        small: list[Chunk] = [_MULTI] if several else []
+        chunks: list[Chunk] = []
+        xadd, term, newest, total = log.xadd, log.term, log.newest, log.size
+        for batch in batches:
+            append = batch.append
+            data = append.batch
+            size = len(data)
+            # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+            time = append.max_timestamp if append.max_timestamp >= 0 else self._now_ms()
+            if time > newest:  # noqa: PLR1730  # max() takes three times as long
+                newest = time
+            total += size
+            entry_id = b"%d-%d" % (term, batch.base_offset + append.span)
+            small.append(b"%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (xadd, len(entry_id), entry_id, size))
+            if size < _COPY_BELOW:
+                small.append(data)
+            else:
+                chunks += (b"".join(small), data)
+                small = []
+            newest_text, total_text = b"%d" % newest, b"%d" % total
+            small.append(
+                b"\r\n$1\r\nt\r\n$%d\r\n%b\r\n$1\r\ns\r\n$%d\r\n%b\r\n"
+                % (len(newest_text), newest_text, len(total_text), total_text)
+            )
+        log.newest, log.size = newest, total
+        small.append(log.xlen)
+        if several:
+            small.append(_EXEC)
+        chunks.append(b"".join(small))
+        return chunks
+
+    def _heard(self, connection: Connection) -> None:
+        """A call was answered, or lost: after the last one, what waited has its turn."""
+        left = self._asked[connection] - 1
+        if left:
+            self._asked[connection] = left
+            return
+        del self._asked[connection]
+        if self._due:
+            connection.before_flush(self._send_due)
+
+    def _answered(
+        self, log: OwnedLog, call: BatchCall, connection: Connection, replies: list[Reply], last: Reply
+    ) -> None:
+        """Redis has answered a call: `last` comes behind `replies`.
+
+        Whoever waits is told first, so that clients have their answers before Redis has more to do: it takes a core.
+        """
+        try:
+            if log.under_way is call:
+                self._take_answers(log, call, replies, last)
+        finally:
+            self._heard(connection)
+
+    def _take_answers(self, log: OwnedLog, call: BatchCall, replies: list[Reply], last: Reply) -> None:
+        counted, count = self._counted, len(call.batches)
+        counted.append_durations.add((perf_counter_ns() - call.sent_ns) // _NS_PER_TICK)
+        entries = log.entries + count
+        # Nearly every call is one batch, and has its place: no call for that.
+        if last != entries or count > 1 or type(replies[0]) is not bytes:
+            error = _fault(log, count, replies, last)
+            if error is not None:
+                self.fail(log, error)
+                return
+        log.entries = entries
+        counted.appends += count
+        counted.append_bytes += call.size
+        if self._early is not None:
+            self._early.proven(call.proof)
+        if self._disk is not None and log.unacknowledged and self._disk.low():
+            if self._disk.gone:
+                self.fail(log, self._disk.refusal())
+                return
+            # An answer proves nothing of the disk; one to what is sent behind it does.
+            log.connection.send([PING], partial(self._proven, log, call))
+            return
+        self._settle(log, call)
+
+    def _proven(self, log: OwnedLog, call: BatchCall, reply: Reply) -> None:
+        if log.under_way is not call:
+            return
+        if isinstance(reply, Exception):
+            self.fail(log, error_of(reply))
+        else:
+            self._settle(log, call)
+
+    def _settle(self, log: OwnedLog, call: BatchCall) -> None:
+        """Everything of a call is in Redis."""
+        log.under_way = None
+        for batch in call.batches:
+            done = batch.done
+            if done is None:
+                log.acknowledged.popleft()
+                assert batch.entered is not None
+                assert self._early is not None
+                self._early.stored(batch.entered)
+                continue
+            if log.doubt is None:  # whoever was told may have placed what ended the ownership
+                log.unacknowledged -= 1
+            tell(done, None, _APPEND)
+        self._go_on(log)
+
+    def _go_on(self, log: OwnedLog) -> None:
+        if log.waiting and (log.urgent or log.waiting_bytes >= self._linger_bytes):
+            self._send_soon(log)
+
+    def _script_answered(self, log: OwnedLog, called: ScriptCall, connection: Connection, reply: Reply) -> None:
+        self._heard(connection)
+        ours = log.under_way is called
+        if ours:
+            log.under_way = None
+        called.answered(reply)
+        if ours and Connection.is_redirection(reply):
+            # As with a batch: the log is opened anew where it is now.
+            self.fail(log, error_of(reply))
+        elif log.doubt is None:
+            self._go_on(log)
+
+    def fail(self, log: OwnedLog, error: Exception) -> None:
+        """The log's ownership is in doubt: everything under way fails, and it must be opened again."""
+        if log.doubt is not None:
+            return
+        log.doubt = error
+        under_way = () if log.under_way is None else log.under_way.batches
+        failed = [*under_way, *log.waiting]
+        self._counted.refused += sum(isinstance(each, Batch) for each in failed)
+        log.waiting.clear()
+        log.waiting_bytes = 0
+        log.under_way = None
+        log.urgent = False
+        log.unacknowledged = 0
+        self._lingering.pop(log, None)
+        behind = bool(log.acknowledged)
+        for each in failed:
+            if isinstance(each, ScriptCall):
+                each.answered(error)
+            elif each.done is not None:
+                tell(each.done, error, _APPEND)
+        log.lost(error)
+        if behind:
+            _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
+
+    def settle_dropped(self, log: OwnedLog) -> None:
+        """The log was deleted: nothing of it has to be stored any more."""
+        log.lost = nobody
+        acknowledged, log.acknowledged = log.acknowledged, deque()
+        self.fail(log, UnknownTopic(f"{log.name} was deleted"))
+        for each in acknowledged:
+            entered = each.entered
+            if entered is not None and self._early is not None:
+                self._early.stored(entered)
+
+
+_BEHIND = "equal or smaller than the target stream top item"
+"""What Redis says of an entry whose id is before the last one: a later owner's term is higher than ours."""
+
+
+def _fault(log: OwnedLog, count: int, replies: list[Reply], last: Reply) -> Exception | None:
+    """What is wrong with the answers to a call; None when nothing is."""
+    refusal = last
+    if count == 1:
+        told = [*replies, last]
+    elif type(last) is list:
+        told, refusal = last, None
+    else:
+        told = []
+        refusal = next((each for each in replies if type(each) is not bytes), last)
+    if len(told) == count + 1:
+        length = told.pop()
+        refusal = next((each for each in told if type(each) is not bytes), length)
+        if refusal is length:
+            if length == log.entries + count:
+                return None
+            if not isinstance(length, Exception):
+                _log.warning(
+                    "a log has other entries than were placed there: somebody else wrote to it; it is opened anew",
+                    stream=log.name,
+                    entries=length,
+                    expected=log.entries + count,
+                )
+                return StorageUnavailable(
+                    f"{log.name} has {length} entries instead of {log.entries + count}: somebody else wrote to it"
+                )
+            refusal = length
+        elif not isinstance(refusal, Exception):
+            return StorageUnavailable(f"{log.name}: the stream is gone")
+    error = error_of(refusal) if isinstance(refusal, Exception) else None
+    if isinstance(error, StorageFull | StorageUnavailable):
+        return error
+    if _BEHIND in str(refusal):
+        return StorageUnavailable(f"{log.name} has entries of another broker that has opened it since, try again")
+    return StorageUnavailable(f"Redis refused an append: {error or refusal}")

@@ -1,0 +1,457 @@
+"""Logs in Redis: `broker.ports.LogStorage`. Opens them, reads them, and keeps what lies beside their streams."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from time import time
+from uuid import uuid4
+
+import structlog
+
+from headrace.metrics.counters import StoreCounters
+from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
+from headrace.storage.errors import Stray
+from headrace.storage.fence import Fence
+from headrace.storage.free_space import DiskRoom
+from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.layout import entries, partition
+from headrace.storage.layout.keys import foreign_of, producers_of, state_of
+from headrace.storage.logs import restore
+from headrace.storage.logs.append import Placer
+from headrace.storage.logs.leader_log import OwnedLog
+from headrace.storage.logs.replicas import Copies, NoCopies
+from headrace.storage.logs.restore import Acknowledged, Opened
+from headrace.storage.logs.snapshot import LookedAtLog
+from headrace.storage.logs.timestamp_index import Searching
+from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.protocol import Reply
+from headrace.storage.redis.replies import checked
+from headrace.storage.redis.script_calls import Scripts
+from headrace.storage.valkey.aof import AppendOnlyFile
+from headrace.topics.callbacks import Lost, PlaceDone
+from headrace.topics.errors import StorageUnavailable, UnknownTopic
+from headrace.topics.leader_epochs import LeaderEpochs
+from headrace.topics.model import Append, OpenedLog, StoredBatch
+from headrace.topics.producer_state import Producer
+
+DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
+"""Kafka's `producer.id.expiration.ms`."""
+_OPENED_AT_ONCE = 64
+_HEADERS_AT_ONCE = 64
+_PRODUCERS_AT_ONCE = 1_000
+"""Producers that an opening reads before others have their turn."""
+_PATIENCE_S = 5.0
+"""How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
+_AGAIN_S = 0.05
+_log = structlog.get_logger("headrace.store")
+
+
+def _stray(stream: str) -> StorageUnavailable:
+    return StorageUnavailable(f"{stream} has entries that somebody else wrote")
+
+
+class RedisLogs(Searching):
+    """The logs that this server owns."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        fence: Fence,
+        *,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+        now_ms: Callable[[], int] = lambda: int(time() * 1000),
+        early: EarlyAcknowledgement | None = None,
+        disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
+        copies: Copies | NoCopies | None = None,
+        file: AppendOnlyFile | None = None,
+    ) -> None:
+        """Own nothing yet.
+
+        Args:
+            scripts: calls the scripts where the logs are.
+            fence: the number of the view: openings under an older one are refused from the first of ours on.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            now_ms: milliseconds since the epoch.
+            early: acknowledges small batches before Redis has them.
+            disk: room on the disk that Redis writes to, where that is known.
+            counted: counts what goes on.
+            copies: waits for replicas; None: there are none.
+            file: what Redis has on this machine's disk, for readers; None: they ask Redis.
+        """
+        self.copies = copies or NoCopies()
+        self._shards = scripts.shards
+        self._scripts = scripts
+        self._fence = fence
+        self._producer_expiry_ms = producer_expiry_ms
+        self._now_ms = now_ms
+        self._early = early
+        self._counted = counted or StoreCounters()
+        self._file = file
+        self._placer = Placer(now_ms, early, disk, self._counted)
+        self._logs: dict[str, OwnedLog] = {}
+        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+        self._shards.on_lost.append(self._connection_lost)
+
+    def _connection_lost(self, connection: Connection) -> None:
+        """What Redis has when it comes back may be less than it had."""
+        error = StorageUnavailable("the connection to Redis was lost")
+        for log in tuple(self._logs.values()):
+            # One that is in doubt is opened anew in any case, and may have had no connection yet.
+            if log.doubt is None and log.connection is connection:
+                self._placer.fail(log, error)
+
+    # Owning
+
+    async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
+        """Shut earlier owners out of a log, store what was acknowledged and is missing, and learn the rest.
+
+        Args:
+            stream: the log's key.
+            lost: told when the log must be opened again before anything can be placed.
+            create: make it where it is missing.
+            view: the number of the view that says so; None: the present one.
+
+        Raises:
+            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
+        """
+        async with self._opening:
+            log = self._logs.get(stream)
+            if log is None:
+                log = self._logs[stream] = OwnedLog(stream)
+            # An opening makes an ownership of before void, also where nobody doubted it.
+            self._placer.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
+            connection = self._shards.at(stream)
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await connection.ready()
+            except TimeoutError:
+                raise StorageUnavailable("no connection to Redis") from None
+            made = connection.made
+            opened = await self._open(log, create=create, view=self._fence.number if view is None else view)
+            if connection.made != made or not connection.connected:
+                raise StorageUnavailable("the connection to Redis was lost during an opening")
+            if self._shards.at(stream) is not connection:
+                raise StorageUnavailable(f"{stream} has moved to another shard during an opening")
+            log.connection = connection
+            self._counted.openings += 1
+            self._logs.setdefault(stream, log)  # whoever had it before may have had it forgotten meanwhile
+            log.lost = lost
+            log.doubt = None
+            return opened
+
+    async def _open(self, log: OwnedLog, *, create: bool, view: int) -> OpenedLog:
+        stream = log.name
+        log_start, snapshot, high_watermark, opened, length = await self._raise_term(
+            log, view, create=create, resume=bool(log.acknowledged)
+        )
+        if log.acknowledged:
+            opened, length = await self._restore(log, opened, length, log_start)
+        epochs = opened.epochs
+        producers, unsaved = await self._producers(stream, epochs, max(snapshot, log_start), opened.log_end)
+        log.term, log.epochs, log.entries = opened.term, epochs, length
+        log.newest, log.size = opened.newest, opened.size
+        return OpenedLog(
+            log_start=log_start,
+            next_offset=opened.log_end,
+            epochs=epochs,
+            producers=producers,
+            unsaved=unsaved,
+            high_watermark=high_watermark,
+        )
+
+    async def _raise_term(
+        self, log: OwnedLog, view: int, *, create: bool, resume: bool
+    ) -> tuple[int, int, int, Opened, int]:
+        """Log start, offset of the snapshot, high watermark, what else there is, and how many entries."""
+        stream = log.name
+        keys = [stream, state_of(stream), foreign_of(stream)]
+        told = await self._scripts.run(
+            "open", keys, view, log.term + 1, "create" if create else "", uuid4().hex[:16],
+            "resume" if resume else "",
+        )  # fmt: skip
+        term, start, end, length, newest, size, snapshot, rows, log_id, set_aside, missing, high_watermark = told
+        log.term, log.id = int(term), log_id
+        if set_aside:
+            _log.error(
+                "entries that somebody else wrote to a log were set aside",
+                stream=stream,
+                entries=set_aside,
+                to=foreign_of(stream),
+            )
+        if int(missing):
+            _log.error("the last records of a log were deleted by somebody else", stream=stream, records=int(missing))
+        opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
+        return int(start), int(snapshot), int(high_watermark), opened, length
+
+    async def _restore(self, log: OwnedLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
+        """Store acknowledged batches that Redis refused, or that were lost on their way."""
+        waiting = list(log.acknowledged)
+        now = self._now_ms()
+        batches = [Acknowledged(each.base_offset, each.append, now) for each in waiting]
+        plan = await restore.plan(self._scripts, log.name, opened, batches, log_start)
+        missing = list(plan.missing)
+        for each in plan.unfit:
+            if each.base_offset >= opened.log_end:
+                # What lay before it was deleted by somebody else; it is stored at its offset all the same.
+                missing.append(each)
+            _log.error(
+                "a log was written to by somebody else"
+                if each.base_offset < opened.log_end
+                else "records before an acknowledged batch are gone",
+                stream=log.name,
+                offset=each.base_offset,
+                lost=each.base_offset < opened.log_end,
+            )
+        length, epochs, newest, size = await restore.place(self._scripts, log.name, opened, missing)
+        log_end = max([opened.log_end, *(each.base_offset + each.append.span for each in missing)])
+        log.acknowledged.clear()
+        for batch in waiting:
+            if batch.entered is not None and self._early is not None:
+                self._early.stored(batch.entered)
+        _log.info("acknowledged batches are in Redis again", stream=log.name, batches=len(missing))
+        return Opened(opened.term, log_end, newest, size, epochs), length
+
+    async def _producers(
+        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
+    ) -> tuple[dict[int, Producer], frozenset[int]]:
+        """The producers of a log: those of the snapshot, brought up to date by the batches behind it.
+
+        Returns:
+            The producers, and those that the snapshot has not as they are, or has no longer to have.
+        """
+        stored = checked(await self._shards.at(stream).call("HGETALL", producers_of(stream)))
+        least = self._now_ms() - self._producer_expiry_ms
+        producers: dict[int, Producer] = {}
+        unsaved: set[int] = set()
+        for number, (name, value) in enumerate(zip(stored[::2], stored[1::2], strict=True)):
+            if number % _PRODUCERS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                producer_id, known = int(name), partition.decode_producer(value)
+            except (ValueError, TypeError):
+                _log.error("a stored producer cannot be read; it begins anew", stream=stream, producer=name[:20])
+                continue
+            if known.last_use_ms >= least:
+                producers[producer_id] = known
+            else:
+                unsaved.add(producer_id)
+        if stored == [] and offset < log_end and offset > 0:
+            _log.debug("a log with records has no stored producers", stream=stream)
+        async for header in self._headers(stream, epochs, offset, log_end):
+            if header.producer_id >= 0 and header.base_offset >= offset:
+                known_producer = producers.get(header.producer_id)
+                if known_producer is None:
+                    known_producer = producers[header.producer_id] = Producer(header.producer_epoch)
+                elif known_producer.batches and known_producer.batches[0].base_offset >= header.base_offset:
+                    continue  # it was written down ahead of the snapshot's offset
+                known_producer.take(
+                    header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
+                )
+                unsaved.add(header.producer_id)
+        return producers, frozenset(unsaved)
+
+    async def _headers(
+        self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
+    ) -> AsyncIterator[BatchHeader]:
+        while offset < log_end:
+            found = await self._scripts.run("tail", [stream], entries.range_start(epochs, offset), _HEADERS_AT_ONCE)
+            expected = offset
+            for entry_id, start in zip(found[::2], found[1::2], strict=True):
+                if len(start) != HEADER_SIZE:
+                    continue
+                header = read_header(start)
+                following = entries.next_offset_of(entry_id)
+                if header.base_offset + header.span == following:
+                    if header.base_offset > expected:
+                        _log.error(
+                            "records in the middle of a log are gone", stream=stream, offset=expected,
+                            records=header.base_offset - expected,
+                        )  # fmt: skip
+                    yield header
+                    expected = following
+            if not found:
+                return
+            offset = max(expected, entries.next_offset_of(found[-2]))
+
+    def _owned(self, stream: str) -> OwnedLog:
+        log = self._logs.get(stream)
+        if log is None or log.epochs is None:
+            raise UnknownTopic(f"{stream} has not been opened")
+        return log
+
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`."""
+        log = self._logs.get(stream)
+        if log is None:
+            done(UnknownTopic(f"{stream} was deleted"))
+        else:
+            self._placer.place(log, append, base_offset, done)
+            if self._file is not None:
+                self._file.grows()
+
+    async def save_producers(
+        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
+    ) -> None:
+        """Write down what is known of producers as of `offset`; None removes one; see `broker.ports.LogStorage`.
+
+        Raises:
+            StorageUnavailable, StorageFull: nothing is written. Fenced, UnknownTopic.
+        """
+        log = self._owned(stream)
+        arguments: list[str | bytes | int] = []
+        for producer_id, known in changes.items():
+            arguments += [producer_id, b"" if known is None else partition.encode_producer(known)]
+        keys = [log.state, log.producers]
+        written = "" if high_watermark is None else high_watermark
+        as_of = "" if offset is None else offset
+        command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
+        checked(await self._placer.run(log, command))
+
+    def forget(self, stream: str, lost: Lost) -> None:
+        """Keep nothing of a log that nobody wants any more; see `broker.ports.LogStorage.forget`."""
+        log = self._logs.get(stream)
+        if log is not None and log.lost == lost:
+            del self._logs[stream]
+            self._placer.settle_dropped(log)
+
+    async def drop(self, stream: str) -> None:
+        """Remove a log with everything it has; what was placed before lands nowhere else."""
+        log = self._logs.pop(stream, None)
+        if log is not None:
+            self._placer.settle_dropped(log)
+        keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
+        await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
+
+    # Reading
+
+    async def settle(self, stream: str) -> None:
+        """Return when all that was acknowledged so far is in Redis.
+
+        Raises:
+            StorageUnavailable: it does not come to that, for some seconds.
+        """
+        log = self._owned(stream)
+        if not log.acknowledged:
+            return
+        last = log.acknowledged[-1]
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while log.acknowledged and log.acknowledged[0].base_offset <= last.base_offset:
+                    if log.doubt is None:
+                        # Behind all that was placed.
+                        await self._placer.run(log, log.xlen)
+                    else:
+                        await asyncio.sleep(_AGAIN_S)
+        except TimeoutError:
+            raise StorageUnavailable(f"Redis does not take what was acknowledged: {log.doubt}") from None
+
+    async def read(
+        self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
+    ) -> list[StoredBatch]:
+        """At most `count` batches up to offset `end`, the one that holds `offset` first; see `LogLookup.read`."""
+        log = self._owned(stream)
+        behind = log.acknowledged[0].base_offset if log.acknowledged else None
+        found = await self._range(log, offset, count, end, join)
+        if len(found) == count or (found and found[-1].next_offset == end):
+            return found
+        if join is not None and found and (behind is None or found[-1].next_offset < behind):
+            return found  # more of them than were wanted are there
+        if behind is not None or log.acknowledged:
+            # What is missing may have been acknowledged and not stored yet.
+            await self.settle(stream)
+            found = await self._range(log, offset, count, end, join)
+        return found
+
+    async def look(self, stream: str) -> LookedAtLog:
+        """A log that another server owns, as Redis has it now. Raises StorageUnavailable."""
+        return await LookedAtLog.look(self._scripts, stream)
+
+    async def _range(
+        self, log: OwnedLog, offset: int, count: int, end: int | None, join: int | None
+    ) -> list[StoredBatch]:
+        epochs = log.epochs
+        assert epochs is not None
+        if self._file is not None:
+            bound = entries.LAST_ID if end is None else entries.last_id(epochs, end)
+            batches = await self._file.read(log.key, entries.first_id(epochs, offset), bound, count, join)
+            if batches is not None:
+                self._counted.file_bytes += sum(len(each.batch) for each in batches)
+                return batches
+        last = "+" if end is None else entries.range_end(epochs, end)
+        first = entries.range_start(epochs, offset)
+        while True:
+            connection = self._shards.at(log.name)
+            raw = checked(await connection.call("XRANGE", log.name, first, last, "COUNT", count, in_place=True))
+            found = entries.decode(raw)
+            self._counted.asked_bytes += sum(len(each.batch) for each in found)
+            if len(found) < len(raw):
+                self._placer.fail(log, _stray(log.name))
+            if found or not raw:
+                return found
+            first = f"({raw[-1][0].decode()}"
+
+    async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
+        log = self._owned(stream)
+        entry, newest = self._checked(log, await self._scripts.call("find_timestamp", [stream, log.state], wanted))
+        return (entries.decode([entry])[0] if entry else None), int(newest)
+
+    def _checked(self, log: OwnedLog, reply: Reply) -> Reply:
+        """The answer of a script; where it met a stray entry the log is to be opened anew, which sets that aside."""
+        try:
+            return checked(reply)
+        except Stray as error:
+            self._placer.fail(log, _stray(log.name))
+            raise StorageUnavailable(str(error)) from None
+
+    # Beside the stream
+
+    async def trim(
+        self,
+        stream: str,
+        *,
+        before_ms: int | None = None,
+        max_bytes: int | None = None,
+        before_offset: int | None = None,
+        up_to: int | None = None,
+    ) -> int:
+        """Retention by time and by bytes, or up to an offset, but never beyond the last `save_producers` or `up_to`.
+
+        Returns:
+            The log start.
+
+        Raises:
+            StorageUnavailable: whether it was done is not known. Fenced, UnknownTopic.
+        """
+        log = self._owned(stream)
+        bounds = ("" if value is None else value for value in (before_ms, max_bytes, before_offset, up_to))
+        command = Scripts.command("trim", [stream, log.state], log.term, *bounds)
+
+        def count(reply: Reply) -> None:
+            # At once: the next append is measured by it.
+            if isinstance(reply, list):
+                log.entries = reply[1]
+
+        start, _ = self._checked(log, await self._placer.run(log, command, count))
+        return int(start)
+
+    async def size(self, stream: str) -> int:
+        """Bytes of the record batches in the log, those included that are on their way."""
+        log = self._owned(stream)
+        trimmed = checked(await self._shards.at(stream).call("HGET", log.state, "f"))
+        return log.size + log.waiting_bytes - int(trimmed or 0)
+
+    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+        """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
+        log = self._owned(stream)
+        assert log.epochs is not None
+        last = entries.position_id(log.epochs, offset)
+        await self._scripts.run("mirror_position", [stream, log.state], log.term, group, last)
+
+    def flush(self) -> None:
+        """Send the batches that linger."""
+        self._placer.flush()
+
+    async def close(self) -> None:
+        """Close the journal. Call it after the connection was closed."""
+        if self._early is not None:
+            await self._early.close()

@@ -1,0 +1,288 @@
+"""Waits until replicas have what a primary has acknowledged: `broker.ports.Copies`.
+
+Each primary has a barrier for each number of copies, over a connection of its own: a tiny write, then WAIT, one round
+at a time for all who ask meanwhile. WAIT blocks the connection that it is sent over, and says of a connection without a
+write of its own that all is well; so neither can be left out. The write lies behind everything that the primary has
+acknowledged before it was sent, so a replica that has it has that too.
+
+A round counts only where the primary is what it was when the connection that carries the batches was made: the same
+reign of the same server, which its replication id tells (`INFO replication`; it changes with each promotion). So a
+primary that was deposed meanwhile, or another server at the same address, confirms nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import structlog
+
+from headrace.aio.callbacks import tell
+from headrace.storage.errors import Unreachable
+from headrace.storage.layout.keys import barrier_of
+from headrace.storage.redis.connection import ANSWER_S, Connection
+from headrace.storage.redis.replication_info import Standing
+from headrace.storage.redis.shards import Shards
+from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavailable
+
+ConfirmDone = Callable[[Exception | None], None]
+
+_SLICE_S: Final = 0.25
+"""How long one WAIT blocks: whoever comes meanwhile waits as long."""
+_LOOK_AGAIN_S: Final = 0.1
+"""How soon a primary that was short of replicas is asked again, when somebody wants to know."""
+_KEPT_MS: Final = 60_000
+"""When the key of a barrier's write goes by itself."""
+_ASKED: Final = "a question for copies"
+_OTHER_PRIMARY: Final = "it is not the primary that it was"
+_log = structlog.get_logger("headrace.store")
+
+
+class _Asked:
+    """Somebody who waits."""
+
+    __slots__ = ("deadline", "done", "stream")
+
+    def __init__(self, stream: str, deadline: float, done: ConfirmDone) -> None:
+        self.stream = stream
+        self.deadline = deadline
+        """When to give up; infinite: never."""
+        self.done = done
+
+
+class Copies:
+    """The barriers of all primaries."""
+
+    can_replicate = True
+    """Whether there may be replicas at all."""
+
+    def __init__(self, shards: Shards, most_wait_ms: int) -> None:
+        """Ask nothing yet.
+
+        Args:
+            shards: the primaries.
+            most_wait_ms: how long anybody waits for a replica (`replica.lag.time.max.ms`).
+        """
+        self._shards = shards
+        self._most_wait_s = most_wait_ms / 1000
+        self._barriers: dict[Connection, dict[int, _Barrier]] = {}
+        """By how many copies they wait for."""
+        self._ending: set[asyncio.Task[None]] = set()
+        shards.on_lost.append(self._lost)
+
+    def primary(self, stream: str) -> object:
+        """The connection that a stream's writes leave by, and how often it was made."""
+        connection = self._shards.at(stream)
+        return connection, connection.made
+
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
+        """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.Copies`."""
+        deadline = inf
+        if wait_ms is not None:
+            deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)
+        self._at(stream, copies).add(_Asked(stream, deadline, done))
+
+    def why_too_few(self, stream: str, copies: int) -> str:
+        """Why fewer servers than `copies` have what the primary of a stream has; empty where that is not known."""
+        return self._at(stream, copies).why_too_few(stream)
+
+    def _at(self, stream: str, copies: int) -> "_Barrier":
+        connection = self._shards.at(stream)
+        barriers = self._barriers.setdefault(connection, {})
+        if copies not in barriers:
+            barriers[copies] = _Barrier(connection, copies, lambda each: self._shards.at(each) is connection)
+        return barriers[copies]
+
+    def _lost(self, connection: Connection) -> None:
+        self._end(connection, StorageUnavailable("the connection to Redis was lost before its replicas had all"))
+
+    def _end(self, connection: Connection, error: Exception) -> None:
+        for barrier in self._barriers.pop(connection, {}).values():
+            barrier.stop(error)
+            task = asyncio.get_running_loop().create_task(barrier.close(error))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for connection in tuple(self._barriers):
+            # The primary is what it was: no log has to be opened anew.
+            self._end(connection, NotEnoughReplicasAfterAppend("the server ends before the replicas have all"))
+        await asyncio.gather(*self._ending)
+
+
+class NoCopies:
+    """Of a server that can have no replicas: the embedded Valkey."""
+
+    can_replicate = False
+
+    def primary(self, _stream: str) -> object:
+        """There is one."""
+        return None
+
+    def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
+        """Nothing will come. Whoever waits however long it takes need not: no other server will ever take over."""
+        done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.why_too_few(stream, copies)))
+
+    def why_too_few(self, _stream: str, copies: int) -> str:
+        """Always."""
+        return f"min.insync.replicas={copies}: the embedded Valkey has no replicas"
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class _Barrier:
+    """Waits until so many servers have what one primary has acknowledged."""
+
+    def __init__(self, batches: Connection, copies: int, has: Callable[[str], bool]) -> None:
+        """Ask nothing yet.
+
+        Args:
+            batches: the connection that carries what is waited for.
+            copies: how many.
+            has: whether this primary has a stream, as far as is known.
+        """
+        self._batches = batches
+        self._copies = copies
+        self._has = has
+        self._own = Connection(batches.url, beside=batches)
+        self._own.on_misplaced = batches.misplaced
+        self._waiting: list[_Asked] = []
+        self._task: asyncio.Task[None] | None = None
+        self._reached: int | None = None
+        """How many servers had all when there were enough, or too few for too long; None: neither was seen yet."""
+        self._next_look = -inf
+
+    def add(self, asked: _Asked) -> None:
+        """Tell somebody."""
+        self._waiting.append(asked)
+        self._begin(asked.stream)
+
+    def why_too_few(self, stream: str) -> str:
+        """See `Copies.why_too_few`; has the primary looked at again."""
+        reached = self._reached
+        if reached is not None and reached >= self._copies:
+            return ""
+        if asyncio.get_running_loop().time() >= self._next_look:
+            self._begin(stream)
+        return "" if reached is None else self._few(reached)
+
+    def _begin(self, stream: str) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(stream), name="replicas")
+
+    async def _run(self, stream: str) -> None:
+        """Ask in rounds until nobody waits; at least once."""
+        loop, copies = asyncio.get_running_loop(), self._copies
+        while True:
+            asked, self._waiting = self._waiting, []
+            if asked:
+                # Where a key of this slot cannot be written just now (resharding), the next round takes another.
+                asked.append(asked.pop(0))
+                stream = asked[-1].stream
+            reached = attached = None
+            try:
+                reached, attached = await self._round(stream)
+            except _Deposed as error:
+                self._waiting = [*asked, *self._waiting]
+                self._batches.give_up(str(error))
+                self.stop(StorageUnavailable(str(error)))
+                return
+            except (StorageUnavailable, Unreachable, TimeoutError) as error:
+                _log.debug("replicas were not asked", reason=str(error))
+            except BaseException:
+                self._waiting = [*asked, *self._waiting]
+                raise
+            asked = self._without_moved(asked)
+            now = loop.time()
+            enough = reached is not None and reached >= copies
+            never = attached is not None and attached + 1 < copies
+            told, left = asked, []
+            if not enough:
+                told = [each for each in asked if now >= each.deadline or (never and each.deadline < inf)]
+                left = [each for each in asked if now < each.deadline and not (never and each.deadline < inf)]
+            if reached is not None and (enough or never or told):
+                self._know(reached)
+            self._waiting = [*left, *self._waiting]
+            for each in told:
+                tell(each.done, None if enough else NotEnoughReplicasAfterAppend(self._few(reached)), _ASKED)
+            self._next_look = now + _LOOK_AGAIN_S
+            if not self._waiting:
+                return
+            if reached is None:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _without_moved(self, asked: list[_Asked]) -> list[_Asked]:
+        """Tell those whose streams are on another shard by now, with replicas of its own; the others."""
+        here: list[_Asked] = []
+        for each in asked:
+            if self._has(each.stream):
+                here.append(each)
+            else:
+                tell(each.done, StorageUnavailable(f"{each.stream} has moved to another shard"), _ASKED)
+        return here
+
+    def _know(self, reached: int) -> None:
+        copies, was_short = self._copies, self._reached is not None and self._reached < self._copies
+        self._reached = reached
+        if reached < copies and not was_short:
+            _log.warning("too few servers have what is acknowledged", wanted=copies, have=reached)
+        elif reached >= copies and was_short:
+            _log.info("enough servers have what is acknowledged", wanted=copies, have=reached)
+
+    def _few(self, reached: int | None) -> str:
+        wanted = f"min.insync.replicas={self._copies}"
+        if reached is None:
+            return f"{wanted}: Redis has not said in time how many of its servers have all that it acknowledged"
+        have = f"{reached} server has" if reached == 1 else f"{reached} servers have"
+        return f"{wanted}: {have} all that Redis acknowledged, its primary included; replicas are away or lag behind"
+
+    async def _round(self, stream: str) -> tuple[int, int]:
+        """How many servers have all that the primary had acknowledged, and how many replicas are attached."""
+        own = self._own
+        try:
+            # As long for those whose time is short or over: a round that is cut off costs everybody the connection.
+            async with asyncio.timeout(_SLICE_S + ANSWER_S):
+                if not own.made:
+                    await own.open()
+                await own.ready()
+                written, reached, info = await asyncio.gather(
+                    own.call("SET", barrier_of(stream), "", "PX", _KEPT_MS),
+                    own.call("WAIT", self._copies - 1, int(_SLICE_S * 1000)),
+                    own.call("INFO", "replication"),
+                    return_exceptions=True,
+                )
+        except TimeoutError:
+            own.give_up("it does not answer")
+            raise
+        if str(written).startswith("READONLY"):
+            raise _Deposed(_OTHER_PRIMARY)
+        if isinstance(info, bytes):
+            standing = Standing.read(info)
+            if not standing.same_reign(self._batches.standing):
+                raise _Deposed(_OTHER_PRIMARY)
+        for reply in (written, reached, info):
+            if isinstance(reply, BaseException):
+                raise StorageUnavailable(f"Redis does not say what its replicas have: {reply}")
+        return 1 + int(str(reached)), standing.replicas
+
+    def stop(self, error: Exception) -> None:
+        """Wait for nothing more."""
+        asked, self._waiting = self._waiting, []
+        if self._task is not None:
+            self._task.cancel()
+        for each in asked:
+            tell(each.done, error, _ASKED)
+
+    async def close(self, error: Exception) -> None:
+        """Close the connection; after `stop`, with the same error."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        # What the last round had taken with it.
+        self.stop(error)
+        await self._own.close()
+
+
+class _Deposed(Exception):
+    """The primary is not what it was when what is waited for was written."""

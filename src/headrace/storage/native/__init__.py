@@ -1,0 +1,1 @@
+"""Native topics in Redis: appends, reads, trims, and waiting for entries."""

@@ -1,0 +1,1 @@
+"""The Redis client: protocol, connections, shards, Sentinel, URLs, redis-py clients."""

@@ -1,0 +1,267 @@
+"""One connection to Redis or Valkey, from its making to its loss: requests out, answers in, in order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import hiredis
+import structlog
+
+from headrace.aio.callbacks import log_unhandled, tell
+from headrace.storage.redis.endpoint import set_up
+from headrace.storage.redis.reader import PENDING, make_reader
+from headrace.storage.redis.unproven_replies import Backlog
+from headrace.topics.errors import StorageAway, StorageUnavailable
+
+_log = structlog.get_logger("headrace.store")
+
+Reply = Any
+Callback = Callable[[Reply], None]
+"""Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
+Chunk = bytes | bytearray | memoryview
+
+_MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
+"""What a node of a cluster says of keys that it does not serve."""
+_COMMAND = "a command to Redis"
+_UNWRITTEN = "MISCONF"
+"""What Redis says to a PING once a write of its append-only file has failed."""
+
+
+def encode(arguments: Iterable[str | bytes | int]) -> bytes:
+    """A command in RESP."""
+    # Its stub tells of tuples of one.
+    packed: bytes = hiredis.pack_command(cast("tuple[bytes]", tuple(arguments)))
+    return packed
+
+
+class Owner(Protocol):
+    """Whoever connects again."""
+
+    near: bool
+    """Whether the server is on this machine."""
+
+    @property
+    def preparing(self) -> bool:
+        """Whether somebody waits for the end of a turn."""
+
+    def prepare_flush(self) -> None:
+        """Called before a link writes."""
+
+    def scripts_lost(self, link: "Link") -> None:
+        """A link was answered NOSCRIPT."""
+
+    def misplaced(self) -> None:
+        """A link was told that a key is elsewhere."""
+
+    def link_lost(self, link: "Link", reason: Exception | None) -> None:
+        """A link was lost."""
+
+
+class Read:
+    """The callback of a request that only reads: its answer acknowledges nothing."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback = callback
+
+    def __call__(self, reply: Reply) -> None:
+        """Hand it on."""
+        self._callback(reply)
+
+
+class InPlace(Read):
+    """One whose answer need not be copied out of the memory it is received in, either."""
+
+    __slots__ = ()
+
+
+class _Held(NamedTuple):
+    """An answer that nobody has been told yet."""
+
+    callback: Callback
+    reply: Reply
+    early: bool
+    """Whether it may have left before the append-only file was written."""
+
+
+PING = encode(["PING"])
+
+
+class Link(asyncio.BufferedProtocol):
+    """One TCP or unix connection, from its making to its loss."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._reader = make_reader(self._error)
+        self._waiting: deque[Callback] = deque()
+        self._out: list[Chunk] = []
+        self._flushing = False
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.heard = 0
+        """How often bytes have come: tells a server that is silent from one that answers."""
+        self._backlog = Backlog()
+        self._held: deque[_Held] = deque()
+        """Answers that wait until it is known that Redis has written what they acknowledge, and those behind them."""
+        self._proving = 0
+        """How many of them a PING under way was sent after; 0: there is none."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """There is a connection."""
+        self.transport = cast("asyncio.Transport", transport)
+        self._owner.near = set_up(transport)
+
+    def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
+        """Send one encoded command, given in pieces; `callback` gets its answer."""
+        if self.lost.done():
+            callback(StorageAway("no connection to Redis"))
+            return
+        self._waiting.append(callback)
+        self._out += chunks
+        self.flush_soon()
+
+    def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
+        """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
+        if self.lost.done():
+            for callback in callbacks:
+                callback(StorageAway("no connection to Redis"))
+            return
+        self._waiting += callbacks
+        self._out += chunks
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write at the end of this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._owner.prepare_flush()
+        self._flushing = False
+        if self._owner.preparing:
+            # Arranged by one of those that were prepared: it has the next turn.
+            self.flush_soon()
+        if not self.transport.is_closing():
+            out, self._out = self._out, []
+            self.transport.writelines(out)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand the answers in the bytes that were received to their callbacks."""
+        reader = self._reader
+        waiting = self._waiting
+        backlog, held = self._backlog, self._held
+        reader.received(nbytes)
+        self.heard += 1
+        backlog.came(nbytes, len(waiting))
+        early = backlog.early
+        answers = 0
+        try:
+            while (reply := reader.gets(bool(waiting) and type(waiting[0]) is InPlace)) is not PENDING:
+                callback = waiting.popleft()
+                answers += 1
+                if answers <= early or held:
+                    self._hold(callback, reply, answers <= early)
+                    continue
+                try:
+                    callback(reply)
+                except Exception:
+                    # As `tell`, without a call for each answer of Redis.
+                    log_unhandled(_COMMAND)
+        except hiredis.ProtocolError as error:
+            self.reject(f"Redis sent something that is no answer: {error}")
+        except IndexError:
+            self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
+        if waiting:
+            backlog.answered(answers, nbytes)
+        else:
+            backlog.forget()
+        if held and not self._proving:
+            self._proving = len(held)
+            self.send([PING], self._proved)
+
+    def _hold(self, callback: Callback, reply: Reply, early: bool) -> None:
+        """Keep an answer back until it is proven, but for what was only read, and refusals behind nothing."""
+        acknowledges = early and not isinstance(reply, hiredis.ReplyError)
+        if isinstance(callback, Read) or callback == self._proved or not (acknowledges or self._held):
+            tell(callback, reply, _COMMAND)
+        else:
+            self._held.append(_Held(callback, reply, acknowledges))
+
+    def _proved(self, reply: Reply) -> None:
+        """Redis has answered a PING that was sent after the answers held back by then."""
+        proven, self._proving = self._proving, 0
+        if isinstance(reply, StorageUnavailable):
+            return
+        unwritten = isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_UNWRITTEN)
+        held = self._held
+        while held and (proven > 0 or not held[0].early):
+            proven -= 1
+            first = held.popleft()
+            doubt = unwritten and first.early
+            answer = StorageUnavailable(f"Redis may not have kept it: {reply}") if doubt else first.reply
+            tell(first.callback, answer, _COMMAND)
+
+    def reject(self, reason: str) -> None:
+        """Give the connection up: what comes over it from now on reaches nobody."""
+        self.transport.abort()
+        _log.error("connection to Redis given up", reason=reason)
+
+    def _error(self, text: str) -> hiredis.ReplyError:
+        """Make the reply of an error: the one place that sees errors without looking at every answer."""
+        word = text.partition(" ")[0]
+        if word == "NOSCRIPT":
+            self._owner.scripts_lost(self)
+        elif word == "READONLY" and not self.transport.is_closing():
+            # Another one was made the primary, and may be at this address by now.
+            self.reject("it has become a replica")
+        elif word in _MISPLACED:
+            self._owner.misplaced()
+        return hiredis.ReplyError(text)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Answer every request under way with StorageUnavailable."""
+        self.lost.set_result(None)
+        waiting, self._waiting = self._waiting, deque()
+        try:
+            self._owner.link_lost(self, exc)
+        except Exception:
+            # Whoever waits is told all the same: others wait for those in turn.
+            _log.exception("the loss of a connection could not be handled")
+        error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
+        held, self._held = self._held, deque()
+        for callback in (*(each.callback for each in held), *waiting):
+            tell(callback, error, _COMMAND)
+
+    async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
+        """Send commands and wait for their answers; raises the first error among them."""
+        answers: list[asyncio.Future[Reply]] = []
+        for command in commands:
+            answer: asyncio.Future[Reply] = self._loop.create_future()
+            self.send([command], settler(answer))
+            answers.append(answer)
+        replies = []
+        for answer in answers:
+            reply = await answer
+            if isinstance(reply, Exception):
+                raise reply
+            replies.append(reply)
+        return replies
+
+
+def settler(answer: "asyncio.Future[Reply]") -> Callback:
+    """What settles a future with an answer."""
+
+    def settle(reply: Reply) -> None:
+        # Whoever waited may have been cancelled; the answer still had its place in the order.
+        if not answer.done():
+            answer.set_result(reply)
+
+    return settle

@@ -1,0 +1,272 @@
+"""The Redis servers that keep the keys: one, or the primaries of a cluster."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from itertools import chain, starmap
+from typing import Final, Protocol
+
+import redis.asyncio
+import structlog
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
+
+from headrace.storage.errors import Unreachable, in_the_way, unusable
+from headrace.storage.redis.clients import ERRORS, cluster_of
+from headrace.storage.redis.connection import ANSWER_S, Call, Connection
+from headrace.storage.redis.protocol import Reply
+from headrace.storage.redis.url import StorageUrl
+from headrace.topics.errors import StorageUnavailable
+
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 0.5
+_MOST_REDIRECTIONS: Final = 5
+_log = structlog.get_logger("headrace.store")
+
+
+class Shards(Protocol):
+    """For every key there is a connection. `Connection` is one server; `ClusterShards` are several."""
+
+    on_lost: list[Callable[[Connection], None]]
+    """Called with a connection that is lost, before any request under way on it is told."""
+    on_restored: list[Callable[[], None]]
+    """Called when there is another one in its place."""
+
+    def at(self, key: str | bytes, /) -> Connection:
+        """The connection to the server that has a key, as far as is known."""
+
+    async def ping(self) -> object:
+        """Raises StorageUnavailable when a server does not answer."""
+
+    async def unanswered(self, within_s: float) -> list[str]:
+        """What is wrong with servers; empty: all answer within so many seconds, and refuse nothing.
+
+        Raises:
+            StorageUnavailable: none can be read.
+        """
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class ClusterShards:
+    """A connection for each primary of a Redis Cluster.
+
+    Which slot is whose redis-py's client of the cluster finds out. It is asked again whenever a connection is lost or a
+    node says that it does not serve what it was asked for, until every primary that it names has answered.
+
+    A command that is asked by `Connection.call` follows the cluster's redirections: a node that redirects has done
+    nothing. Batches do not: a log that has moved is opened anew where it is now, as after every doubt.
+    """
+
+    def __init__(self, url: StorageUrl, admin: redis.asyncio.RedisCluster, prepare: Iterable[bytes]) -> None:
+        """Prepare; `open` connects.
+
+        Args:
+            url: of the cluster.
+            admin: redis-py's client of it; stays the caller's to close.
+            prepare: as for `Connection`.
+        """
+        self._url = url
+        self._admin = admin
+        self._prepare = tuple(prepare)
+        self._nodes: dict[tuple[str, int], Connection] = {}
+        self._guests: dict[tuple[str, int], Connection] = {}
+        """To nodes that a key was said to be on, until the topology names them, or does not and they are lost."""
+        self._slots: list[Connection] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._meeting = asyncio.Lock()
+        self._closed = False
+        self._doubts = 0
+        self._untold = ""
+        """Why the cluster did not tell its topology when it was asked last; empty: it did."""
+        self.on_lost: list[Callable[[Connection], None]] = []
+        self.on_restored: list[Callable[[], None]] = []
+
+    async def open(self) -> None:
+        """Connect to every primary. Raises Unreachable, also where some slots have none."""
+        await self._admin.initialize()
+        try:
+            for each in self._take():
+                await each.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    def at(self, key: str | bytes, /) -> Connection:
+        """The connection to the primary that has a key, as far as is known."""
+        return self._slots[slot_of(key)]
+
+    def _places(self) -> list[tuple[str, int]]:
+        """Slot -> host and port of its primary, as redis-py knows them."""
+        nodes = map(self._admin.nodes_manager.get_node_from_slot, range(REDIS_CLUSTER_HASH_SLOTS))
+        return [(str(node.host), int(node.port)) for node in nodes]
+
+    def _take(self) -> list[Connection]:
+        """Take over the topology as redis-py knows it; the connections that are new, not opened yet."""
+        new: list[Connection] = []
+        nodes: dict[tuple[str, int], Connection] = {}
+        slots: list[Connection] = []
+        for place in self._places():
+            connection = nodes.get(place) or self._nodes.get(place) or self._guests.pop(place, None)
+            if connection is None:
+                connection = self._made(place)
+                new.append(connection)
+            nodes[place] = connection
+            slots.append(connection)
+        for place, connection in self._nodes.items():
+            if place not in nodes:
+                self._end(connection)
+        self._nodes, self._slots = nodes, slots
+        for place, guest in tuple(self._guests.items()):
+            if not guest.connected:
+                self._end(self._guests.pop(place))
+        return new
+
+    def _made(self, place: tuple[str, int]) -> Connection:
+        connection = Connection(self._url.at(*place), self._prepare, standing=True)
+        connection.on_lost.append(self._lost)
+        connection.on_restored.append(self._restored)
+        connection.on_misplaced = self._look_soon
+        connection.redirected = self._redirected
+        connection.patience_s = ANSWER_S
+        return connection
+
+    def _end(self, connection: Connection) -> None:
+        """Close what is no primary any more."""
+        for listener in self.on_lost:
+            listener(connection)
+        connection.on_lost.clear()
+        task = asyncio.get_running_loop().create_task(connection.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _lost(self, connection: Connection) -> None:
+        for listener in self.on_lost:
+            listener(connection)
+        self._look_soon()
+
+    def _restored(self) -> None:
+        for listener in self.on_restored:
+            listener()
+
+    def _look_soon(self) -> None:
+        self._doubts += 1
+        if not self._closed and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.get_running_loop().create_task(self._look(), name="topology")
+
+    async def _look(self) -> None:
+        """Ask for the topology until nobody has doubted it since, and every primary answers."""
+        delay = _FIRST_LOOK_S
+        while True:
+            doubts = self._doubts
+            try:
+                await self._admin.nodes_manager.initialize()
+                # Whoever asks goes on with the old connections until the new ones can be used.
+                for place in set(self._places()):
+                    with contextlib.suppress(Unreachable):
+                        await self._known(*place)
+                for each in self._take():
+                    each.connect_soon()
+            except ERRORS as error:
+                self._untold = f"the cluster {in_the_way(error, self._url.url)[0]}"
+                _log.warning("the cluster does not tell its topology", reason=self._untold)
+            else:
+                self._untold = ""
+                if doubts == self._doubts and all(each.connected for each in self._nodes.values()):
+                    _log.info(
+                        "topology of the cluster", primaries=", ".join(f"{host}:{port}" for host, port in self._nodes)
+                    )
+                    return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LAST_LOOK_S)
+
+    async def _redirected(self, told: str, call: Call) -> Reply:
+        """Ask again where a node says that the key is."""
+        for _ in range(_MOST_REDIRECTIONS):
+            word, _, rest = told.partition(" ")
+            host, _, port = rest.partition(" ")[2].rpartition(":")
+            try:
+                connection = await self._known(host, int(port))
+            except (ValueError, Unreachable) as error:
+                self._look_soon()
+                raise StorageUnavailable(f"the cluster has moved the key: {told}: {error}") from None
+            reply = await connection.ask(call, asking=word == "ASK")
+            if not connection.is_redirection(reply):
+                return reply
+            told = str(reply)
+        raise StorageUnavailable(f"the cluster redirects in a circle: {told}")
+
+    async def _known(self, host: str, port: int) -> Connection:
+        """The connection to a node, made if there is none: one that has become a primary a moment ago, or will soon."""
+        place = host, port
+        async with self._meeting:
+            connection = self._nodes.get(place) or self._guests.get(place)
+            if connection is None:
+                connection = self._made(place)
+                await connection.open()
+                if self._closed:
+                    await connection.close()
+                    raise Unreachable("the storage is closed")
+                self._guests[place] = connection
+        return connection
+
+    async def ping(self) -> None:
+        """Raises StorageUnavailable when a primary does not answer."""
+        await asyncio.gather(*(each.ping() for each in self._nodes.values()))
+
+    async def unanswered(self, within_s: float) -> list[str]:
+        """See `Shards`."""
+
+        async def wrong(place: tuple[str, int], connection: Connection) -> list[str]:
+            try:
+                told = await connection.unanswered(within_s)
+            except StorageUnavailable as error:
+                silent.append(place)
+                told = [str(error)]
+            return [f"{place[0]}:{place[1]}: {each}" for each in told]
+
+        silent: list[tuple[str, int]] = []
+        asked = tuple(self._nodes.items())
+        told = list(chain.from_iterable(await asyncio.gather(*starmap(wrong, asked))))
+        if len(silent) == len(asked):
+            raise StorageUnavailable("; ".join(told))
+        return [self._untold, *told] if self._untold else told
+
+    async def close(self) -> None:
+        """Close every connection for good."""
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        every = (*self._nodes.values(), *self._guests.values())
+        await asyncio.gather(*(each.close() for each in every), *self._ending)
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key in every Redis Cluster."""
+    return key_slot(key.encode() if isinstance(key, str) else key)
+
+
+async def connected(url: str, admin: redis.asyncio.Redis, prepare: Iterable[bytes]) -> Shards:
+    """Connections to all that a storage URL names.
+
+    Args:
+        url: where the storage is.
+        admin: redis-py's client of the same.
+        prepare: as for `Connection`.
+
+    Raises:
+        Unreachable: a server does not answer.
+    """
+    cluster = cluster_of(admin)
+    if cluster is not None:
+        shards = ClusterShards(StorageUrl.parse(url), cluster, prepare)
+        try:
+            await shards.open()
+        except ERRORS as error:
+            raise unusable(error, url) from None
+        return shards
+    connection = Connection(url, prepare, standing=True)
+    await connection.open()
+    connection.follow()
+    return connection

@@ -1,0 +1,282 @@
+"""The storage of a server: a Redis or Valkey, checked, fenced and ready."""
+
+import asyncio
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+import msgspec
+import redis.asyncio
+import structlog
+
+from headrace.aio.tasks import end
+from headrace.metrics.counters import StoreCounters
+from headrace.storage.documents import RedisDocuments
+from headrace.storage.errors import Unreachable, unusable
+from headrace.storage.fence import Fence
+from headrace.storage.free_space import DiskRoom
+from headrace.storage.groups import RedisGroups
+from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.journal.journal import Journal
+from headrace.storage.layout import LAYOUT_VERSION
+from headrace.storage.layout.keys import Keyspace
+from headrace.storage.logs.open import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
+from headrace.storage.logs.replay import replay
+from headrace.storage.logs.replicas import Copies, NoCopies
+from headrace.storage.native.topics import RedisNative
+from headrace.storage.preflight import Durability, check_layout, clock_difference, durability, examine, text
+from headrace.storage.redis.clients import ERRORS
+from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.protocol import encode
+from headrace.storage.redis.script_calls import Scripts, load_commands
+from headrace.storage.redis.shards import Shards, connected
+from headrace.storage.redis.url import Kind, StorageUrl
+from headrace.storage.topics import RedisTopics
+from headrace.storage.valkey.aof import AppendOnlyFile
+from headrace.topics.errors import TopicError
+from headrace.topics.model import Topic
+
+_log = structlog.get_logger("headrace.store")
+_CONNECTION_NAME = "headrace-server"
+"""Tells the connections that servers write over from those of people and of readers."""
+
+
+class ClusterParts:
+    """What one virtual cluster keeps: implements `broker.ports.Storage`."""
+
+    def __init__(self, shared: "RedisStorage", keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self.logs = shared.logs
+        self.native = shared.native
+        self.documents = shared.documents
+        self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native)
+        self.groups = RedisGroups(shared.scripts, keyspace, shared.fence)
+
+
+class RedisStorage:
+    """Everything over one connection: implements `broker.ports.ClusterStorage`."""
+
+    def __init__(
+        self,
+        url: str,
+        admin: redis.asyncio.Redis,
+        shards: Shards,
+        keyspace: Keyspace,
+        epoch: int,
+        cluster: str,
+        *,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+        early: EarlyAcknowledgement | None = None,
+        disk: DiskRoom | None = None,
+        counted: StoreCounters,
+        replicas_ms: int | None,
+        file: AppendOnlyFile | None,
+    ) -> None:
+        """Use `open`."""
+        shards.on_restored.append(partial(_count_reconnect, counted))
+        self._beside = [admin]
+        self._leaving: set[asyncio.Task[None]] = set()
+        if StorageUrl.parse(url).kind is Kind.SENTINEL:
+            shards.on_lost.append(self._leave)
+        self.url = url
+        self.cluster_id = cluster
+        self.fence = Fence(epoch)
+        """The number under which everything is written; raised with each view."""
+        self._admin = admin
+        self._shards = shards
+        self.scripts = Scripts(shards, disk)
+        self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
+        self._file, self._early = file, early
+        self.logs = RedisLogs(
+            self.scripts,
+            self.fence,
+            producer_expiry_ms=producer_expiry_ms,
+            early=early,
+            disk=disk,
+            counted=counted,
+            copies=self._copies,
+            file=file,
+        )
+        self.native = RedisNative(
+            self.scripts,
+            url,
+            self.fence,
+            producer_expiry_ms=producer_expiry_ms,
+            counted=counted,
+            copies=self._copies,
+        )
+        self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
+        self._default = ClusterParts(self, keyspace)
+        self.topics, self.groups = self._default.topics, self._default.groups
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        admin: redis.asyncio.Redis,
+        epoch: int,
+        keyspace: Keyspace | None = None,
+        *,
+        producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
+        alone: bool = False,
+        journal: Journal | None = None,
+        journal_bytes: int = 0,
+        disk: DiskRoom | None = None,
+        counted: StoreCounters | None = None,
+        replicas_ms: int | None = None,
+        records: Path | None = None,
+    ) -> Self:
+        """Check the layout and connect.
+
+        Args:
+            url: where it is: `storage_urls.StorageUrl`.
+            admin: a client for that URL, closed by `close`.
+            epoch: this server's epoch, or the number of the view that it has joined.
+            keyspace: the keys; the default ones if None.
+            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
+            alone: no other server can write to this Redis as long as this one lives: a lock sees to that.
+            journal: that of the data directory, closed by `close`: what it holds is stored before anything else.
+            journal_bytes: its size from now on; 0: it is not needed any more.
+            disk: room on the disk that this Redis writes to, where that is known.
+            counted: counts what goes on.
+            replicas_ms: how long acks=all waits for replicas at most (`replica.lag.time.max.ms`); None: this Redis
+                has none, nor ever will.
+            records: the folder in which it writes its append-only file, where that is on this machine.
+
+        Raises:
+            Unreachable, TooOld, WrongKind, WrongLayout, Evicting; StoreError: the journal could not be made.
+        """
+        keyspace = keyspace or Keyspace()
+        await examine(url, admin, keyspace)
+        try:
+            empty = await admin.get(keyspace.version) is None
+            cluster = await _take_layout(admin, keyspace)
+            if alone:
+                await _end_older_servers(admin)
+        except ERRORS as error:
+            raise unusable(error, url) from None
+        name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
+        counted = counted or StoreCounters()
+        shards = await connected(url, admin, [*name, *load_commands()])
+        early: EarlyAcknowledgement | None = None
+        if journal is not None:
+            connection = shards.at(keyspace.version)
+            try:
+                journal = await replay(connection, epoch, journal, journal_bytes, empty=empty)
+            except TopicError as error:
+                await shards.close()
+                raise Unreachable(f"Valkey does not take what is in the journal: {error}; start again") from None
+            except BaseException:
+                await shards.close()
+                raise
+            early = EarlyAcknowledgement.over(journal, connection, counted)
+        return cls(
+            url, admin, shards, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, early=early,
+            disk=disk, counted=counted, replicas_ms=replicas_ms,
+            file=None if records is None else AppendOnlyFile.open(records),
+        )  # fmt: skip
+
+    @property
+    def reads_file(self) -> bool:
+        """Whether readers get from the page cache what the server has not in memory any more."""
+        return self._file is not None
+
+    def in_cluster(self, name: str) -> ClusterParts:
+        """The storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
+        # The logs are shared: a topic that moves takes with it what is under way to them.
+        return ClusterParts(self, msgspec.structs.replace(self._default.keyspace, cluster=name))
+
+    async def move_topic(self, topic: Topic, source: str, target: str) -> None:
+        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        names = (msgspec.structs.replace(self._default.keyspace, cluster=name) for name in (source, target))
+        await self.topics.move(topic, *names)
+
+    async def durability(self) -> Durability:
+        """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
+        return await durability(self._admin)
+
+    async def clock_difference(self) -> float:
+        """Seconds that Redis' clock is ahead of this machine's; 0.0 where they agree."""
+        with contextlib.suppress(*ERRORS):
+            return await clock_difference(self._admin)
+        return 0.0
+
+    async def evicting(self) -> str | None:
+        """Why Redis may remove what was acknowledged, as it is set now; empty: it does not; None: it does not tell."""
+        found = await self.durability()
+        return found.evicting if found.eviction else None
+
+    async def ping(self) -> None:
+        """Raises StorageUnavailable when a hot connection is down."""
+        await self._shards.ping()
+
+    async def unanswered(self, within_s: float) -> list[str]:
+        """What is wrong with a Redis, or some of a cluster's primaries; empty: all answer within so many seconds.
+
+        Raises:
+            StorageUnavailable: none can be read.
+        """
+        return await self._shards.unanswered(within_s)
+
+    def look_at_journal(self) -> None:
+        """Tell where the journal was removed, and have one made in its place; nothing where there is none."""
+        if self._early is not None:
+            self._early.look()
+
+    def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
+        """Have another client of the same URL look for the primary anew whenever the hot connection does."""
+        self._beside.append(client)
+        return client
+
+    def _leave(self, _: Connection) -> None:
+        for client in self._beside:
+            task = asyncio.get_running_loop().create_task(_disconnect(client), name="sentinels")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Close the connections; what is stored stays."""
+        await self.native.close()
+        await self.documents.close()
+        self.logs.flush()
+        await self._copies.close()
+        await self._shards.close()
+        await self.logs.close()
+        if self._file is not None:
+            await self._file.close()
+        for task in tuple(self._leaving):
+            await end(task)
+        await self._admin.aclose()
+
+
+def _count_reconnect(counted: StoreCounters) -> None:
+    counted.reconnects += 1
+
+
+async def _disconnect(client: redis.asyncio.Redis) -> None:
+    with contextlib.suppress(*ERRORS):
+        await client.connection_pool.disconnect()
+
+
+async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
+    """Close what a server that is dead has left open: requests it had sent may still wait to be read."""
+    for client in await admin.client_list():
+        if client.get("name") == _CONNECTION_NAME:
+            await admin.client_kill_filter(_id=client["id"])
+
+
+async def _take_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
+    check_layout(await _get_or_set(admin, keyspace.version, str(LAYOUT_VERSION)))
+    return await _get_or_set(admin, keyspace.cluster_id, uuid4().hex[:22])
+
+
+async def _get_or_set(admin: redis.asyncio.Redis, key: str, value: str) -> str:
+    """What is stored; `value` from now on if nothing was."""
+    # Asked first: a Redis that is full refuses SET even where it would set nothing.
+    stored = await admin.get(key)
+    if stored is None:
+        await admin.set(key, value, nx=True)
+        stored = await admin.get(key)
+    return text(stored or "")

@@ -1,0 +1,158 @@
+"""The registry of topics in Redis: `broker.ports.TopicStorage`."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from headrace.storage.fence import Fence
+from headrace.storage.layout import native, registry
+from headrace.storage.layout.keys import Keyspace, producers_of, state_of
+from headrace.storage.logs.open import RedisLogs
+from headrace.storage.native.topics import RedisNative
+from headrace.storage.redis.replies import checked
+from headrace.storage.redis.script_calls import Scripts
+from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
+from headrace.topics.model import Topic
+from headrace.topics.native import NativeStream, adopted, bits_of, is_native
+
+_PARTITIONS_AT_ONCE = 64
+
+
+class RedisTopics:
+    """The topics of one virtual cluster."""
+
+    def __init__(
+        self, scripts: Scripts, keyspace: Keyspace, fence: Fence, logs: RedisLogs, native: RedisNative
+    ) -> None:
+        self._scripts = scripts
+        self._keyspace = keyspace
+        self._fence = fence
+        self._logs = logs
+        self._native = native
+
+    async def load(self) -> list[Topic]:
+        """Every topic, in name order. Deletions that a crash has cut short are finished first."""
+        await self.finish_deletions()
+        return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
+
+    async def _in(self, key: str) -> list[Topic]:
+        return [registry.topic(text) for text in checked(await self._scripts.shards.at(key).call("HVALS", key))]
+
+    async def find(self, name: str) -> Topic | None:
+        """The topic of that name as it is stored; None when there is none."""
+        key = self._keyspace.topics
+        text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
+        return None if text is None else registry.topic(text)
+
+    async def create(self, topic: Topic) -> None:
+        """Store a new topic with empty logs; a stream under a native topic's key stays. Raises TopicExists."""
+        if await self.find(topic.name) is not None:
+            raise TopicExists(f"topic {topic.name!r} exists already")
+        # A deletion or a creation that was cut short may have left something under these keys.
+        await self.finish_deletions()
+        if is_native(topic):
+            for index, stream in enumerate(topic.streams):
+                must = index in adopted(topic)
+                await self._native.open(NativeStream(stream, bits_of(topic)), must_exist=must)
+        else:
+            await self.drop_streams(topic)
+        if not await self._put("create", topic):
+            raise TopicExists(f"topic {topic.name!r} exists already")
+
+    async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
+        """Store a changed topic in place of what it was, in any view or in that of a number.
+
+        Where it has another storage from now on, its old streams are to go: `finish_deletions`.
+
+        Raises TopicChanged where it is not that any more; Fenced where there is a later view.
+        """
+        if not await self._put("replace", topic, before, view):
+            raise TopicChanged(f"topic {topic.name!r} was changed by another broker meanwhile")
+
+    async def _put(self, what: str, topic: Topic, before: Topic | None = None, view: int | None = None) -> int:
+        keyspace = self._keyspace
+        keys = [keyspace.topics, keyspace.epoch, keyspace.view, keyspace.changes, keyspace.deleted]
+        texts = [registry.encode(topic), b"" if before is None else registry.encode(before)]
+        converted = before is not None and is_native(before) != is_native(topic)
+        note = f"{topic.id}:{'log' if is_native(topic) else 'native'}" if converted else ""
+        arguments: list[str | bytes] = [what, keyspace.cluster, topic.name, *texts, note]
+        if view is not None:
+            found: int = await self._scripts.run("put_topic", keys, view, *arguments)
+            return found
+        answer: int = await self._fence.write(lambda number: self._scripts.run("put_topic", keys, number, *arguments))
+        return answer
+
+    async def delete(self, topic: Topic) -> Topic:
+        """Remove the topic from the registry, then its records; adopted streams stay. The topic as it was stored.
+
+        Once it is out of the registry it is gone: what is left of its records then goes with the next creation, or at
+        the next start.
+
+        Raises:
+            UnknownTopic: it is not there any more: deleted, or moved to another virtual cluster with its records.
+            StorageUnavailable: whether it is still there has to be asked (`find`).
+        """
+        found = await self._remove("begin", str(topic.id), self._keyspace.cluster, topic.name)
+        if found is None:
+            raise UnknownTopic(f"topic {topic.name!r} is not there any more")
+        # With the partitions that another broker has added.
+        stored = registry.topic(found)
+        with contextlib.suppress(StorageUnavailable):
+            await self.drop_streams(stored)
+            await self._remove("end", str(topic.id))
+        return stored
+
+    async def _remove(self, what: str, *place: str) -> Any:
+        keyspace = self._keyspace
+        keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
+        return await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
+
+    async def finish_deletions(self) -> None:
+        """Remove streams of topics that were deleted, or have others since they were converted."""
+        key = self._keyspace.deleted
+        noted = checked(await self._scripts.shards.at(key).call("HGETALL", key))
+        if not noted:
+            return
+        # A topic of the same name may have been created since, on the same keys.
+        alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
+        for field, text in zip(noted[::2], noted[1::2], strict=True):
+            topic = registry.topic(text)
+            await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
+            await self._remove("end", field.decode())
+
+    async def drop_streams(self, topic: Topic) -> None:
+        """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
+        await self._drop(topic, topic.streams)
+
+    async def _drop(self, topic: Topic, streams: Sequence[str]) -> None:
+        drop: Callable[[str], Awaitable[None]] = self._logs.drop
+        if is_native(topic):
+            kept = {topic.streams[index] for index in adopted(topic) if index < topic.partitions}
+
+            async def drop(stream: str) -> None:
+                keys = [stream, state_of(stream), producers_of(stream), native.groups_of(stream)]
+                keep = "keep" if stream in kept else ""
+                await self._fence.write(lambda number: self._scripts.run("native_drop", keys, number, keep))
+
+        for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
+            await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
+        if streams:
+            # No other log ever has these keys, so it does not matter who says so.
+            leaders = self._keyspace.leaders
+            checked(await self._scripts.shards.at(leaders).call("HDEL", leaders, *streams))
+
+    async def move(self, topic: Topic, source: Keyspace, target: Keyspace) -> None:
+        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        keys = [source.topics, target.topics, source.epoch, source.view, source.changes]
+        place = [topic.name, source.cluster, target.cluster]
+        moved = await self._fence.write(lambda number: self._scripts.run("move_topic", keys, number, *place))
+        if moved == 0:
+            raise UnknownTopic(f"no topic {topic.name!r} in {source.cluster!r}")
+        if moved < 0:
+            raise TopicExists(f"topic {topic.name!r} exists already in {target.cluster!r}")
+
+    async def allocate_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids nobody was given before."""
+        keys = [self._keyspace.producer_ids, self._keyspace.epoch, self._keyspace.view]
+        return int(await self._fence.write(lambda number: self._scripts.run("take_producer_ids", keys, number, count)))

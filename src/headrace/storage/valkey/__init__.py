@@ -1,0 +1,1 @@
+"""The embedded Valkey: process, data directory, append-only file, health."""

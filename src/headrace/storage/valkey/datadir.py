@@ -1,0 +1,278 @@
+"""The data directory of the embedded Valkey: who may use it, and where the socket lies.
+
+    lock          flock of the server that uses the directory, with its pid
+    valkey.lock   flock of the Valkey, inherited: held for as long as one lives, also when its server was killed
+    sock          the Valkey's socket, unless the path is too long for one
+    socket        else where the socket lies: a private folder with a short path
+    valkey.log    what the Valkey says
+    appendonlydir the records
+    journal       batches that are acknowledged and may not be in the append-only file yet
+    storage.password   what the Valkey asks whoever connects for, where the server has access rules
+
+The two locks are what keeps two writers off one append-only file; pids are for messages and signals only.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from headrace.storage.errors import StoreError
+
+_log = structlog.get_logger("headrace.store")
+
+PASSWORD = "storage.password"
+RECORDS = "appendonlydir"
+SOCKET_PATH_BYTES = 107
+"""What fits into sockaddr_un with its final zero."""
+
+MANIFEST = "appendonly.aof.manifest"
+"""In the folder of the records: which files they are in."""
+_NOTHING_BYTES = 1 << 10
+"""What the files of a Valkey without records have at most, all together."""
+_LOG_BYTES = 10 << 20
+"""A log longer than this is put aside at the next start."""
+
+
+class DataDirectoryBusy(StoreError):
+    """Another server uses the data directory."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        """Say so.
+
+        Args:
+            path: the directory.
+            owner: pid of the server that uses it; empty where it has not written it down.
+        """
+        who = f"the server with pid {owner}" if owner else "another server"
+        super().__init__(
+            f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
+        )
+
+
+class DataDirectory:
+    """A data directory that this process has to itself, from `open` to `close`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        """Use `open`.
+
+        Args:
+            path: the directory, absolute and without symbolic links.
+            lock: descriptor that holds the server's lock.
+        """
+        self.path = path
+        self.log = path / "valkey.log"
+        self._lock = lock
+        self._record = path / "socket"
+        self._password = path / PASSWORD
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Make the directory where it is missing, and lock it. Raises DataDirectoryBusy, StoreError."""
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = path.resolve(strict=True)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            reason = "there is something else of that name" if isinstance(error, FileExistsError) else error.strerror
+            raise StoreError(f"cannot keep data in {path}: {reason}; choose another directory with --data") from None
+        try:
+            locked = _try_lock(lock)
+        except OSError as error:
+            os.close(lock)
+            raise StoreError(
+                f"cannot lock {path / 'lock'}: {error.strerror}; choose a directory on a local disk with --data"
+            ) from None
+        if not locked:
+            owner = _named(lock)
+            os.close(lock)
+            raise DataDirectoryBusy(path, owner)
+        # The pid is for messages only, and the disk may be full.
+        with contextlib.suppress(OSError):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        opened = cls(path, lock)
+        opened._close_to_others()
+        return opened
+
+    def close(self) -> None:
+        """Let another server have it. The file stays: removing a locked file would give two servers a lock each."""
+        os.close(self._lock)
+
+    def lock_for_valkey(self) -> int | None:
+        """Descriptor whose lock a Valkey is to inherit, to be closed here then; None: a Valkey still has it."""
+        lock = os.open(self.path / "valkey.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if _try_lock(lock):
+            return lock
+        os.close(lock)
+        return None
+
+    def socket(self) -> Path:
+        """Where the Valkey's socket is or shall be; makes the private folder when it takes one. Raises StoreError."""
+        place = self.path / "sock"
+        if _fits(place):
+            return place
+        recorded = self._recorded_folder()
+        return (recorded or self._new_folder()) / "sock"
+
+    def remove_socket(self) -> None:
+        """Remove what a Valkey that has ended left of its socket."""
+        (self.path / "sock").unlink(missing_ok=True)
+        folder = self._recorded_folder()
+        if folder is not None:
+            (folder / "sock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        self._record.unlink(missing_ok=True)
+
+    def password(self) -> str | None:
+        """What a Valkey that runs here may ask for; None where no server with access rules was here last."""
+        try:
+            return self._password.read_text("ascii").strip() or None
+        except FileNotFoundError:
+            return None
+
+    def new_password(self) -> str:
+        """Make one, in a file that only this user may read; it is a whole file or none."""
+        made = secrets.token_hex(32)
+        draft = self._password.with_suffix(".new")
+        draft.unlink(missing_ok=True)
+        draft.touch(0o600, exist_ok=False)
+        draft.write_text(f"{made}\n", "ascii")
+        draft.replace(self._password)
+        return made
+
+    def remove_password(self) -> None:
+        """Nobody is asked for it any more."""
+        self._password.unlink(missing_ok=True)
+
+    def check_records(self) -> None:
+        """Raise StoreError where there are records that a Valkey would not find and would write among, or not read."""
+        folder = self.path / RECORDS
+        try:
+            if (folder / MANIFEST).exists() or not folder.is_dir():
+                return
+            found = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
+        except OSError as error:
+            raise StoreError(
+                f"cannot read {error.filename or folder}: {error.strerror}; it must be the user's who runs Headrace"
+            ) from None
+        # A first start that was killed has left files without a manifest, too, and nothing in them.
+        if found > _NOTHING_BYTES:
+            raise StoreError(
+                f"{folder} has records, but {MANIFEST} is missing, which says what they are: put it back, as from the "
+                f"copy that {folder} came from, or move {folder} away to start without its records"
+            )
+
+    def put_log_aside(self) -> None:
+        """Begin a new log where the old one has become long."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                self.log.replace(self.log.with_suffix(".log.old"))
+
+    def _close_to_others(self) -> None:
+        """Take other users' access to what lies here, from before files were made private or after a careless copy.
+
+        The directory itself is told of and left as it is: somebody made it, perhaps for more than this.
+        """
+        closed = []
+        for name in (RECORDS, "valkey.log", "valkey.log.old", "journal", PASSWORD):
+            found = self.path / name
+            with contextlib.suppress(OSError):
+                mode = stat.S_IMODE(found.lstat().st_mode)
+                if mode & 0o077 and not found.is_symlink():
+                    found.chmod(mode & 0o700)
+                    closed.append(name)
+        if closed:
+            _log.warning(
+                "files with records were open to other users; now they are not",
+                data=str(self.path),
+                files=closed,
+            )
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & 0o077:
+            _log.warning(
+                "the data directory is open to other users; chmod 700 closes it", data=str(self.path), mode=f"{mode:o}"
+            )
+
+    def _recorded_folder(self) -> Path | None:
+        """The private folder of an earlier start; None when there is none or it cannot be trusted."""
+        try:
+            identity, folder = self._record.read_text("utf-8", "surrogateescape").split("\n")[:2]
+        except (OSError, ValueError):
+            return None
+        # A copy of the directory has the record too, but the folder belongs to the original.
+        if identity != self._identity() or not _is_private(Path(folder)):
+            return None
+        return Path(folder)
+
+    def _new_folder(self) -> Path:
+        # The folder for temporary files may have a long path itself.
+        for parent in (tempfile.gettempdir(), "/tmp"):
+            if not _fits(Path(parent, "headrace-12345678", "sock")):
+                continue
+            try:
+                folder = tempfile.mkdtemp(prefix="headrace-", dir=parent)
+            except OSError:
+                continue
+            draft = self._record.with_suffix(".new")
+            draft.write_text(f"{self._identity()}\n{folder}\n", "utf-8", "surrogateescape")
+            draft.replace(self._record)
+            return Path(folder)
+        raise StoreError(
+            f"the path of {self.path} is too long for a socket and no private folder could be made in "
+            f"{tempfile.gettempdir()}; choose another directory with --data"
+        )
+
+    def _identity(self) -> str:
+        status = self.path.stat()
+        return f"{status.st_dev}:{status.st_ino}"
+
+
+def has_records(path: Path) -> bool:
+    """Whether an embedded Valkey has kept records in a data directory, as far as this user may look."""
+    try:
+        return (path / RECORDS).is_dir()
+    except OSError:
+        return False
+
+
+def user_of(path: Path) -> str | None:
+    """The pid of the server that uses the data directory, empty where it has not written it down; None: none does."""
+    with contextlib.suppress(OSError), (path / "lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _named(lock.fileno())
+    return None
+
+
+def _named(lock: int) -> str:
+    return os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _fits(socket: Path) -> bool:
+    return len(os.fsencode(socket)) <= SOCKET_PATH_BYTES
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether it is a folder, not a link to one, that nobody but this user can enter."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0

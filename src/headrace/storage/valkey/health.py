@@ -1,0 +1,148 @@
+"""What an operator should hear of before it hurts: a Redis that answers slowly, a full disk, no descriptors left."""
+
+import asyncio
+import errno
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.storage.free_space import SameDirectory
+from headrace.topics.errors import TopicError
+
+_LOOK_S: Final = 5.0
+_SETTINGS_EVERY: Final = 6
+"""Looks: what Redis is set to is asked for twice a minute, since CONFIG SET may come, or another server at its URL."""
+_SLOW_S: Final = 0.5
+"""A PING that takes longer than this waits behind something: a large script, a fork, swapping, the network."""
+_LOW_BYTES: Final = 1 << 30
+_STEPS: Final = 4
+"""The disk is told of again with every quarter of `_LOW_BYTES` less."""
+
+_log = structlog.get_logger("headrace.store")
+
+
+class Watch:
+    """Looks every few seconds, and tells of what has changed."""
+
+    def __init__(
+        self,
+        ping: Callable[[], Awaitable[None]],
+        data: Path | None,
+        free_bytes: Callable[[Path], int] | None = None,
+        slow_s: float = _SLOW_S,
+        evicting: Callable[[], Awaitable[str | None]] | None = None,
+        look_at_journal: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            ping: asks Redis; raises TopicError when it is away, which others tell of.
+            data: the data directory; None: the records lie elsewhere.
+            free_bytes: how much room there is on the disk of a path.
+            slow_s: from how many seconds on an answer is late.
+            evicting: tells why Redis removes records when it is full, empty when it does not, None when Redis does not
+                tell; None in its place: nobody can have set that.
+            look_at_journal: looks at it, and tells.
+        """
+        self._ping = ping
+        self._data = data
+        self._free_bytes = free_bytes or SameDirectory()
+        self._slow_s = slow_s
+        self._evicting = evicting
+        self._look_at_journal = look_at_journal
+        self._evicts = False
+        self._step = _STEPS
+        self._lost = False
+        """Whether the disk could not be looked at the last time."""
+        self._without = 0  # looks in a row that found no descriptor
+
+    async def run(self) -> None:
+        """Look at Redis, its settings and the disk at intervals; runs until it is cancelled."""
+        for number in count():
+            await self.look_at_redis()
+            if number % _SETTINGS_EVERY == 0:
+                await self.look_at_settings()
+            self.look_at_disk()
+            self._look_at_journal()
+            self.look_at_descriptors()
+            await asyncio.sleep(_LOOK_S)
+
+    async def look_at_redis(self) -> None:
+        """Ask once, and tell when the answer is late: while it is, and when it has come."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        asked = asyncio.ensure_future(self._ping())
+        try:
+            await asyncio.wait([asked], timeout=self._slow_s)
+            if not asked.done():
+                _log.warning("Redis is slow: it has not answered a PING yet", after_ms=round(self._slow_s * 1000))
+                await asyncio.wait([asked])
+                if asked.exception() is None:
+                    _log.info("Redis has answered", after_ms=round((loop.time() - began) * 1000))
+        finally:
+            asked.cancel()
+        error = None if asked.cancelled() else asked.exception()
+        if error is not None and not isinstance(error, TopicError):
+            raise error
+
+    async def look_at_settings(self) -> None:
+        """Tell when Redis has come to remove keys since the start, which refuses such a one, and when it has ended."""
+        if self._evicting is None:
+            return
+        why = await self._evicting()
+        if why is None or bool(why) == self._evicts:
+            return
+        self._evicts = bool(why)
+        if why:
+            _log.error("Redis may remove acknowledged records", reason=why)
+        else:
+            _log.info("Redis removes no keys any more when it is full")
+
+    def look_at_disk(self) -> None:
+        """Tell when little room is left, again as it gets less, and when there is enough again; or that it is gone."""
+        if self._data is None:
+            return
+        place = str(self._data)
+        try:
+            free = self._free_bytes(self._data)
+        except OSError as error:
+            if not self._lost:
+                self._lost = True
+                _log.error(
+                    "the data directory is not where it was: no record is taken until it is back",
+                    data=place,
+                    reason=error.strerror,
+                )
+            return
+        if self._lost:
+            self._lost = False
+            _log.info("the data directory is back", data=place)
+        before, self._step = self._step, min(_STEPS, free * _STEPS // _LOW_BYTES)
+        if self._step < before:
+            _log.warning("the disk is nearly full", data=place, free_mib=free >> 20)
+        elif self._step == _STEPS and before < _STEPS:
+            _log.info("the disk has room again", data=place, free_mib=free >> 20)
+
+    def look_at_descriptors(self) -> None:
+        """Tell when nothing can be opened any more, whatever took the descriptors, and when something can again."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            self._without += 1
+            if self._without == 1:
+                _log.error(
+                    "no descriptors left: no client, no file and no Redis can be connected to or opened (ulimit -n)",
+                    limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                    whose="this process" if error.errno == errno.EMFILE else "the machine",
+                )
+        else:
+            if self._without:
+                _log.info("there are descriptors again", seconds_without=round(self._without * _LOOK_S))
+            self._without = 0

@@ -1,0 +1,1 @@
+"""Text as values and back: addresses, amounts, times, escaping. Imports nothing of Headrace."""

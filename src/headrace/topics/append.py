@@ -1,0 +1,137 @@
+"""What the owner of a log knows of its end, and the one rule by which it decides where a batch goes. Pure.
+
+One server owns a log at a time. When it opens the log it learns its end and its producers; from then on it decides
+here, in memory, and storage places what was decided. Decisions run ahead of storage: after a write that failed, or
+whose fate is unknown, nothing here is true any more, and the log is opened anew.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from heapq import nsmallest
+
+from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
+from headrace.topics.model import Append, Appended
+from headrace.topics.producer_state import Producer
+from headrace.topics.rejected_batches import Refusals
+
+MOST_OFFSET = 2**53 - 1
+"""Offsets stay below it: scripts in Redis compute with doubles."""
+MOST_PRODUCERS = 100_000
+"""Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
+
+
+class LogOwner:
+    """Decides sequence and offset of every batch of one log."""
+
+    __slots__ = ("_changed", "next_offset", "producers", "refused")
+
+    def __init__(
+        self,
+        next_offset: int,
+        producers: Mapping[int, Producer] | None = None,
+        unsaved: Collection[int] = (),
+        refused: Refusals | None = None,
+    ) -> None:
+        """Begin where storage says that the log ends.
+
+        Args:
+            next_offset: the log end.
+            producers: what is known of idempotent producers, by id.
+            unsaved: those that are not stored as they are, or are stored and not known any more.
+            refused: of the owner before this one, to go on with; None: none, and no time passes.
+        """
+        self.next_offset = next_offset
+        self.producers: dict[int, Producer] = dict(producers or {})
+        self._changed: set[int] = set(unsaved)
+        self.refused = Refusals(lambda: 0) if refused is None else refused
+
+    def place(self, append: Append, now_ms: int) -> Appended:
+        """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
+
+        Args:
+            append: the batch.
+            now_ms: milliseconds since the epoch: when its producer was last heard of.
+
+        Raises:
+            OutOfOrderSequence, InvalidProducerEpoch: see `topics.producer_state`.
+            BehindRefused: it was sent behind a batch that was refused, and that has not come again yet.
+            StorageFull: no offsets are left.
+        """
+        base_offset = self.next_offset
+        following = base_offset + append.span
+        producer_id = append.producer_id
+        if producer_id >= 0:
+            known = self.producers.get(producer_id)
+            if known is None:
+                self._check_first(append)
+            else:
+                try:
+                    repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
+                except OutOfOrderSequence as error:
+                    self._check_behind(append, known.expected_of(append.producer_epoch), error)
+                    raise
+                if repeated >= 0:
+                    if self.refused.first:
+                        self.refused.stored(append, repeated=True)
+                    return Appended(repeated, duplicate=True)
+        if following > MOST_OFFSET:
+            raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
+        if producer_id >= 0:
+            if known is None:
+                self._make_room()
+                known = self.producers[producer_id] = Producer(append.producer_epoch)
+            known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
+            self._changed.add(producer_id)
+            if self.refused.first:
+                self.refused.end(producer_id)
+        self.next_offset = following
+        return Appended(base_offset)
+
+    def _check_first(self, append: Append) -> None:
+        """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
+        if self.refused.may_begin(append):
+            return
+        refused = self.refused.first.get(append.producer_id)
+        first = None if refused is None else refused[1]
+        expected = "what was sent ahead" if first is None else f"{first}, which was refused"
+        error = OutOfOrderSequence(f"expected {expected}, found {append.base_sequence}")
+        self._check_behind(append, first, error)
+        raise error
+
+    def _check_behind(self, append: Append, expected: int | None, error: OutOfOrderSequence) -> None:
+        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+        if self.refused.waits(append, expected):
+            raise BehindRefused(f"{error}: sent behind one that was refused") from None
+
+    def _make_room(self) -> None:
+        if len(self.producers) >= MOST_PRODUCERS:
+            oldest = nsmallest(MOST_PRODUCERS // 10, self.producers, key=lambda each: self.producers[each].last_use_ms)
+            self._forget(oldest)
+
+    def expire(self, before_ms: int) -> int:
+        """Forget producers that were last heard of before this time (`producer.id.expiration.ms`); how many."""
+        silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
+        self._forget(silent)
+        return len(silent)
+
+    def _forget(self, producers: list[int]) -> None:
+        for producer_id in producers:
+            del self.producers[producer_id]
+        self._changed.update(producers)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether producers have changed since the last `take_changed`."""
+        return bool(self._changed)
+
+    def take_changed(self) -> list[int]:
+        """The ids of producers that have changed, or were forgotten, since the last time."""
+        changed, self._changed = self._changed, set()
+        return list(changed)
+
+    def keep_changed(self, producers: Iterable[int]) -> None:
+        """They could not be stored: they are to be among those of the next `take_changed`."""
+        self._changed.update(producers)
+
+    def as_they_are(self, producers: Iterable[int]) -> dict[int, Producer | None]:
+        """What is to be stored of producers now; None: it was forgotten."""
+        return {each: known.copy() if (known := self.producers.get(each)) else None for each in producers}

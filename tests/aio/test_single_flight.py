@@ -1,0 +1,60 @@
+import asyncio
+
+import pytest
+from tests.harness.waiting import until
+
+from headrace.aio.single_flight import Shared
+
+
+class Slow:
+    """Answers when it is told to: which question of a thing it was."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def __call__(self, what: str) -> int:
+        self.begun.append(what)
+        number = self.begun.count(what)
+        await self.answer.wait()
+        if what == "wrong":
+            raise ValueError(what)
+        return number
+
+
+async def test_who_asks_while_a_question_is_under_way_has_the_answer_of_the_next_and_shares_it() -> None:
+    slow = Slow()
+    shared = Shared(slow)
+    first = asyncio.create_task(shared.get("x"))
+    await until(lambda: slow.begun == ["x"])
+    others = [asyncio.create_task(shared.get("x")) for _ in range(5)]
+    elsewhere = asyncio.create_task(shared.get("y"))
+    await until(lambda: slow.begun == ["x", "y"])
+    slow.answer.set()
+    assert await first == 1
+    assert await asyncio.gather(*others) == [2] * 5
+    assert await elsewhere == 1
+    assert await shared.get("x") == 3, "an answer is no answer to what is asked later"
+
+
+async def test_who_goes_away_spoils_it_for_nobody() -> None:
+    slow = Slow()
+    shared = Shared(slow)
+    leaves, stays = asyncio.create_task(shared.get("x")), asyncio.create_task(shared.get("x"))
+    await until(lambda: slow.begun == ["x"])
+    leaves.cancel()
+    slow.answer.set()
+    assert await stays == 1
+
+
+async def test_everybody_is_told_of_an_error_and_the_next_question_is_asked() -> None:
+    slow = Slow()
+    shared = Shared(slow)
+    asked = [asyncio.create_task(shared.get("wrong")) for _ in range(2)]
+    await until(lambda: slow.begun == ["wrong"])
+    asked.append(asyncio.create_task(shared.get("wrong")))
+    slow.answer.set()
+    for task in asked:
+        with pytest.raises(ValueError, match="wrong"):
+            await task
+    assert slow.begun == ["wrong"] * 2

@@ -1,0 +1,282 @@
+"""What other brokers have told is taken over before somebody who has to know it goes on."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.harness.waiting import until
+
+from headrace.broker.brokers import metadata
+from headrace.broker.brokers.metadata import Follower
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.virtual_clusters import UnknownCluster
+from headrace.membership.leader import Leader
+from headrace.membership.view import View
+from headrace.storage.layout.membership import Change
+from headrace.topics.errors import StorageUnavailable
+
+STREAM = "headrace:t:0"
+
+
+class Changes:
+    """The changes as Redis has them; they reach the follower when it is let read."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Change]] = []
+        self._number = 0
+        self.may_read = asyncio.Event()
+        self.looks = 0
+        self.away = self.dropped = False
+        self.may_load = asyncio.Event()
+        self.may_load.set()
+        self.stored: dict[str, Leader] = {}
+
+    def tell(self, leader: Leader) -> None:
+        self.change("leaders", f"{STREAM} {leader.text}")
+
+    def change(self, kind: str, name: str) -> None:
+        self._number += 1
+        self.told.append((f"{self._number}-0", Change(kind, name)))
+
+    def lose(self) -> None:
+        """A primary takes over that has nothing of it."""
+        self.told.clear()
+
+    async def changes(self, after: str, wait_ms: int) -> Sequence[tuple[str, Change]]:
+        await self.may_read.wait()
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
+        await asyncio.sleep(0)
+        return [each for each in self.told if int(each[0][:-2]) > int(after[:-2])]
+
+    async def has_change(self, change_id: str) -> bool:
+        if change_id == "0-0":
+            return not self.dropped
+        return any(each[0] == change_id for each in self.told)
+
+    async def leaders(self) -> dict[str, Leader]:
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
+        await self.may_load.wait()
+        return dict(self.stored)
+
+    async def last_change(self) -> str:
+        self.looks += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise StorageUnavailable("Redis does not answer")
+        return self.told[-1][0] if self.told else "0-0"
+
+
+class _Clusters(SimpleNamespace):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+class Site:
+    """A follower over such changes, and what it has learnt."""
+
+    def __init__(self) -> None:
+        self.redis = Changes()
+        self.learnt: dict[str, Leader] = {}
+        self.ownership = Ownership(1)
+        self.told_again: list[dict[str, Leader]] = []
+        self.moves: list[object] = []
+        loaded = SimpleNamespace(load=lambda: asyncio.sleep(0))
+        self.clusters = _Clusters(
+            access=loaded,
+            quotas=loaded,
+            refresh_clusters=loaded.load,
+            learn_leaders=self.learnt.update,
+            tell_again=self.told_again.append,
+            ownership=self.ownership,
+            take_moves=self._take_moves,
+        )
+        storage: Any = self.redis
+        clusters: Any = self.clusters
+        self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
+        self.follower.start("0-0")
+
+    async def _take_moves(self, *places: Iterable[tuple[str, str]]) -> None:
+        self.moves.extend(list(each) for each in places)
+
+
+@pytest.fixture
+async def site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # A machine that stands still meanwhile is not to end a wait.
+    monkeypatch.setattr(metadata, "_CURRENT_S", 300.0)
+    monkeypatch.setattr(metadata, "_CATCH_UP_S", 300.0)
+    made = Site()
+    yield made
+    await made.follower.stop()
+
+
+async def _some_turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_who_has_to_know_waits_for_what_was_told_before(site: Site) -> None:
+    site.redis.tell(Leader(10, 2))
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    assert not waiting.done()
+    site.redis.may_read.set()
+    await waiting
+    assert site.learnt == {STREAM: Leader(10, 2)}
+
+
+async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Site) -> None:
+    site.redis.may_read.set()
+    site.redis.change("view", "5")
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    site.ownership.adopt(View(4), inside=False)
+    await _some_turns()
+    assert not waiting.done()
+    site.ownership.adopt(View(5), inside=False)
+    await waiting
+
+
+async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site: Site) -> None:
+    """Where the topic was goes with all that was known of its logs."""
+
+    before: list[object] = []
+
+    def forget(_: str) -> None:
+        # Moves are taken first: nobody is to find the topic gone between.
+        before.extend(site.moves)
+        site.learnt.clear()
+        raise UnknownCluster("the topic is forgotten")
+
+    site.clusters.get = forget
+    site.redis.change("topics", "t")
+    site.redis.tell(Leader(10, 2))
+    site.redis.may_read.set()
+    await site.follower.current()
+    assert before == [[("", "t")]]
+    assert site.learnt == {STREAM: Leader(10, 2)}
+
+
+async def test_one_look_serves_all_who_ask_before_it_begins(site: Site) -> None:
+    site.redis.may_read.set()
+    first = asyncio.ensure_future(site.follower.current())
+    while not site.redis.looks:
+        await asyncio.sleep(0)
+    # The look may be over before this is told: whoever asks now is served by the next one.
+    site.redis.tell(Leader(11, 3))
+    others = [asyncio.ensure_future(site.follower.current()) for _ in range(100)]
+    await asyncio.wait([first, *others])
+    assert site.learnt == {STREAM: Leader(11, 3)}
+    assert site.redis.looks == 2
+
+
+async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_stopped(site: Site) -> None:
+    site.redis.tell(Leader(10, 2))
+    site.redis.away = True
+    await site.follower.current()
+    assert site.redis.looks == 1
+    site.redis.away = False
+    waiting = asyncio.ensure_future(site.follower.current())
+    await _some_turns()
+    assert site.redis.looks == 2
+    assert not waiting.done()
+    await site.follower.stop()
+    await waiting
+    await site.follower.current()
+    assert site.redis.looks == 2
+    assert site.learnt == {}
+
+
+async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_away(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told last may be lost with the primary that had it; what is left says what is missing."""
+    monkeypatch.setattr(metadata, "_AGAIN_S", 0)
+    site.redis.stored = {STREAM: Leader(10, 2)}
+    site.redis.away = True
+    site.redis.may_read.set()
+    await _some_turns()
+    assert site.told_again == []
+    site.redis.away = False
+    await _some_turns()
+    assert site.told_again == [{STREAM: Leader(10, 2)}]
+    assert site.learnt == {STREAM: Leader(10, 2)}
+
+
+async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(site: Site) -> None:
+    """Redis failed over, say, so fast that nobody saw it, and somebody told of a leader before the next heartbeat."""
+    site.redis.may_read.set()
+    site.redis.tell(Leader(10, 2))
+    await site.follower.current()
+    assert site.told_again == []
+    site.redis.lose()
+    site.redis.stored = {STREAM: Leader(11, 3)}
+    site.redis.tell(Leader(11, 3))
+    await site.follower.current()
+    assert site.told_again == [{STREAM: Leader(11, 3)}]
+    # Once: what is there is followed from then on.
+    site.redis.tell(Leader(12, 2))
+    await site.follower.current()
+    await _some_turns()
+    assert len(site.told_again) == 1
+    assert site.learnt == {STREAM: Leader(12, 2)}
+
+
+async def test_a_view_is_known_to_be_told_while_everything_is_loaded(site: Site) -> None:
+    """Until it has come what another broker tells is not taken for what was so before."""
+    site.redis.may_read.set()
+    site.redis.tell(Leader(10, 2))
+    await site.follower.current()
+    site.redis.lose()
+    site.redis.may_load.clear()
+    site.redis.change("view", "5")
+    await _some_turns()
+    assert site.ownership.told == 5
+    assert not site.ownership.is_current
+    site.redis.may_load.set()
+    await _some_turns()
+    assert site.told_again == [{}]
+
+
+async def test_everything_is_loaded_where_the_first_changes_were_dropped_before_they_were_read(site: Site) -> None:
+    """A broker that began before all changes stood still since."""
+    site.redis.dropped = True
+    site.redis.stored = {STREAM: Leader(10, 2)}
+    site.redis.tell(Leader(11, 3))
+    site.redis.may_read.set()
+    await site.follower.current()
+    await _some_turns()
+    assert site.told_again == [{STREAM: Leader(10, 2)}]
+
+
+async def test_what_comes_while_the_last_change_is_asked_for_was_not_known_before(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told that there is no such stream has to look again, though there is nothing left to wait for."""
+    last_change = site.redis.last_change
+
+    async def asked_late() -> str:
+        site.redis.may_read.set()
+        await until(lambda: STREAM in site.learnt)
+        await _some_turns()
+        return await last_change()
+
+    site.redis.tell(Leader(10, 2))
+    monkeypatch.setattr(site.redis, "last_change", asked_late)
+    assert await site.follower.catch_up()
+    assert not await site.follower.catch_up()
+
+
+async def test_what_came_before_somebody_catches_up_counts_where_it_came_after_a_look(site: Site) -> None:
+    """Between the look and the call other things may be done, of which some take their time."""
+    before = site.follower.taken
+    site.redis.tell(Leader(10, 2))
+    site.redis.may_read.set()
+    await until(lambda: STREAM in site.learnt)
+    await _some_turns()
+    assert site.follower.taken != before
+    assert await site.follower.catch_up(before)
+    assert not await site.follower.catch_up()

@@ -1,0 +1,159 @@
+"""Timers of groups with thousands of members: set and handled in pieces, and none is lost or comes twice."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import structlog
+
+from headrace.broker.coordinator.event_log import GroupTeller
+from headrace.broker.coordinator.timers import Firing, GroupTimers
+from headrace.groups import timers
+from headrace.groups.event_time import Now
+from headrace.groups.events import Join, TimerFired
+from headrace.groups.group import Group
+from headrace.groups.settings import GroupSettings
+from headrace.groups.timers import TimerKey
+from headrace.testing.clock import ManualClock
+
+MANY = 1_000
+
+
+class Server:
+    """All that timers want to know of it."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.doubted_ms: int | None = None
+        self.firing = Firing()
+
+    def in_doubt(self) -> bool:
+        return False
+
+
+async def until(reached: Callable[[], bool]) -> int:
+    """How many turns of the loop it takes."""
+    for turns in range(MANY):
+        if reached():
+            return turns
+        await asyncio.sleep(0)
+    raise AssertionError("not within a thousand turns")
+
+
+@pytest.fixture
+def fired() -> list[TimerKey]:
+    return []
+
+
+@pytest.fixture
+def made(clock: ManualClock, fired: list[TimerKey]) -> GroupTimers:
+    return GroupTimers(Server(clock), fired.append)
+
+
+KEYS = [timers.session(f"m-{number}") for number in range(MANY)]
+
+
+async def test_members_that_fall_silent_together_are_handled_in_several_turns(
+    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+) -> None:
+    for key in KEYS:
+        made.set(key, clock.ticks_ms() + 10)
+    clock.advance(10)
+    assert 0 < len(fired) < MANY / 2
+    assert await until(lambda: len(fired) == MANY) > 2
+    assert fired == KEYS
+    await asyncio.sleep(0)
+    made.set(KEYS[0], clock.ticks_ms() + 10)
+    clock.advance(10)
+    assert len(fired) == MANY + 1
+
+
+async def test_many_timers_are_set_in_several_turns(
+    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+) -> None:
+    for key in KEYS:
+        made.set_late(key, clock.ticks_ms() + 10)
+    made.cancel(KEYS[1])
+    made.set(KEYS[2], clock.ticks_ms() + 20)
+    made.set_late(KEYS[3], clock.ticks_ms() + 20)
+    clock.advance(10)
+    assert not fired
+    for _ in range(100):
+        await asyncio.sleep(0)
+    clock.advance(0)
+    await until(lambda: len(fired) == MANY - 3)
+    clock.advance(10)
+    assert sorted(fired[-2:], key=KEYS.index) == KEYS[2:4]
+    assert len(set(fired)) == len(fired) == MANY - 1
+    assert not made
+
+
+async def test_all_of_them_can_be_called_off(made: GroupTimers, clock: ManualClock, fired: list[TimerKey]) -> None:
+    for key in KEYS:
+        made.set_late(key, clock.ticks_ms() + 10)
+    assert made
+    await asyncio.sleep(0)
+    made.cancel_all()
+    assert not made
+    for _ in range(100):
+        await asyncio.sleep(0)
+    clock.advance(100)
+    assert not fired
+
+
+async def test_nothing_is_told_of_one_that_was_due_before(
+    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+) -> None:
+    for key in KEYS:
+        made.set(key, clock.ticks_ms() + 10)
+    clock.advance(10)
+    assert made
+    made.set(KEYS[-1], clock.ticks_ms() + 10)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert fired == KEYS[:-1]
+    for key in KEYS[:-1]:
+        made.set(key, clock.ticks_ms() + 10)
+    fired.clear()
+    clock.advance(10)
+    told = len(fired)
+    made.cancel_all()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(fired) == told < MANY
+
+
+def test_a_crowd_that_goes_at_once_has_a_line_for_the_first_of_them() -> None:
+    machine = Group("g", GroupSettings())
+    for number in range(MANY):
+        asked = Join(
+            token=number,
+            member_id="",
+            instance_id=None,
+            client_id="c",
+            client_host="/127.0.0.1",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(("range", b""),),
+            new_member_id=f"m-{number}",
+            member_id_required=False,
+            skip_assignment_supported=False,
+        )
+        machine.handle(asked, Now(0, 0))
+    teller = GroupTeller("g", machine)
+    for key in (timers.initial_delay(), timers.sync()):
+        while key in machine.deadlines:
+            at = machine.deadlines[key]
+            machine.handle(event := TimerFired(key), Now(at, at))
+    with structlog.testing.capture_logs() as lines:
+        teller.look(machine, event)
+    assert len(lines) == 101
+    assert lines[0]["event"] == "member expired"
+    assert lines[-1] == {
+        "event": "more members left",
+        "group": "g",
+        "more": MANY - 100,
+        "members": 0,
+        "log_level": "info",
+    }

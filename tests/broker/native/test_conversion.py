@@ -1,0 +1,429 @@
+"""A topic that changes its storage while producers are at full speed, on a real Redis."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+import redis
+from tests.broker.native.brokers import over
+from tests.conftest import OpenStorage
+from tests.harness.redis import RedisServer
+from tests.harness.waiting import until
+
+from headrace.broker.broker import Broker
+from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.native.partition import NativePartition
+from headrace.broker.services import Parts
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import Clusters
+from headrace.groups.events import Commit
+from headrace.groups.model import Position, TopicPartition
+from headrace.membership.leader import Leader
+from headrace.membership.view import Member, View
+from headrace.records.build import build
+from headrace.records.compiled import crc32c
+from headrace.records.compression import ZSTD
+from headrace.records.walk import records
+from headrace.testing.clock import ManualClock
+from headrace.topics.errors import CorruptBatch, Fenced, InvalidConfig, StorageUnavailable
+from headrace.topics.model import Append, Appended, StoredBatch
+from headrace.topics.native import NativeRead
+
+BATCHES, SIZE = 48, 1_000_000
+VIEW = 7
+
+
+class NoPositions:
+    """No group stands anywhere in the topic."""
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return {}
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        pass
+
+
+def alone_in_view() -> Ownership:
+    ownership = Ownership(1)
+    ownership.adopt(View(VIEW, (me(),)), inside=True)
+    return ownership
+
+
+def me() -> Member:
+    return Member(node_id=1, incarnation="a", process="", host="here", port=1)
+
+
+def put(broker: Broker, answers: list[Appended | Exception]) -> None:
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.append)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_an_append_that_waits_behind_other_topics_comes_along(
+    open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    storage = await open_storage(alone=alone)
+    broker = over(storage)
+    await broker.topics.create("busy", 1, {})
+    live = await broker.topics.create("t", 1, {})
+    answers: list[Appended | Exception] = []
+    read = storage.logs.read
+
+    async def read_while_producers_are_busy(*args: Any) -> list[StoredBatch]:
+        found = await read(*args)
+        # More than a few calls hold: the last one goes to Redis only when what went before is there.
+        if not answers:
+            for topic, size in [("busy", SIZE)] * BATCHES + [("t", 1)]:
+                broker.append(topic, 0, bytearray(build([(None, b"x" * size, 5, ())])), answers.append)
+        return found
+
+    monkeypatch.setattr(storage.logs, "read", read_while_producers_are_busy)
+    await broker.topics.convert("t", "native", NoPositions())
+    async with asyncio.timeout(60):
+        while len(answers) <= BATCHES:
+            await asyncio.sleep(0.01)
+    assert isinstance(answers[-1], Appended)
+    (stream,) = live.topic.streams
+    assert await storage.scripts.shards.at(stream).call("XLEN", stream) == 1
+
+
+async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that one takes for the topic as it was would be in nobody's copy."""
+    storage = await open_storage(VIEW, alone=False)
+    broker = over(storage, alone_in_view())
+    live = await broker.topics.create("t", 1, {})
+    before = live.topic
+    read = storage.logs.read
+
+    async def read_while_another_one_joins(*args: Any) -> list[StoredBatch]:
+        with redis.Redis.from_url(any_redis.url) as raw:
+            raw.set("headrace:{meta}:epoch", VIEW + 1)
+        storage.fence.number = VIEW + 1
+        return await read(*args)
+
+    monkeypatch.setattr(storage.logs, "read", read_while_another_one_joins)
+    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+        await broker.topics.convert("t", "native", NoPositions())
+    assert live.topic == before == await storage.topics.find("t")
+    assert not live.partitions[0].paused
+
+
+@pytest.mark.parametrize("records", [0, 1])
+async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
+    open_storage: OpenStorage, records: int
+) -> None:
+    """The registry has the new log last of all: one that it lacks is not always one of a topic that was deleted."""
+    broker = over(await open_storage(VIEW, alone=False), alone_in_view())
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    for _ in range(records):
+        broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+        assert isinstance(await answers.get(), Appended)
+    assert await broker.topics.convert("t", "log", NoPositions()) == records
+    assert not live.config.native
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    assert await answers.get() == Appended(records)
+
+
+async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_storage: OpenStorage) -> None:
+    """It is told before the topic has it, while the last records are copied, say."""
+
+    async def tell(told: Mapping[str, Leader]) -> None:
+        clusters.learn_leaders(told)
+
+    storage = await open_storage(VIEW, alone=False)
+    settings, clock = BrokerSettings.of({}), ManualClock()
+    clusters = Clusters(
+        storage,
+        settings,
+        clock,
+        cluster_id="c",
+        stream_of=lambda _, name, index, __: f"{name}:{index}",
+        parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=Leaders(1, tell)),
+    )
+    live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
+    await clusters.default.topics.convert("t", "log", NoPositions())
+    (log,) = live.partitions
+    await until(lambda: log.named.epoch >= 0)
+    assert log.named == (log.leader_epoch, 1)
+    await clusters.stop()
+
+
+class Recording:
+    """A group stands at the only record; where groups are carried is kept, and something may happen meanwhile."""
+
+    def __init__(self, at: int, meanwhile: Callable[[], object]) -> None:
+        self._at, self._meanwhile = at, meanwhile
+        self.carried: list[Mapping[tuple[int, int], int]] = []
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return {0: {self._at}}
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        self.carried.append(dict(moved))
+        self._meanwhile()
+
+
+@pytest.mark.parametrize("when", ["copying", "carrying"])
+async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """At the numbers of the log that it did not become they would read it from its beginning."""
+    storage = await open_storage(VIEW, alone=False)
+    broker = over(storage, alone_in_view())
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    appended = await answers.get()
+    assert isinstance(appended, Appended)
+    before, read = live.topic, storage.native.read
+
+    def join() -> None:
+        with redis.Redis.from_url(any_redis.url) as raw:
+            raw.set("headrace:{meta}:epoch", VIEW + 1)
+
+    async def read_while_another_one_joins(*args: Any, **options: Any) -> NativeRead:
+        join()
+        return await read(*args, **options)
+
+    if when == "copying":
+        monkeypatch.setattr(storage.native, "read", read_while_another_one_joins)
+    at = appended.base_offset
+    positions = Recording(at, join)
+    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+        await broker.topics.convert("t", "log", positions)
+    assert positions.carried == ([] if when == "copying" else [{(0, at): 0}, {(0, at): at}])
+    assert live.topic == before == await storage.topics.find("t")
+    assert not live.partitions[0].paused
+
+
+async def test_what_a_broker_of_an_earlier_view_sends_behind_the_copy_is_refused(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped, and wakes: acknowledged, its records would go with the old stream."""
+    ownership = alone_in_view()
+    storage, stopped = await open_storage(VIEW, alone=False), await open_storage(VIEW, alone=False)
+    broker = over(storage, ownership)
+    live = await broker.topics.create("t", 1, {"headrace.storage": "native"})
+    (partition,) = live.partitions
+    assert isinstance(partition, NativePartition)
+    with redis.Redis.from_url(any_redis.url) as raw:
+        raw.set("headrace:{meta}:epoch", VIEW + 1)
+    ownership.adopt(View(VIEW + 1, (me(),)), inside=True)
+    storage.fence.number = VIEW + 1
+    answers: list[Appended | Exception] = []
+    replace = storage.topics.replace
+
+    async def replace_when_it_has_woken(*args: Any) -> None:
+        stopped.native.append(partition.place, Append(build([(None, b"late", 5, ())]), 1, 5), answers.append)
+        await stopped.ping()
+        await replace(*args)
+
+    monkeypatch.setattr(storage.topics, "replace", replace_when_it_has_woken)
+    await broker.topics.convert("t", "log", NoPositions())
+    assert {type(answer) for answer in answers} == {Fenced}
+
+
+class Reading(NoPositions):
+    """A group has come between the first look at the groups and the last."""
+
+    def __init__(self) -> None:
+        self._looks = iter(({}, {0: {0}}))
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        return next(self._looks)
+
+
+async def test_groups_that_read_on_meanwhile_have_it_stay_as_it_is(open_storage: OpenStorage) -> None:
+    """Where they stand by now is in no list: they would stand at numbers that the other storage does not have."""
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    answers: list[Appended | Exception] = []
+    put(broker, answers)
+    with pytest.raises(InvalidConfig, match="groups have read on in topic 't' meanwhile"):
+        await broker.topics.convert("t", "native", Reading())
+    assert not live.config.native
+    assert not live.partitions[0].paused
+
+
+async def test_groups_whose_broker_has_just_gone_come_along(open_storage: OpenStorage) -> None:
+    """They are loaded one after the other, in the background."""
+    topic, first = TopicPartition("t", 0), over(await open_storage(VIEW, alone=False), alone_in_view())
+    await first.topics.create("t", 1, {})
+    commit = Commit(
+        token=object(), generation=-1, member_id="", instance_id=None, positions={topic: Position(offset=0)}
+    )
+    await first.groups.request("g", commit)
+    second = over(await open_storage(VIEW, alone=False), alone_in_view())
+    await second.topics.load()
+    live = second.topics.get("t")
+    assert await GroupPositions(second).wanted(live) == {0: {0}}
+
+
+async def test_a_batch_that_cannot_be_read_has_it_stay_as_it_is(open_storage: OpenStorage) -> None:
+    """Logs take what producers say is compressed as it is. The topic takes more afterwards."""
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    broken = bytearray(build([(None, b"x" * 100, 5, ())], codec=1))
+    broken[70:80] = bytes(10)
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4, "big")
+    broker.append("t", 0, broken, answers.put_nowait)
+    assert await answers.get() == Appended(0)
+    with pytest.raises(CorruptBatch, match="records from offset 0 on cannot be read"):
+        await broker.topics.convert("t", "native", NoPositions())
+    broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
+    assert await answers.get() == Appended(1)
+    assert not live.config.native
+
+
+async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(
+    open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis has taken the step that counts: what went on into the old streams would be dropped with them."""
+    storage = await open_storage()
+    broker = over(storage)
+    live = await broker.topics.create("t", 1, {})
+    answers: list[Appended | Exception] = []
+    put(broker, answers)
+    replace = storage.topics.replace
+
+    async def lose_the_answer(*args: Any) -> None:
+        await replace(*args)
+        raise StorageUnavailable("the connection was lost")
+
+    monkeypatch.setattr(storage.topics, "replace", lose_the_answer)
+    assert await broker.topics.convert("t", "native", NoPositions()) == 1
+    assert live.config.native
+    assert await storage.topics.find("t") == live.topic
+
+
+async def stored(broker: Broker, batch: bytearray, partition: int = 0) -> None:
+    answers: asyncio.Queue[Appended | Exception] = asyncio.Queue()
+    broker.append("t", partition, batch, answers.put_nowait)
+    assert isinstance(await answers.get(), Appended)
+
+
+async def all_of(live: LiveTopic) -> list[tuple[Any, ...]]:
+    """Everything of the records but their offsets."""
+    found: list[tuple[Any, ...]] = []
+    at = 0
+    while batches := await live.partitions[0].read_range(max(at, live.partitions[0].log_start), 8 << 20):
+        found += [each[1:] for stored in batches for each in records(stored.batch, stored.base_offset)]
+        at = batches[-1].next_offset
+    return found
+
+
+LARGE: dict[str, list[Any]] = {
+    "records": [(None if n % 3 else b"k", b"%d" % n if n % 2 else None, 1000 + n % 7, ()) for n in range(60_000)],
+    "bytes": [(None, bytes(1 << 20), 1000, (("h", None), ("i", b"x")))] * 30,
+    "headers": [(None, b"x", 1000, (("h", None),) * 60_000)] * 3,
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+async def test_a_batch_that_a_native_topic_would_not_take_is_moved_in_pieces(
+    open_storage: OpenStorage, kind: str
+) -> None:
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    await stored(broker, build(LARGE[kind], codec=ZSTD))
+    before = await all_of(live)
+    assert await broker.topics.convert("t", "native", NoPositions()) == len(before) == len(LARGE[kind])
+    assert live.config.native
+    # Not compared by pytest: it would tell how megabytes differ.
+    assert (await all_of(live) == before) is True
+
+
+async def test_a_record_that_a_native_topic_does_not_take_is_named(open_storage: OpenStorage) -> None:
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {})
+    large = (None, b"x", 1000, (("h", None),) * 200_000)
+    await stored(broker, build([(None, b"x", 1000, ())] * 5 + [large], codec=ZSTD))
+    with pytest.raises(CorruptBatch, match=r"t-0: records from offset 5 on are not taken: .* more than 100000 headers"):
+        await broker.topics.convert("t", "native", NoPositions())
+    assert not live.config.native
+
+
+def away_twice(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    left = 2
+
+    async def called(*args: Any) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise StorageUnavailable("the connection was lost")
+        await call(*args)
+
+    return called
+
+
+async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is converted by then: nobody would try again, and a copy of all records would stay in Redis."""
+    storage = await open_storage()
+    broker = over(storage)
+    live = await broker.topics.create("t", 1, {})
+    for _ in range(2):
+        await stored(broker, bytearray(build([(None, b"x", 5, ())])))
+    place = TopicPartition("t", 0)
+    commit = Commit(token=1, generation=-1, member_id="", instance_id=None, positions={place: Position(offset=1)})
+    await broker.groups.request("g", commit)
+    replace = storage.topics.replace
+
+    async def replace_and_go_away(*args: Any) -> None:
+        await replace(*args)
+        monkeypatch.setattr(storage.groups, "save", away_twice(storage.groups.save))
+        monkeypatch.setattr(storage.topics, "finish_deletions", away_twice(storage.topics.finish_deletions))
+
+    monkeypatch.setattr(storage.topics, "replace", replace_and_go_away)
+    assert await broker.topics.convert("t", "native", GroupPositions(broker)) == 2
+    batches = await live.partitions[0].read_range(0, 1 << 20)
+    offsets = [record.offset for each in batches for record in records(each.batch, each.base_offset)]
+    assert (await broker.positions("g", [place]))[place].offset == offsets[1]
+    with redis.Redis.from_url(any_redis.url) as raw:
+        assert not raw.exists("t:0")
+
+
+@pytest.mark.parametrize("storage_", ["log", "native"])
+async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts_go_with_the_next(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, storage_: str
+) -> None:
+    """No topic has them any more: they would stay for ever. Nothing else goes, nor what is adopted."""
+    storage = await open_storage()
+    broker = over(storage)
+    await broker.topics.create("other", 1, {"headrace.storage": "native"})
+    before = (await broker.topics.create("t", 2, {"headrace.storage": storage_})).topic
+    for partition in range(2):
+        await stored(broker, bytearray(build([(None, b"x", 5, ())])), partition)
+
+    class Died(BaseException):
+        pass
+
+    replace = storage.topics.replace
+
+    async def replace_and_die(*args: Any) -> None:
+        await replace(*args)
+        raise Died
+
+    monkeypatch.setattr(storage.topics, "replace", replace_and_die)
+    other = "native" if storage_ == "log" else "log"
+    with pytest.raises(Died):
+        await broker.topics.convert("t", other, NoPositions())
+    with redis.Redis.from_url(any_redis.url, decode_responses=True) as raw:
+        assert raw.exists(*before.streams) == 2
+        later = over(await open_storage(2))
+        await later.topics.load()
+        left: Any = raw.keys("*")
+        of_old = [key for key in left if any(key == stream or f"{{{stream}}}" in key for stream in before.streams)]
+        assert of_old == []
+        assert not raw.exists("headrace:{meta}:deleted")
+    converted = later.topics.get("t")
+    assert [len(await each.read_range(0, 1 << 20)) for each in converted.partitions] == [1, 1]
+    assert later.topics.has("other")

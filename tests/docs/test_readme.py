@@ -1,0 +1,107 @@
+"""What the README and the OCI guide show is run: commands in their order, on a server, with the output they promise."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.harness.pages import ADDRESS, Shell, lines, steps
+
+from headrace.testing import Server, server
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+OCI_GUIDE = (ROOT / "docs" / "guides" / "oci.md").read_text("utf-8").partition("## Pointing a program at it")[0]
+NATIVE_GUIDE = (ROOT / "docs" / "guides" / "native-topics.md").read_text("utf-8")
+COMMANDS_GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text("utf-8")
+
+
+def needs(command: str) -> str:
+    """The marker under which a command is run."""
+    if command == "headrace serve":
+        return "nothing: the fixture has started it"
+    if command.startswith("redis-cli"):
+        return "apt"
+    if "oci" in command:
+        return "cli"
+    return "spark" if "read.py" in command else "plain"
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    # A short path, unlike pytest's own: the README finds the Valkey's socket in the data directory.
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        yield Shell(Path(folder), started, README)
+
+
+@pytest.fixture(scope="module")
+def produced(shell: Shell) -> dict[str, str]:
+    """What the plain commands printed, run once and in order."""
+    chosen = [command for command, _ in steps(README) if needs(command) == "plain"]
+    return {command: shell.run(command) for command in chosen}
+
+
+def test_the_first_command_is_serve() -> None:
+    command, output = next(steps(README))
+    assert command == "headrace serve"
+    assert output.startswith(f"ready kafka={ADDRESS} http=http://127.0.0.1:8080 storage=unix://")
+
+
+def test_plain_commands_print_what_is_promised(produced: dict[str, str]) -> None:
+    promised = {command: output for command, output in steps(README) if command in produced}
+    assert {command: lines(output) for command, output in produced.items()} == {
+        command: lines(output) for command, output in promised.items()
+    }
+    assert len(produced) == 4
+
+
+@pytest.mark.apt
+@pytest.mark.usefixtures("produced")
+def test_redis_cli_prints_what_is_promised(shell: Shell) -> None:
+    chosen = [(command, output) for command, output in steps(README) if needs(command) == "apt"]
+    assert len(chosen) == 2
+    for command, output in chosen:
+        assert lines(shell.run(command)) == lines(output)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.usefixtures("produced")
+def test_spark_prints_what_is_promised(shell: Shell) -> None:
+    ((command, output),) = [step for step in steps(README) if needs(step[0]) == "spark"]
+    assert lines(shell.run(command)) == lines(output)
+
+
+@pytest.mark.cli
+def test_oracles_clients_print_what_is_promised() -> None:
+    """On a server of its own: a group that OCI's clients make is seen by redis-cli, which comes first in the README."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        shell = Shell(Path(folder), started, README)
+        chosen = [step for step in steps(README) if needs(step[0]) in {"plain", "cli"}]
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 7
+
+
+def test_the_guide_to_the_command_line(tmp_path: Path) -> None:
+    with server() as started:
+        shell = Shell(tmp_path, started, README)
+        for command, output in steps(COMMANDS_GUIDE):
+            assert lines(shell.run(command)) == lines(output), command
+
+
+@pytest.mark.apt
+def test_the_guide_to_native_topics() -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
+        shell = Shell(Path(folder), started, README)
+        chosen = list(steps(NATIVE_GUIDE))
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 8
+
+
+@pytest.mark.cli
+def test_the_minute_of_the_oci_guide(tmp_path: Path) -> None:
+    with server() as started:
+        shell = Shell(tmp_path, started, README)
+        chosen = [step for step in steps(OCI_GUIDE) if step[0] != "headrace serve"]
+        assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
+        assert len(chosen) == 5

@@ -1,0 +1,62 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.groups import subscription
+
+from headrace.groups.consumer_subscription import subscribed_topics, topics_of
+
+
+@given(st.lists(st.text(max_size=40), max_size=5))
+def test_the_topics_of_a_subscription_are_read(topics: list[str]) -> None:
+    assert topics_of(subscription(*topics)) == topics
+
+
+@given(st.lists(st.text(max_size=10), max_size=3), st.binary(max_size=50))
+def test_what_follows_the_topics_does_not_matter(topics: list[str], rest: bytes) -> None:
+    head = subscription(*topics)[:-8]
+
+    assert topics_of(head) == topics
+    assert topics_of(head + rest) == topics
+
+
+@given(st.lists(st.text(min_size=1, max_size=10), min_size=1, max_size=3), st.data())
+def test_a_subscription_that_is_cut_off_is_none(topics: list[str], data: st.DataObject) -> None:
+    head = subscription(*topics)[:-8]
+    cut = data.draw(st.integers(0, len(head) - 1))
+
+    assert topics_of(head[:cut]) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_topics_or_none(metadata: bytes) -> None:
+    found = topics_of(metadata)
+
+    assert found is None or all(isinstance(topic, str) for topic in found)
+
+
+def test_a_null_or_negative_length_is_none() -> None:
+    assert topics_of(b"\0\1\xff\xff\xff\xff") is None
+    assert topics_of(b"\0\1\0\0\0\1\xff\xff") is None
+    assert topics_of(b"\xff\xff\0\0\0\0") is None
+
+
+def test_subscriptions_add_up_and_one_unreadable_spoils_them_all() -> None:
+    assert subscribed_topics([subscription("a", "b"), subscription("b", "c")]) == frozenset("abc")
+    assert subscribed_topics([subscription("a"), b"?"]) is None
+    assert subscribed_topics([]) == frozenset()
+
+
+def test_many_members_of_a_few_topics_are_not_any_topic() -> None:
+    """Sticky assignors write what each member owns behind the names: no two say the same."""
+    names = [f"topic-{number}" for number in range(100)]
+    said = [subscription(*names)[:-8] + owned.to_bytes(4, "big") for owned in range(2_000)]
+    assert subscribed_topics(said) == frozenset(names)
+    different = [subscription(f"own-{number}", *names[:10]) for number in range(2_000)]
+    assert subscribed_topics(different) == frozenset([f"own-{number}" for number in range(2_000)] + names[:10])
+
+
+def test_too_many_names_may_be_any_topic() -> None:
+    names = [f"topic-{number}" for number in range(20_001)]
+    assert subscribed_topics([subscription(*names[:20_000])]) == frozenset(names[:20_000])
+    assert subscribed_topics([subscription(*names)]) is None
+    assert subscribed_topics([subscription(*names[:20_000]), subscription(names[-1])]) is None
+    assert subscribed_topics([subscription(f"own-{number}", *names[:999]) for number in range(101)]) is None

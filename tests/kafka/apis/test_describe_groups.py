@@ -1,0 +1,37 @@
+"""DescribeGroups while a group changes hands: who has given it up does not call it dead."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.runtime.scheduler import Lane
+from headrace.kafka.apis.describe_groups import handle
+from headrace.kafka.errors import Code
+from headrace.membership.view import View
+from headrace.protocol.messages import DescribeGroupsRequest
+
+
+@pytest.mark.parametrize(
+    ("handed_over", "told"), [(False, (Code.NONE, "Dead")), (True, (Code.COORDINATOR_NOT_AVAILABLE, ""))]
+)
+async def test_a_group_that_is_not_here_is_dead_or_was_handed_over(handed_over: bool, told: tuple[Code, str]) -> None:
+    ownership = Ownership(1)
+    ownership.adopt(View(1), inside=True)
+
+    async def ready(_: str) -> None:
+        pass
+
+    async def reserve_parts(sizes: dict[str, int]) -> set[str]:
+        if handed_over:
+            ownership.adopt(View(2), inside=True)
+        return set(sizes)
+
+    groups = SimpleNamespace(ready=ready, size=lambda _: 0, describe=lambda _: None)
+    broker = SimpleNamespace(groups=groups, ownership=ownership)
+    exchange: Any = SimpleNamespace(broker=broker, pace=Lane().pace, reserve_parts=reserve_parts)
+    later = handle(DescribeGroupsRequest(groups=["g"]), exchange)
+    assert later is not None
+    [group] = (await later).groups
+    assert (group.error_code, group.group_state) == told

@@ -1,0 +1,130 @@
+"""Which requests of a connection are served at once, and which wait for what came before them."""
+
+import pytest
+
+from headrace.kafka.server.request_scheduler import Order
+
+PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT = 0, 1, 3, 11, 12
+SMALL, LARGE = 100, 20_000
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> Order:
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.SLICE_S", 60)
+    order = Order()
+    order.begin_slice(0, 0)
+    return order
+
+
+def begin(order: Order, key: int) -> None:
+    if key == PRODUCE:
+        order.produces += 1
+    else:
+        order.begin(key)
+
+
+@pytest.mark.parametrize(
+    ("under_way", "key", "waits"),
+    [
+        (PRODUCE, PRODUCE, False),
+        (PRODUCE, FETCH, False),
+        (PRODUCE, METADATA, True),
+        (METADATA, PRODUCE, True),
+        (METADATA, METADATA, True),
+        (METADATA, FETCH, False),
+        (FETCH, FETCH, True),
+        (FETCH, METADATA, True),
+        (FETCH, HEARTBEAT, False),
+        (JOIN, JOIN, False),
+        (JOIN, PRODUCE, False),
+    ],
+)
+def test_what_waits_for_what(order: Order, under_way: int, key: int, waits: bool) -> None:
+    assert not order.must_wait(key, SMALL)
+    begin(order, under_way)
+    assert order.must_wait(key, SMALL) is waits
+
+
+def test_what_is_put_off_comes_in_order_when_nothing_holds_it_up(order: Order) -> None:
+    order.begin(METADATA)
+    for key in (PRODUCE, METADATA, PRODUCE):
+        assert order.must_wait(key, SMALL)
+        order.put_off.append((memoryview(key.to_bytes(2, "big") + b"..."), 7))
+    assert not order.ready
+    assert order.take() is None
+    order.end(METADATA)
+    assert order.ready
+    taken = []
+    while (one := order.take()) is not None:
+        taken.append(one[0])
+        begin(order, one[0])
+    assert taken == [PRODUCE], "what follows has to see the outcome of this one"
+    order.produces -= 1
+    assert order.take() == (METADATA, b"\0\3...", 7)
+
+
+def test_a_client_that_takes_no_answers_is_served_nothing_but_appends(order: Order) -> None:
+    order.write_paused = True
+    assert order.must_wait(FETCH, SMALL)
+    assert not order.must_wait(PRODUCE, SMALL)
+    order.write_paused = False
+    order.due_bytes = 2 << 20
+    assert order.must_wait(FETCH, SMALL)
+
+
+def test_a_large_request_without_records_waits_for_a_turn_of_its_own(order: Order) -> None:
+    assert order.must_wait(METADATA, LARGE)
+    assert not order.must_wait(PRODUCE, LARGE)
+
+
+def test_a_slice_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(99.0, 99.0)
+    served = 0
+    while True:
+        order.quota -= 1
+        if order.must_wait(PRODUCE, SMALL):
+            break
+        served += 1
+    assert 0 < served < 1_000
+
+
+def test_in_a_crowd_only_what_is_urgent_is_served_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.99)
+    assert order.must_wait(JOIN, SMALL)
+    assert not order.must_wait(HEARTBEAT, SMALL)
+    assert not order.must_wait(PRODUCE, SMALL)
+    order.begin_slice(100.0, turn_began=100.0)
+    assert not order.must_wait(JOIN, SMALL)
+
+
+def test_in_a_large_crowd_each_is_served_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.9)
+    waits = []
+    for _ in range(3):
+        order.quota -= 1
+        if waiting := order.must_wait(PRODUCE, SMALL):
+            order.put_off.append((memoryview(b"\0\0..."), 7))
+        waits.append(waiting)
+    assert waits == [False, True, True]
+    assert order.ready
+
+
+@pytest.mark.parametrize(("key", "size", "waits"), [
+    (FETCH, 500, False), (METADATA, 500, False), (FETCH, 5_000, True), (METADATA, 5_000, True), (PRODUCE, 5_000, False),
+])  # fmt: skip
+def test_in_a_large_crowd_what_names_much_waits(
+    monkeypatch: pytest.MonkeyPatch, key: int, size: int, waits: bool
+) -> None:
+    """Of hundreds that come at once each may take half a millisecond."""
+    monkeypatch.setattr("headrace.kafka.server.request_scheduler.perf_counter", lambda: 100.0)
+    order = Order()
+    order.begin_slice(100.0, turn_began=99.98)
+    assert not order.must_wait(key, size)
+    order.begin_slice(100.0, turn_began=99.9)
+    assert order.must_wait(key, size) is waits

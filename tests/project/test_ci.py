@@ -1,0 +1,92 @@
+"""What `.ci/run` says of what it could not run, and when it is ended."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HANGING = """
+case $1 in
+  test-pure|test-redis-cluster)
+    head -c 300000 /dev/zero | tr '\\0' x
+    echo
+    echo "the end of $1"
+    exec 3>"$ALIVE"
+    echo >"$HANGING"
+    exec sleep 600;;
+esac
+"""
+"""`make` for whom a target of each lane hangs, once it has said more than a pipe takes at a time."""
+
+
+def prepare(folder: Path, **programs: str) -> dict[str, str]:
+    """Put `.ci/run` into a folder; gives the environment in which it finds these programs, by their text."""
+    shutil.copytree(ROOT / ".ci", folder / ".ci")
+    found = folder / "programs"
+    found.mkdir()
+    for name, text in programs.items():
+        (found / name).write_text(f"#!/bin/sh\n{text}\n")
+        (found / name).chmod(0o700)
+    return {**os.environ, "PATH": f"{found}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_the_machine_does_not_allow_is_told(tmp_path: Path, allowed: bool) -> None:
+    """Where nobody may make networks or mount file systems, those tests do not pass in silence."""
+    own = prepare(tmp_path, make="exit 0", unshare=f"exit {int(not allowed)}")
+    ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)
+    told = [line for line in ended.stdout.splitlines() if line.startswith("== NOT RUN")]
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [line.split()[3:5] for line in told] == (
+        [] if allowed else [["make", "test-network:"], ["tests/crash/test_full_disk.py:", "nobody"]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "again", "status"), [(signal.SIGALRM, signal.SIGTERM, 124), (signal.SIGINT, signal.SIGINT, 130)]
+)
+def test_who_ends_it_is_shown_how_far_its_lanes_came(
+    tmp_path: Path, told: signal.Signals, again: signal.Signals, status: int
+) -> None:
+    """`timeout` takes SIGALRM for the end of its time. It signals the run twice; here once more as a log is shown."""
+    hanging, alive = tmp_path / "hanging", tmp_path / "alive"
+    os.mkfifo(hanging)
+    os.mkfifo(alive)
+    own = prepare(tmp_path, make=HANGING, unshare="exit 0")
+    own |= {"HANGING": str(hanging), "ALIVE": str(alive), "CI_LIMIT_S": "600"}
+    # Whoever reads it alone would see its end between two that write.
+    with hanging.open("r+b", buffering=0) as begun, opened_early(alive) as left:
+        running = subprocess.Popen([tmp_path / ".ci/run"], env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            assert running.stdout is not None
+            assert begun.readline() + begun.readline() == b"\n\n"
+            while not running.stdout.readline().startswith(b"== make test-long"):
+                assert running.poll() is None
+            running.send_signal(told)
+            while not running.stdout.readline().startswith(b"== GIVEN UP"):
+                assert running.poll() is None
+            os.killpg(running.pid, again)
+            shown = running.communicate(timeout=60)[0].decode()
+            assert left.read() == b""  # once nobody that a lane had started is there any more
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+    assert running.returncode == status, shown
+    assert "the end of test-pure" in shown
+    assert "the end of test-redis-cluster" in shown
+    assert "(of at most 600)" in shown
+
+
+def opened_early(fifo: Path) -> BinaryIO:
+    """Open it for reading before anybody writes; reads wait."""
+    opened = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(opened, True)
+    return os.fdopen(opened, "rb")

@@ -1,0 +1,22 @@
+"""What is told of the embedded Valkey's directory where another Redis is used."""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.server.options import DEFAULT_DATA
+from headrace.server.valkey import tell_unused
+
+
+def test_a_directory_that_is_not_used_is_told_of_and_records_in_it_more_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the default directory is not
+    with capture_logs() as told:
+        tell_unused(Path(DEFAULT_DATA))
+        tell_unused(tmp_path)
+        (tmp_path / "appendonlydir").mkdir()
+        tell_unused(tmp_path)
+    mine = [(each["log_level"], each["data"]) for each in told if "data directory" in each["event"]]
+    assert mine == [("info", str(tmp_path)), ("warning", str(tmp_path))]

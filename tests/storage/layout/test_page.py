@@ -1,0 +1,92 @@
+"""`docs/keyspace.md` says what there is: every key, every field, nothing that is not."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.groups.model import (
+    GroupHeader,
+    Position,
+    StoredBalanced,
+    StoredInstance,
+    StoredMember,
+    StoredOwner,
+    StoredStart,
+)
+from headrace.storage.layout import LAYOUT_VERSION, entries
+from headrace.storage.layout.keys import Keyspace, barrier_of, foreign_of
+from headrace.topics.model import Topic
+
+PAGE = (Path(__file__).parents[3] / "docs" / "keyspace.md").read_text()
+GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / f"layout-{LAYOUT_VERSION}.json").read_text())
+
+
+SHARED = (
+    *(Keyspace().view, Keyspace().heartbeats, Keyspace().changes, Keyspace().leaders, Keyspace().revisions),
+    *(Keyspace().lock("oci"), Keyspace().wanted("oci")),
+)
+"""What only an external Redis has, whose servers may be several; examples: `test_membership.py`."""
+BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
+"""What is beside a log for a while."""
+
+
+def column(header: str) -> list[str]:
+    """The first column of the table with that header."""
+    table = PAGE.split(f"| {header} | ", 1)[1].split("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def test_the_version() -> None:
+    assert f"Layout version **{LAYOUT_VERSION}**" in PAGE
+
+
+def test_every_key_is_on_the_page_and_no_other() -> None:
+    pattern = {
+        name: re.compile(
+            re.escape(name)
+            .replace("<topic>", "[^:]+")
+            .replace("<partition>", r"\d+")
+            .replace("<group>", ".+")
+            .replace("<kind>", "[^:]+")
+            .replace("<name>", "[^:]+")
+        )
+        for name in column("key | type")
+    }
+    used = {
+        name
+        for key in (*GOLDEN, *SHARED, Keyspace().deleted, *BESIDE)
+        for name in pattern
+        if pattern[name].fullmatch(key)
+    }
+    assert used == set(pattern)
+    assert all(any(each.fullmatch(key) for each in pattern.values()) for key in GOLDEN)
+
+
+def test_fields_of_an_entry() -> None:
+    entry = GOLDEN["headrace:flights:0"]["entries"][0]
+    assert column("field of an entry") == [name for name in entry if name != "id"]
+    assert column("field of an entry") == [name.decode() for name in (entries.BATCH, entries.NEWEST, entries.BYTES)]
+
+
+def test_fields_of_the_state() -> None:
+    fields = column("field of the state")
+    # Nobody waits for copies there.
+    assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h"])
+
+
+def test_fields_of_a_group() -> None:
+    fields = [name.replace("<topic>", "flights") for name in column("field of a group")]
+    assert sorted(fields) == sorted(GOLDEN["headrace:group:{default/board}"])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Topic, GroupHeader, StoredMember, Position, StoredBalanced, StoredInstance, StoredOwner, StoredStart],
+)
+def test_fields_of_values(kind: type[msgspec.Struct]) -> None:
+    for name in kind.__struct_fields__:
+        assert f"`{name}`" in PAGE, name

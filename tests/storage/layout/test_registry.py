@@ -1,0 +1,77 @@
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from headrace.groups.balanced.model import StartKind
+from headrace.groups.model import (
+    GroupHeader,
+    Position,
+    StoredBalanced,
+    StoredInstance,
+    StoredMember,
+    StoredOwner,
+    StoredStart,
+    TopicPartition,
+)
+from headrace.storage.layout import registry
+from headrace.topics.model import Topic
+
+TOPIC = Topic(name="t", id=UUID(int=5), streams=("a", "b"), config={"retention.ms": "-1"}, created_ms=7)
+HEADER = GroupHeader(generation=0, protocol_type=None, protocol=None, leader=None, empty_since_ms=5)
+POSITION = Position(offset=5, metadata="ü\n")
+MEMBER = StoredMember(
+    member_id="m",
+    instance_id=None,
+    client_id="c",
+    client_host="h",
+    session_timeout_ms=1,
+    rebalance_timeout_ms=2,
+    protocols=(("range", b"\xff\x00"),),
+    assignment=b"\x80",
+)
+SECTION = StoredBalanced(
+    topic="flights",
+    created_ms=1_700_000_000_000,
+    epoch=1_700_000_000_000,
+    generation=3,
+    incarnations=5,
+    retention_ms=86_400_000,
+    used_ms=1_700_000_000_001,
+    instances=(
+        StoredInstance(name="a", incarnation=4, timeout_ms=30_000, commit_on_get=True, joined=1),
+        StoredInstance(name="ü/b", incarnation=5, timeout_ms=5_000, commit_on_get=False, joined=3, lost={1: 3}),
+    ),
+    owners=(StoredOwner("a", 1), StoredOwner("ü/b", 3), None),
+    starts={
+        0: StoredStart(7, StartKind.TRIM_HORIZON),
+        2: StoredStart(9, StartKind.AT_TIME, 1_700_000_060_000),
+    },
+)
+
+
+def test_values_come_back_as_they_went() -> None:
+    assert registry.topic(registry.encode(TOPIC)) == TOPIC
+    assert registry.header(registry.encode(HEADER)) == HEADER
+    assert registry.position(registry.encode(POSITION)) == POSITION
+    assert registry.member(registry.encode(MEMBER)) == MEMBER
+    assert registry.section(registry.encode(SECTION)) == SECTION
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    later = registry.encode(POSITION)[:-1] + b',"later":[1]}'
+    assert registry.position(later) == POSITION
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"offset":"x"}'])
+def test_something_else_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        registry.position(text)
+
+
+def test_a_partition_is_named_by_a_field() -> None:
+    partition = TopicPartition("dots.and-dashes_", 12)
+    assert registry.partition_field(partition) == "dots.and-dashes_:12"
+    assert registry.partition(b"dots.and-dashes_:12") == partition
+    with pytest.raises(ValueError, match="invalid literal"):
+        registry.partition(b"nothing")

@@ -1,0 +1,60 @@
+"""What the texts of Redis' errors mean, and what clients read of them."""
+
+import pytest
+
+from headrace.storage.redis.replies import error_of_text
+from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUncopied, StorageUnwritten
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "told"),
+    [
+        ("MOVED 449 10.0.0.1:6379", StorageUnavailable, "another node has its slot by now"),
+        ("ASK 449 10.0.0.1:6379", StorageMoving, "its slot is being moved to another shard"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", StorageMoving, "its slot is being moved"),
+    ],
+)
+def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Exception], told: str) -> None:
+    error = error_of_text(reply)
+    assert type(error) is kind
+    assert told in str(error)
+    assert reply in str(error)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("MISCONF Errors writing to the AOF file: No space left on device", StorageUnwritten),
+        ("NOREPLICAS Not enough good replicas to write.", StorageUncopied),
+    ],
+)
+def test_who_takes_no_writes_is_told_from_who_may_have_been_replaced_as_well(reply: str, kind: type[Exception]) -> None:
+    assert type(error_of_text(reply)) is kind
+
+
+@pytest.mark.parametrize(
+    ("reply", "where"),
+    [
+        ("NOPERM User default has no permissions to run the 'set' command", ""),
+        (
+            "ERR ACL failure in script: User default has no permissions to run the 'hset' command",
+            " script: on @user_script:9.",
+        ),
+        (
+            "ERR The user executing the script can't run this command or subcommand",
+            " script: 5f1c0de, on @user_script:1.",
+        ),
+    ],
+)
+def test_what_the_user_may_not_do_for_now_is_to_be_tried_again(reply: str, where: str) -> None:
+    error = error_of_text(reply + where)
+    assert type(error) is StorageUnavailable
+    assert str(error) == f"Redis answered: {reply}"
+
+
+@pytest.mark.parametrize("where", ["", " script: on @user_script:18.", " script: 5f1c0de, on @user_script:1."])
+def test_where_in_a_script_of_ours_it_was_is_told_to_nobody(where: str) -> None:
+    full = "MISCONF Errors writing to the AOF file: No space left on device"
+    assert str(error_of_text(full + where)) == f"Redis answered: {full}"
+    mistake = f"ERR Wrong number of args{where}"
+    assert str(error_of_text(mistake)) == f"Redis answered: {mistake}"

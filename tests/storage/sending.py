@@ -1,0 +1,60 @@
+"""Batches handed to a Placer, over a scripted connection, and what is told of them."""
+
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from headrace.records.build import build
+from headrace.records.compiled import stamp
+from headrace.storage.logs.append import Placer
+from headrace.storage.logs.leader_log import OwnedLog
+from headrace.topics.model import Append
+
+if TYPE_CHECKING:
+    from tests.storage.conftest import Wire
+
+STREAM, TERM = "t", 9
+NOW = 1_234
+OOM = hiredis.ReplyError("OOM command not allowed when used memory > 'maxmemory'.")
+SMALLER = hiredis.ReplyError("ERR The ID specified in XADD is equal or smaller than the target stream top item")
+ABORTED = hiredis.ReplyError("EXECABORT Transaction discarded because of previous errors.")
+MISCONF = hiredis.ReplyError("MISCONF Errors writing to the AOF file")
+
+
+def batch(span: int = 1, *, time: int = 5, size: int = 10) -> Append:
+    return Append(build([(None, b"x" * size, time, ())] * span), span, time)
+
+
+def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> OwnedLog:
+    """A log as an opening leaves it."""
+    log = OwnedLog(name)
+    log.term, log.id, log.entries, log.doubt = TERM, b"id", entries, None
+    log.connection = wire  # type: ignore[assignment]
+    return log
+
+
+class Sender:
+    """Places batches one behind the other and keeps what is told."""
+
+    def __init__(self, placer: Placer, log: OwnedLog) -> None:
+        self.placer = placer
+        self.log = log
+        self.told: list[tuple[int, Exception | None]] = []
+        """(base offset, answer) in the order of the answers."""
+        self.lost: list[Exception] = []
+        log.lost = self.lost.append
+        self.next_offset = 0
+
+    def send(self, *batches: Append) -> None:
+        for each in batches:
+            base = self.next_offset
+            stamp(each.batch, base, TERM)
+            self.next_offset += each.span
+
+            def done(error: Exception | None, base: int = base) -> None:
+                self.told.append((base, error))
+
+            self.placer.place(self.log, each, base, done)
+
+    def errors(self) -> list[Any]:
+        return [type(error) for _, error in self.told]
