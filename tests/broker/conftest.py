@@ -10,7 +10,7 @@ from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.snapshot_schedule import Snapshots
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 from headrace.testing.clock import ManualClock
 
 

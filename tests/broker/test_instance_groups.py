@@ -12,8 +12,7 @@ from tests.harness.basket import Basket
 from headrace.broker.coordinator.instances import GroupCursor, InstanceError, InstanceProblem
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
-from headrace.groups.model import Position, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings, Position, TopicPartition
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import UnknownTopic
 

@@ -7,7 +7,7 @@ from tests.harness.brokers import Brokers, brokers
 from tests.harness.waiting import wait_for
 from tests.harness.wire import batch
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     AlterClientQuotasRequest,

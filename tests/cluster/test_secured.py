@@ -26,7 +26,7 @@ from tests.harness.brokers import KEPT
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import wait_for
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
 from headrace.security.tls.files import Made, create
 from headrace.testing import Server, server

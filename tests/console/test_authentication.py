@@ -14,8 +14,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.logins import Bearer
 from headrace.broker.admin.users import Users
-from headrace.console.authentication import Visitors
-from headrace.console.login_audit import AGAIN_MS
+from headrace.console.authentication import AGAIN_MS, Visitors
 from headrace.console.pages import asker_of
 from headrace.console.registry import PRINCIPAL, Asker
 from headrace.console.sessions import Sessions

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import links
 from headrace.testing import InProcessServer, Server, server
 

@@ -16,7 +16,7 @@ import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.admin.users import Users
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import sessions as module
 from headrace.console.sessions import Sessions
 from headrace.security.access.credentials import Mechanism

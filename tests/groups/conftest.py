@@ -1,7 +1,7 @@
 import pytest
 from tests.harness.groups import GroupContext
 
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, DropTopic
-from headrace.groups.model import DropPositions, Position, SavePositions, TopicPartition
+from headrace.groups.model import DropPositions, GroupSettings, Position, SavePositions, TopicPartition
 from headrace.groups.offsets import Positions
-from headrace.groups.settings import GroupSettings
 
 SETTINGS = GroupSettings(offset_metadata_max=10, offsets_retention_ms=100)
 A, B, C = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))

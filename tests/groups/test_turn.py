@@ -1,6 +1,6 @@
 from headrace.groups import timers
 from headrace.groups.effects import CancelTimer, HeartbeatResult, Persist, Reply, SetTimer
-from headrace.groups.event_time import Now
+from headrace.groups.events import Now
 from headrace.groups.model import DropGroup, DropMember
 from headrace.groups.turn import Deadlines, Turn
 

@@ -27,7 +27,6 @@ from headrace.groups.effects import (
     SyncResult,
 )
 from headrace.groups.errors import GroupError
-from headrace.groups.event_time import Now
 from headrace.groups.events import (
     Commit,
     DeleteGroup,
@@ -38,13 +37,13 @@ from headrace.groups.events import (
     Join,
     Leave,
     Leaving,
+    Now,
     Request,
     Sync,
     TimerFired,
 )
 from headrace.groups.group import Group
-from headrace.groups.model import Position, StoredGroup, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings, Position, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import redis.asyncio
 
 from headrace.broker.admin.logins import Admitted
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.kafka.server.listener import KafkaListener
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
-from headrace.sasl.plain import Plain
+from headrace.sasl.listener import Plain
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.principal import Principal
 from headrace.storage.layout.keys import Keyspace

@@ -30,8 +30,7 @@ from headrace.groups.balanced.model import GroupCursor, Reservation, StartKind
 from headrace.groups.classic.states import GroupState
 from headrace.groups.events import Event
 from headrace.groups.group import Group
-from headrace.groups.model import StoredStart, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings, StoredStart, TopicPartition
 from tests.harness.groups import GroupContext
 
 TIMEOUT_MS = 30_000

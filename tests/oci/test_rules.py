@@ -11,11 +11,11 @@ import pytest
 from tests.harness.wire import Wire, batch
 from tests.oci.conftest import COMPARTMENT, Api, Reply, details
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import views
 from headrace.console.registry import PAGES
 from headrace.oci import operations
-from headrace.oci.api.authorization import NOT_AUTHORIZED
+from headrace.oci.api.asgi import NOT_AUTHORIZED
 from headrace.oci.api.registry import OPERATIONS
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,

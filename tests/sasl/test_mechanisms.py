@@ -18,7 +18,7 @@ from headrace.broker.admin.users import TooManyLogins, TooManyUsers, Users
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.lock import ALONE, Lock
-from headrace.sasl.plain import Plain
+from headrace.sasl.listener import Plain
 from headrace.sasl.scram import Scram
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, salt
 from headrace.security.access.principal import Principal

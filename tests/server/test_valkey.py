@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.server.options import DEFAULT_DATA
-from headrace.server.valkey import tell_unused
+from headrace.server.storage import tell_unused
 
 
 def test_a_directory_that_is_not_used_is_told_of_and_records_in_it_more_so(

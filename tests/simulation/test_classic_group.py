@@ -18,8 +18,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Request, Sync
-from headrace.groups.model import Position, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings, Position, TopicPartition
 
 STEPS = 250
 SESSION_MS = 10_000

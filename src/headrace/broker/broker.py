@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from headrace.aio.tasks import end
-from headrace.broker.admin.producer_ids import ProducerIds
 from headrace.broker.admin.users import Users
 from headrace.broker.brokers.leadership import Leading
 from headrace.broker.brokers.remote_reader import FollowedLog
@@ -19,7 +18,7 @@ from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.partition import Partition, Readable, Source
 from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
-from headrace.broker.ports import Storage
+from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Parts
 from headrace.broker.topics import retention
@@ -34,6 +33,29 @@ from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import Topic
 from headrace.topics.names import check_name
+
+# Producer ids: unique for ever, taken from storage in blocks.
+BLOCK = 1_000
+"""Ids taken at once, as in Kafka; what a server does not use before it stops is lost, and there are 2^63."""
+
+
+class ProducerIds:
+    """Gives out producer ids."""
+
+    def __init__(self, storage: TopicStorage) -> None:
+        self._storage = storage
+        self._next = 0
+        self._end = 0
+        self._refill = asyncio.Lock()
+
+    async def next(self) -> int:
+        """An id nobody was given before. Raises StorageUnavailable, StorageFull, Fenced."""
+        async with self._refill:
+            if self._next == self._end:
+                self._next = await self._storage.allocate_producer_ids(BLOCK)
+                self._end = self._next + BLOCK
+            self._next += 1
+            return self._next - 1
 
 
 class Broker:

@@ -18,7 +18,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.services import Parts
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import take_move

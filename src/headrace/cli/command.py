@@ -1,10 +1,21 @@
 """What every command shares: how it ends, the error that ends it with one line, and help that ends with examples."""
 
+import sys
 from collections.abc import Callable, Container
 from enum import IntEnum
 from typing import Any, Self
 
 import click
+
+# Asking a person before something is deleted for good.
+YES = click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+"""The flag of a command that deletes; it gets `yes`."""
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, unless the person has said `yes` already or there is none. Raises click.Abort when the answer is no."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(question, abort=True)
 
 
 class Status(IntEnum):

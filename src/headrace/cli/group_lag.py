@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
 from headrace.cli.client import Client
-from headrace.groups.lag import native_to_come, to_come
+from headrace.groups.offsets import native_to_come, to_come
 from headrace.text.escaping import quoted
 
 Partition = tuple[str, int]

@@ -19,11 +19,38 @@ from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.logins import Bearer, LoginRefused
 from headrace.broker.admin.users import TooManyLogins, Users
 from headrace.broker.runtime.clock import Clock, pause
-from headrace.console.login_audit import Welcomes
 from headrace.console.registry import LASTS, PRINCIPAL, SESSION
 from headrace.console.sessions import Sessions
 from headrace.http.connection import CERTIFIED
 from headrace.security.access.principal import ANONYMOUS, Principal
+
+# Tells the log of those whom HTTP requests bring a login for: once, and not for each of their requests.
+AGAIN_MS = 600_000
+"""Whoever has asked for nothing for so long is told of again."""
+_MOST = 1_024
+
+
+class Welcomes:
+    """Who has been told of."""
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        """Nobody yet."""
+        self._audit = audit
+        self._clock = clock
+        self._seen_ms: dict[tuple[str, str, str], int] = {}
+        """The oldest first."""
+
+    def admitted(self, principal: str, host: str, by: str) -> None:
+        """A request came with a good login of a kind, from an address."""
+        known = (principal, host, by)
+        now_ms = self._clock.ticks_ms()
+        before_ms = self._seen_ms.pop(known, None)
+        self._seen_ms[known] = now_ms
+        if len(self._seen_ms) > _MOST:
+            del self._seen_ms[next(iter(self._seen_ms))]
+        if before_ms is None or now_ms - before_ms >= AGAIN_MS:
+            self._audit.admitted(principal, host, by)
+
 
 _CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
 _NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}

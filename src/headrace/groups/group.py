@@ -26,11 +26,17 @@ from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
-from headrace.groups.event_time import Now
-from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
-from headrace.groups.model import DropBalanced, DropPositions, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.events import ClassicEvent, DropTopic, Event, Now, TimerFired
+from headrace.groups.model import (
+    DropBalanced,
+    DropPositions,
+    GroupSettings,
+    Position,
+    SavePositions,
+    StoredGroup,
+    TopicPartition,
+)
 from headrace.groups.offsets import Positions
-from headrace.groups.settings import GroupSettings
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 

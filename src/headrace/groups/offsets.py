@@ -10,8 +10,62 @@ import msgspec
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic
-from headrace.groups.model import DropPositions, GroupChange, Position, SavePositions, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import DropPositions, GroupChange, GroupSettings, Position, SavePositions, TopicPartition
+
+
+# Where a position goes when a group is reset: the one rule for the command and the page.
+class Target(msgspec.Struct, frozen=True):
+    """Where positions are to go: exactly one of these."""
+
+    earliest: bool = False
+    latest: bool = False
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """What becomes of a position."""
+
+    topic: str
+    partition: int
+    position: int | None
+    """Where it is; None: nothing was committed."""
+    to: int
+    lag: int | None
+    """Records to come afterwards; None where a native topic, whose offsets have gaps, does not tell."""
+
+
+def destination(target: Target, log_start: int, log_end: int, at: int | None) -> int:
+    """The new position in a log.
+
+    Args:
+        target: where it is to go.
+        log_start: where the log starts.
+        log_end: and ends.
+        at: the first offset of the time in `target`; None or negative: no record is so late.
+    """
+    if target.earliest:
+        return log_start
+    if target.offset is not None:
+        return min(max(target.offset, log_start), log_end)
+    if target.time_ms is not None and at is not None and at >= 0:
+        return at
+    return log_end  # the latest, or a time after the last record
+
+
+# How many records a group has to come: the one rule for commands, metrics and pages.
+def to_come(position: int | None, log_start: int, log_end: int) -> int:
+    """Records from the position on, from the log start where nothing was committed.
+
+    What retention has taken since does not come any more.
+    """
+    return max(0, log_end - max(log_start, position or 0))
+
+
+def native_to_come(undelivered: int | None, pending: int) -> int | None:
+    """The same in a native topic: records not delivered or not committed; None: Redis cannot tell."""
+    return None if undelivered is None else undelivered + pending
+
 
 Outcome = dict[TopicPartition, GroupError | None]
 Since = Callable[[TopicPartition, Position], int | None]

@@ -4,8 +4,7 @@ from collections.abc import Hashable
 
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.event_time import Now
-from headrace.groups.events import ClassicRequest
+from headrace.groups.events import ClassicRequest, Now
 from headrace.groups.model import GroupChange
 from headrace.groups.timers import TimerKey
 

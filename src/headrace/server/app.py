@@ -49,10 +49,9 @@ from headrace.server.shutdown import Stop
 from headrace.server.storage import opened_storage
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import asynchronous
-from headrace.storage.redis.info import store_facts
 from headrace.storage.redis.url import has_password, without_password
 from headrace.storage.storage import RedisStorage
-from headrace.storage.valkey.health import Watch
+from headrace.storage.valkey.health import Watch, store_facts
 from headrace.topics.errors import TopicError
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from headrace.security.access.listeners import Listener
 from headrace.server.app import Ready
 from headrace.server.config import ServerOptions, SettingsError, StartError
 from headrace.server.shutdown import Stop
-from headrace.server.storage import over_valkey
-from headrace.server.valkey import embedded_valkey, show_valkey_loading
+from headrace.server.storage import embedded_valkey, over_valkey, show_valkey_loading
 from headrace.storage.brokers import forget_view
 from headrace.storage.errors import StoreError
 from headrace.storage.layout.keys import Keyspace

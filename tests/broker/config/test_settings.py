@@ -2,7 +2,7 @@ import pytest
 
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.settings import BrokerSettings
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.config_keys import InvalidSetting
 

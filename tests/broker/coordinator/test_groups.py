@@ -22,8 +22,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup, DropTopic, Heartbeat, Leave, Leaving
-from headrace.groups.model import Position, SavePositions, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings, Position, SavePositions, TopicPartition
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
 

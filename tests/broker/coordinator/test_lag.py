@@ -14,7 +14,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import assignment
 from headrace.groups.description import GroupDescription, MemberDescription
 from headrace.groups.model import TopicPartition
-from headrace.groups.offset_reset import Target
+from headrace.groups.offsets import Target
 from headrace.testing.clock import ManualClock
 
 

@@ -19,8 +19,7 @@ from headrace.broker.runtime.scheduler import Lane
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Heartbeat, Sync
-from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupChange, GroupSettings, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable

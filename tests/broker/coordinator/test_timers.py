@@ -9,10 +9,9 @@ import structlog
 from headrace.broker.coordinator.event_log import GroupTeller
 from headrace.broker.coordinator.timers import Firing, GroupTimers
 from headrace.groups import timers
-from headrace.groups.event_time import Now
-from headrace.groups.events import Join, TimerFired
+from headrace.groups.events import Join, Now, TimerFired
 from headrace.groups.group import Group
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 from headrace.groups.timers import TimerKey
 from headrace.testing.clock import ManualClock
 

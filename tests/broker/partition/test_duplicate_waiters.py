@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.broker.partition.duplicate_waiters import Repeated
+from headrace.broker.partition.high_watermark import Repeated
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Appended

@@ -5,7 +5,7 @@ import pytest
 from tests.harness.aof import batch, whole
 
 from headrace.broker.partition.read import fitting
-from headrace.broker.partition.read_ahead import Ahead, fit_to
+from headrace.broker.partition.reader import Ahead, fit_to
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.topics.model import StoredBatch
 

@@ -15,7 +15,7 @@ from tests.clients.secured.interface import CERTIFICATE, Login
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.waiting import wait_for
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.security.tls.files import Made, create
 from headrace.testing import InProcessServer
 

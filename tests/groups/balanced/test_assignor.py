@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.balanced.assignor import quotas, share_out
+from headrace.groups.balanced.rebalance import quotas, share_out
 
 NAMES = tuple("abcdefghij")
 

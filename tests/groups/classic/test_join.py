@@ -6,7 +6,7 @@ from tests.harness.groups import SESSION_MS, GroupContext, subscription
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.errors import GroupError
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 
 OTHER = (("range", subscription("weather")),)
 

@@ -7,8 +7,7 @@ from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import Persist
 from headrace.groups.errors import GroupError
-from headrace.groups.model import DropGroup, Position, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
 
 FLIGHTS = TopicPartition("flights", 0)
 WEATHER = TopicPartition("weather", 0)

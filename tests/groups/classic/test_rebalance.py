@@ -6,7 +6,7 @@ from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.errors import GroupError
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 
 # the initial delay
 

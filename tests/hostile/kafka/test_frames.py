@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka import apis
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,

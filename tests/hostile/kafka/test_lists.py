@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from headrace.broker.admin.authorizer import MOST_ACLS, MOST_MEANT
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka import apis
 from headrace.kafka.errors import Code
 from headrace.protocol import messages as m

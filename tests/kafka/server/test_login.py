@@ -30,7 +30,7 @@ from headrace.protocol.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from headrace.sasl.plain import Plain
+from headrace.sasl.listener import Plain
 from headrace.security.access.principal import Principal
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.storage import RedisStorage

@@ -4,9 +4,8 @@ import pytest
 
 from headrace.oci import operations
 from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_EXPIRED, OciError
-from headrace.oci.api.faults import NONE, Faults, InvalidFault, parse
+from headrace.oci.api.faults import NONE, OPERATION_NAMES, Faults, InvalidFault, parse
 from headrace.oci.api.registry import OPERATIONS
-from headrace.oci.operation_names import OPERATION_NAMES
 from headrace.oci.settings import OciSettings
 from headrace.topics.config_keys import InvalidSetting
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.harness.apache_kafka import jars
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.testing import server
 
 pytestmark = [pytest.mark.maven, pytest.mark.timeout(600)]

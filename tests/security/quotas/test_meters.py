@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from headrace.broker.admin.quota_meters import Meters
-from headrace.broker.admin.quotas import Meter, Throttled
+from headrace.broker.admin.quotas import Meter, Meters, Throttled
 from headrace.security.quotas.entities import Held, Key
 from headrace.security.quotas.rates import Windows
 

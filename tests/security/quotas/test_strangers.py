@@ -2,8 +2,7 @@
 
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.admin.quota_meters import MOST
-from headrace.broker.admin.quotas import Quotas
+from headrace.broker.admin.quotas import MOST, Quotas
 from headrace.broker.config.settings import BrokerSettings
 from headrace.security.quotas.entities import IP, USER, Entity, Key
 from headrace.testing.clock import ManualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 from tests.harness.wire import Wire
 
-from headrace.broker.config.acls import STANDARD_AUTHORIZER
+from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.security.tls.files import create
 from headrace.testing import InProcessServer
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.storage.redis.unproven_replies import ANSWER, Backlog
+from headrace.storage.redis.protocol import ANSWER, Backlog
 
 _AT_ONCE = 64 << 10  # bytes that Redis sends to one client at a time
 

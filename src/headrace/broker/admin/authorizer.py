@@ -10,7 +10,7 @@ from headrace.broker.admin.audit import Audit
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import Pace
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights

@@ -2,11 +2,87 @@
 
 import msgspec
 
-from headrace.broker.config.acls import ACCESS_KEYS
-from headrace.broker.config.quotas import QUOTA_KEYS
 from headrace.broker.config.security import SECURITY_KEYS
 from headrace.topics.config import TOPIC_KEYS
-from headrace.topics.config_keys import ConfigKey, ConfigType
+from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting
+
+# The broker's settings of quotas, under Kafka's names.
+UNLIMITED_RATE = 2**31 - 1
+"""`max.connection.creation.rate` where there is none."""
+QUOTA_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="max.connection.creation.rate",
+        type=ConfigType.INT,
+        default=str(UNLIMITED_RATE),
+        minimum=1,
+        doc="How many connections a second the Kafka listeners take up together, measured over the windows of quotas. "
+        "Those beyond wait for their turn, or are closed where that would take more than ten seconds.",
+    ),
+    ConfigKey(
+        name="quota.window.num",
+        type=ConfigType.INT,
+        default="11",
+        minimum=2,
+        doc="Windows of time over which bytes, request time and connections are measured where quotas limit them.",
+    ),
+    ConfigKey(
+        name="quota.window.size.seconds", type=ConfigType.INT, default="1", minimum=1, doc="How long one of these is."
+    ),
+    ConfigKey(
+        name="controller.quota.window.num",
+        type=ConfigType.INT,
+        default="11",
+        minimum=2,
+        doc="Windows of time whose controller_mutation_rate may be used up at once.",
+    ),
+    ConfigKey(
+        name="controller.quota.window.size.seconds",
+        type=ConfigType.INT,
+        default="1",
+        minimum=1,
+        doc="How long one of these is.",
+    ),
+)
+"""Part of `broker.config.keys.BROKER_KEYS`."""
+
+
+# The broker's settings of access rules, under Kafka's names.
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The value of `authorizer.class.name` by which access rules hold."""
+
+ACCESS_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        name="authorizer.class.name",
+        type=ConfigType.STRING,
+        default="",
+        choices=("", STANDARD_AUTHORIZER),
+        doc="Who may do what: empty, and everybody who reaches a listener may do everything; or Kafka's name of access "
+        "rules (ACLs), which then hold for every API.",
+    ),
+    ConfigKey(
+        name="super.users",
+        type=ConfigType.STRING,
+        default="",
+        doc="Principals who may do everything whatever the access rules say, such as User:admin;User:backup.",
+    ),
+    ConfigKey(
+        name="allow.everyone.if.no.acl.found",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether everybody may do what they like to a resource that no access rule is about.",
+    ),
+)
+
+
+def principals(text: str) -> frozenset[str]:
+    """The principals of a list with semicolons between. Raises InvalidSetting for what is none."""
+    found = frozenset(each.strip() for each in text.split(";") if each.strip())
+    for each in found:
+        kind, colon, name = each.partition(":")
+        if not (kind and colon and name):
+            raise InvalidSetting(f"super.users: expected principals such as User:admin;User:backup, found {each!r}")
+    return found
+
 
 _MAX_INT = 2**31 - 1
 _TOPIC = {key.name: key for key in TOPIC_KEYS}

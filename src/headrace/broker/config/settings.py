@@ -9,9 +9,8 @@ from typing import Literal
 import msgspec
 
 from headrace.broker.config import listeners as listener_settings
-from headrace.broker.config.acls import principals
-from headrace.broker.config.keys import BROKER_KEYS
-from headrace.groups.settings import GroupSettings
+from headrace.broker.config.keys import BROKER_KEYS, principals
+from headrace.groups.model import GroupSettings
 from headrace.topics.config import TopicDefaults
 from headrace.topics.config_keys import ConfigKey, InvalidSetting, Value, plain_text
 

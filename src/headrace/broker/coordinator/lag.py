@@ -11,9 +11,8 @@ from headrace.broker.runtime.scheduler import Pace
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
-from headrace.groups.lag import native_to_come, to_come
 from headrace.groups.model import Position, TopicPartition
-from headrace.groups.offset_reset import Move, Target, destination
+from headrace.groups.offsets import Move, Target, destination, native_to_come, to_come
 from headrace.topics.native import NotAStream
 
 _AT_ONCE = 500

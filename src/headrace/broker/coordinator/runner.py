@@ -14,11 +14,9 @@ from typing import Protocol
 
 import structlog
 
-from headrace.broker.coordinator.deleted_topics import Dropping
 from headrace.broker.coordinator.event_log import GroupTeller
 from headrace.broker.coordinator.offset_mirror import Mirror
 from headrace.broker.coordinator.ownership import Coordination
-from headrace.broker.coordinator.responses import AT_ONCE, Late, answer_soon
 from headrace.broker.coordinator.timers import Doubt, GroupTimers
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
@@ -26,13 +24,66 @@ from headrace.broker.runtime.scheduler import SLICE_S, Lane
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.effects import CancelTimer, Effect, HeartbeatResult, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.event_time import Now
-from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired
+from headrace.groups.events import DropTopic, Event, Heartbeat, Now, Request, TimerFired
 from headrace.groups.group import Group
-from headrace.groups.model import GroupChange, Position, SavePositions, StoredGroup, TopicPartition
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupChange, GroupSettings, Position, SavePositions, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.topics.errors import TopicError
+
+
+# What a group has of topics that were deleted, until storage has it no more: it is told to nobody.
+class Dropping:
+    """The drops that one group has before it."""
+
+    def __init__(self) -> None:
+        self._drops: dict[DropTopic, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._drops)
+
+    def begin(self, drop: DropTopic) -> None:
+        """A topic was deleted."""
+        self._drops[drop] = None
+
+    def end(self) -> list[DropTopic]:
+        """Storage has all of it, or is to be told again; which they were."""
+        drops, self._drops = self._drops, {}
+        return list(drops)
+
+    def without(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Position]:
+        """Those positions that stay."""
+        if not self._drops:
+            return positions
+        drops: dict[str, list[DropTopic]] = {}
+        for drop in self._drops:
+            drops.setdefault(drop.topic, []).append(drop)
+        return {
+            place: position
+            for place, position in positions.items()
+            if not any(drop.takes(position.topic_id) for drop in drops.get(place.topic, ()))
+        }
+
+
+# Answers many requests in several turns of the event loop: each answer is to be encoded and sent in its turn.
+AT_ONCE = 200
+"""Requests that are answered in one turn."""
+Late = deque[tuple["asyncio.Future[Result]", Result]]
+"""Answers that have to wait for theirs, in order. Nobody takes them back: they were decided, and stored if need be."""
+
+
+def answer_soon(late: Late) -> None:
+    """Answer all of them, in the next turns of the loop."""
+    if late:
+        asyncio.get_running_loop().call_soon(_answer_some, late)
+
+
+def _answer_some(late: Late) -> None:
+    for _ in range(min(len(late), AT_ONCE)):
+        future, result = late.popleft()
+        if not future.done():
+            future.set_result(result)
+    answer_soon(late)
+
 
 _log = structlog.get_logger("headrace.groups")
 

@@ -1,5 +1,6 @@
 """Makes a Redis Stream that is there a partition of a native topic."""
 
+import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -8,7 +9,8 @@ import structlog
 
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partition
-from headrace.broker.native.replacement import replace
+from headrace.broker.ports import TopicStorage
+from headrace.broker.runtime.retry import ASK_AGAIN_S
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.config import check_given, resolve
 from headrace.topics.errors import (
@@ -26,6 +28,34 @@ from headrace.topics.native import STORAGE, with_adopted
 
 if TYPE_CHECKING:
     from headrace.broker.topics.table import TopicTable
+
+
+# Puts a topic into the registry in place of the same one with other streams.
+async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int | None) -> None:
+    """Replace it, under the view in which this server was found alone; None: whoever else there is may go on.
+
+    A broker that has joined since takes records for the topic as it was, which nobody would read any more. It is in a
+    later view before it loads any topic, and under that nothing is replaced.
+
+    Raises:
+        TopicChanged: it is not `before` any more; Fenced: there is a later view.
+        StorageUnavailable: it stays as it was.
+    """
+    try:
+        await topics.replace(target, before, view)
+    except StorageUnavailable:
+        # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
+        if await _stored(topics, target.name) != target:
+            raise
+
+
+async def _stored(topics: TopicStorage, name: str) -> Topic | None:
+    while True:
+        try:
+            return await topics.find(name)
+        except StorageUnavailable:
+            await asyncio.sleep(ASK_AGAIN_S)
+
 
 _log = structlog.get_logger("headrace.topics")
 

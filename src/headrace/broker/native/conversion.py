@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import structlog
 
+from headrace.broker.native.adoption import replace
 from headrace.broker.native.batch_split import Piece, pieces
-from headrace.broker.native.replacement import replace
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.runtime.decompression import HERE

@@ -28,7 +28,7 @@ from enum import Enum
 from headrace.broker.native.partition import NativePartition, take
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.runtime.budget import NeedsRoom, ReadAhead, ReadBudget
-from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.runtime.concurrency import to_the_end
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, StorageUncopied, StorageUnwritten, TopicError
 from headrace.topics.model import StoredBatch

@@ -4,18 +4,19 @@ Stands between the group table and the storage. A commit acknowledges (XACK) bef
 that leaves takes its consumer along, and nothing is mirrored: the Redis group is the group.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from headrace.aio.single_flight import Shared
 from headrace.broker.native.delivery import Delivery
-from headrace.broker.native.description import describe
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.readers import GroupReader, Reader
-from headrace.broker.partition.partition import Partition, Readable
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Partition, Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.concurrency import a_few_at_once
@@ -32,10 +33,126 @@ from headrace.groups.model import (
     TopicPartition,
 )
 from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
-from headrace.topics.native import NotAStream
+from headrace.topics.native import GroupLag, NotAStream
 
 if TYPE_CHECKING:
     from headrace.broker.topics.live import LiveTopic
+
+
+# A native partition as one Fetch reads it: for a member of a group, or for nobody.
+#
+# Redis is asked at least once by each fetch, since anybody may have added entries; while it waits, it is told of
+# them.
+class Reader:
+    """A partition as somebody reads it who is in no group."""
+
+    def __init__(self, partition: NativePartition) -> None:
+        self.partition = partition
+        self._asked = False
+
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read."""
+        return self.partition.log_start
+
+    @property
+    def log_end(self) -> int:
+        """The offset behind the last record."""
+        return self.partition.log_end
+
+    def check_readable(self, offset: int) -> None:
+        """Raise UnknownTopic once the topic is deleted."""
+        self.partition.check_readable(offset)
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing: not before Redis has been asked."""
+        return self._asked and self.partition.log_end <= offset
+
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
+        """Never: native topics are read from Redis."""
+        return False
+
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
+        """An empty answer: nothing is cached."""
+        return [], 0
+
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
+        """Batches from `offset` on; see `NativePartition.read_stored`."""
+        self._asked = True
+        return await self.partition.read_stored(offset, limit, first=first)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of new records."""
+        self.partition.watch(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling."""
+        self.partition.unwatch(watcher)
+
+
+class GroupReader(Reader):
+    """A partition as the member of a group reads it that owns it."""
+
+    def __init__(self, delivery: Delivery, member: str) -> None:
+        super().__init__(delivery.partition)
+        self._delivery = delivery
+        self._member = member
+
+    def at_end(self, offset: int) -> bool:
+        """Whether a read would find nothing: not before Redis has been asked."""
+        return super().at_end(offset) and self._delivery.at_end(self._member, offset)
+
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
+        """Batches for this member; see `Delivery.read`."""
+        self._asked = True
+        return await self._delivery.read(self._member, offset, limit, first)
+
+
+# What Redis has of a native topic, as JSON: what DescribeConfigs shows as `headrace.native`.
+#
+# `records` and `unfit` have a number for each partition: how many entries there are (null: its key is no stream), and
+# how
+# many were met that no offset stands for. `groups` has for each Redis consumer group, by partition, how many entries
+# are
+# `undelivered` (null: nobody knows) and `pending`, and how many `consumers` there are.
+_encode = msgspec.json.encode
+
+
+async def describe(partitions: Sequence[NativePartition]) -> str:
+    """Of all partitions of a topic, one after the other. Raises StorageUnavailable."""
+    records: list[int | None] = []
+    unfit = [partition.unfit for partition in partitions]
+    groups: dict[str, bytearray] = {}
+    for partition in partitions:
+        try:
+            extent = await partition.storage.extent(partition.place)
+            lags = await partition.storage.group_lags(partition.place)
+        except NotAStream:
+            records.append(None)
+            continue
+        records.append(extent.length)
+        for each in lags:
+            # As text at once: there may be thousands of groups in thousands of partitions.
+            groups.setdefault(each.name, bytearray()).extend(_member(partition.index, each))
+    told = bytearray(b'{"records":%b,"unfit":%b,"groups":{' % (_encode(records), _encode(unfit)))
+    for place, (name, members) in enumerate(groups.items()):
+        told += b"%b%b:{" % (b"," if place else b"", _encode(name)) + members[1:] + b"}"
+        await asyncio.sleep(0)
+    return (told + b"}}").decode()
+
+
+def _member(partition: int, lag: GroupLag) -> bytes:
+    undelivered = "null" if lag.undelivered is None else lag.undelivered
+    return (
+        f',"{partition}":{{"undelivered":{undelivered},"pending":{lag.pending},"consumers":{lag.consumers}}}'.encode()
+    )
+
 
 _log = structlog.get_logger("headrace.native")
 

@@ -1,12 +1,13 @@
 """How far one log can be read where a topic's `min.insync.replicas` is above 1, and who waits for its copies."""
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from headrace.aio.callbacks import tell
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.duplicate_waiters import Repeated
 from headrace.broker.partition.partition import Watchers
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.replication_queue import Unreplicated
@@ -22,6 +23,49 @@ from headrace.topics.errors import (
 )
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Appended, OpenedLog
+
+# Batches that came again before the first copy of them was acknowledged.
+_BATCH = "a repeated batch"
+
+
+class _Waiting(NamedTuple):
+    end: int
+    appended: Appended
+    done: AppendDone
+
+
+class Repeated:
+    """Those of one partition, in order."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        # Seldom more than a few, though a log whose storage is slow may have 100,000. An empty deque takes 700 bytes of
+        # each partition.
+        self.waiting: deque[_Waiting] | None = None
+        """None: nobody waits."""
+
+    def add(self, end: int, appended: Appended, done: AppendDone) -> None:
+        """Tell `done` where the batch is, which ends before offset `end`, once storage has it."""
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(_Waiting(end, appended, done))
+
+    def answer(self, stored_end: int) -> None:
+        """Storage has everything before this offset."""
+        # Whoever is told may have more added, answered, or all the others fail.
+        while self.waiting and self.waiting[0].end <= stored_end:
+            first = self.waiting.popleft()
+            tell(first.done, first.appended, _BATCH)
+        if not self.waiting:
+            self.waiting = None
+
+    def fail(self, error: Exception) -> None:
+        """It is in doubt what storage has."""
+        waiting, self.waiting = self.waiting or (), None
+        for each in waiting:
+            tell(each.done, error, _BATCH)
+
 
 _READER_MS = 500
 """How long a reader waits for copies before it is shown what is known to have them."""

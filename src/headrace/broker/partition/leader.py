@@ -5,10 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headrace.aio.callbacks import log_unhandled
 from headrace.broker.partition import timestamps
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.deleted_log import EndedLog
 from headrace.broker.partition.high_watermark import Replication
 from headrace.broker.partition.partition import Watchers, changing, gone, outside
 from headrace.broker.partition.producer_snapshots import Saving
@@ -38,6 +39,36 @@ from headrace.topics.rejected_batches import Refusals
 
 if TYPE_CHECKING:
     from headrace.broker.partition.remote import ColdPartition
+
+
+# What is left of a log whose topic was deleted, for what was under way in it then.
+class EndedLog(msgspec.Struct):
+    """Stands in for the log where its parts ask it.
+
+    So the parts do not hold the log, which holds them: its memory is free as soon as nobody has it any more. The
+    collector would find it when it walks all that there is, which is once in 100 million new objects.
+    """
+
+    topic: str
+    index: int
+    stream: str
+    local_start: int
+    log_end: int
+    cold: "ColdPartition | None" = None
+    deleted: bool = True
+    is_led: bool = True
+    is_writable: bool = False
+    shown: int | None = None
+
+    def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
+        """Tell whoever appended a batch how that went; nobody can read it."""
+        done(error or placed)
+
+    def lost(self, error: Exception) -> None:
+        """It is not opened anew."""
+
+    def save_soon(self) -> None:
+        """Nothing is written down any more."""
 
 
 class LogPartition:

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from headrace.broker.ports import LogStorage
-from headrace.broker.runtime.backoff import Backoff
 from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.retry import Backoff
 from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import OpenedLog

@@ -5,15 +5,30 @@ few bytes may ask about every partition there is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
+from headrace.aio.tasks import unheard
 from headrace.broker.runtime.scheduler import Lane
+
+# Changes that are made whole, whoever stops waiting for them.
+T = TypeVar("T")
+
+
+async def to_the_end(change: Coroutine[Any, Any, T]) -> T:
+    """Finish a change also where nobody waits for it any more.
+
+    A client that goes away cancels its requests; half a change would leave a topic that is stored and not known here,
+    or the other way round.
+    """
+    making = asyncio.ensure_future(change)
+    unheard(making)
+    return await asyncio.shield(making)
+
 
 _FEW = 8
 """So many go without a turn."""
 _AT_ONCE = 50
-T = TypeVar("T")
 R = TypeVar("R")
 
 

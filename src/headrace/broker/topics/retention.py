@@ -9,8 +9,8 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.remote import Archives, TopicArchive
-from headrace.broker.runtime.backoff import Backoff
 from headrace.broker.runtime.clock import Clock, pause
+from headrace.broker.runtime.retry import Backoff
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
 from headrace.topics.errors import StorageUnavailable, StorageUnwritten, TopicError

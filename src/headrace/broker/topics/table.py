@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -24,10 +24,9 @@ from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
+from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.retry import patiently
-from headrace.broker.runtime.run_to_completion import to_the_end
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.topics.lookup import KnownTopics
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
@@ -40,8 +39,65 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import check_name
+from headrace.topics.names import MAX_LENGTH, check_name
 from headrace.topics.native import ADOPTED, FIXED
+
+
+# The topics that a virtual cluster has: found by name or id. Look-ups are plain dictionary reads.
+class KnownTopics:
+    """Every topic that there is now."""
+
+    def __init__(self) -> None:
+        """There is none."""
+        self._by_name: dict[str, LiveTopic] = {}
+        self._by_id: dict[UUID, LiveTopic] = {}
+
+    def __iter__(self) -> Iterator[LiveTopic]:
+        return iter(list(self._by_name.values()))
+
+    def in_order(self) -> Iterator[LiveTopic]:
+        """All topics that there are now and still when their turn comes, by name."""
+        return (live for name in self.names() if (live := self._by_name.get(name)) is not None)
+
+    def find(self, name: str | None, topic_id: UUID) -> LiveTopic | None:
+        """A topic by its name or, where that is None, by its id; None: there is none."""
+        return self._by_id.get(topic_id) if name is None else self._by_name.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._by_name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+        return name in self._by_name
+
+    def get(self, name: str) -> LiveTopic:
+        """Raises UnknownTopic."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
+            raise UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}") from None
+
+    def by_id(self, topic_id: UUID) -> LiveTopic:
+        """Raises UnknownTopic."""
+        try:
+            return self._by_id[topic_id]
+        except KeyError:
+            raise UnknownTopic(f"no topic with id {topic_id}") from None
+
+    def partition(self, name: str, index: int) -> Partition:
+        """Raises UnknownTopic, also when the topic has no such partition."""
+        return self.get(name).partition(index)
+
+    def _enter(self, live: LiveTopic) -> None:
+        self._by_name[live.topic.name] = live
+        self._by_id[live.topic.id] = live
+
+    def _strike(self, live: LiveTopic) -> None:
+        del self._by_name[live.topic.name]
+        del self._by_id[live.topic.id]
+
 
 _log = structlog.get_logger("headrace.topics")
 

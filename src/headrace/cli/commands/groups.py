@@ -7,10 +7,9 @@ from confluent_kafka.admin import ConsumerGroupDescription
 
 from headrace.cli import completions, group_lag
 from headrace.cli.client import Client, KafkaServer, client_options
-from headrace.cli.command import CommandFailed, TeachingGroup
+from headrace.cli.command import YES, CommandFailed, TeachingGroup, confirm
 from headrace.cli.commands.lag import lag
 from headrace.cli.commands.reset import reset
-from headrace.cli.confirmation import YES, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.groups.classic.states import in_words
 from headrace.text.escaping import quoted, shown

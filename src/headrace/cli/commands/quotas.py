@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from headrace.cli.client import KafkaServer, client_options
-from headrace.cli.command import CommandFailed, Status, TeachingGroup
-from headrace.cli.confirmation import YES, confirm
+from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.cli.requests import ask, check
 from headrace.protocol.messages import AlterClientQuotasRequest, DescribeClientQuotasRequest

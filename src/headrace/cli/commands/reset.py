@@ -13,7 +13,7 @@ from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.group_lag import Partition
 from headrace.cli.output import print_json, print_table
-from headrace.groups.offset_reset import Move, Target, destination
+from headrace.groups.offsets import Move, Target, destination
 from headrace.text import times
 from headrace.text.escaping import quoted, shown
 

@@ -21,8 +21,7 @@ from confluent_kafka.admin import (
 
 from headrace.cli import completions
 from headrace.cli.client import Client, KafkaServer, client_options
-from headrace.cli.command import CommandFailed, Status, TeachingGroup
-from headrace.cli.confirmation import YES, confirm
+from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion

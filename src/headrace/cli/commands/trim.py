@@ -5,8 +5,7 @@ from confluent_kafka import TopicPartition
 
 from headrace.cli import completions
 from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
-from headrace.cli.command import command
-from headrace.cli.confirmation import YES, confirm
+from headrace.cli.command import YES, command, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.cli.start_offsets import Range, at_most_one
 from headrace.text.escaping import quoted

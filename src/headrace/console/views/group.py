@@ -14,7 +14,7 @@ from headrace.console.views.overview import chart, happened
 from headrace.groups.classic.states import in_words
 from headrace.groups.description import GroupDescription
 from headrace.groups.model import TopicPartition
-from headrace.groups.offset_reset import Target
+from headrace.groups.offsets import Target
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.text import times
 from headrace.text.escaping import quoted

@@ -12,9 +12,8 @@ from headrace.groups.balanced.events import TopicFacts
 from headrace.groups.balanced.instance import Instance
 from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.balanced.partition import Holding
-from headrace.groups.model import Position, SaveBalanced, StoredBalanced, StoredStart, TopicPartition
+from headrace.groups.model import GroupSettings, Position, SaveBalanced, StoredBalanced, StoredStart, TopicPartition
 from headrace.groups.offsets import Positions
-from headrace.groups.settings import GroupSettings
 from headrace.groups.turn import Turn
 
 BEGINNING = StoredStart(0, StartKind.TRIM_HORIZON)

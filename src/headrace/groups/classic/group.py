@@ -30,9 +30,8 @@ from headrace.groups.events import (
     Sync,
     TimerFired,
 )
-from headrace.groups.model import DropGroup, Position, StoredGroup, TopicPartition
+from headrace.groups.model import DropGroup, GroupSettings, Position, StoredGroup, TopicPartition
 from headrace.groups.offsets import Positions
-from headrace.groups.settings import GroupSettings
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 

@@ -10,7 +10,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Join
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 from headrace.groups.turn import Turn
 
 

@@ -7,9 +7,8 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeletePositions, DropTopic
-from headrace.groups.model import DropGroup, Position, TopicPartition
+from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
 from headrace.groups.offsets import Positions
-from headrace.groups.settings import GroupSettings
 from headrace.groups.turn import Turn
 
 

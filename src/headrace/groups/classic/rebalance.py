@@ -6,7 +6,7 @@ from headrace.groups.classic.membership import Membership
 from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import JoinResult, SyncResult
 from headrace.groups.errors import GroupError
-from headrace.groups.settings import GroupSettings
+from headrace.groups.model import GroupSettings
 from headrace.groups.turn import Turn
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.server.memory_pool import Frame
 from headrace.kafka.server.registry import APIS
-from headrace.security.tls.unread_data import unread
+from headrace.security.tls.writes import unread
 
 if TYPE_CHECKING:
     from headrace.kafka.server.listener import KafkaListener

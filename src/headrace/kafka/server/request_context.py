@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from headrace.broker.admin.logins import Admitted
-from headrace.broker.runtime.run_to_completion import to_the_end
+from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import Pace
 from headrace.groups.effects import Result
 from headrace.groups.events import Request

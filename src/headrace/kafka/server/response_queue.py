@@ -11,11 +11,49 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.kafka.server.request_log import tell_answered
 from headrace.kafka.server.request_scheduler import PRODUCE, Order
-from headrace.kafka.server.response_writer import write
 from headrace.metrics.counters import TICKS
+from headrace.security.tls import writes as tls
 
 if TYPE_CHECKING:
     from headrace.kafka.server.listener import KafkaListener
+
+
+# Answers as they are written: few pieces, large ones uncopied.
+_SMALL = 2_048
+"""Chunks below so many bytes are joined before they are written."""
+
+
+def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
+    """Write the chunks of the answers that are due, in one go."""
+    if len(chunks) == 1:
+        tls.write(transport, chunks[0])
+    elif chunks:
+        size = sum(map(len, chunks))
+        if size < _SMALL:
+            transport.write(b"".join(chunks))
+        elif tls.in_pieces(transport, size):
+            for chunk in _coalesce(chunks):
+                tls.write(transport, chunk)
+        else:
+            transport.writelines(_coalesce(chunks))
+
+
+def _coalesce(chunks: list[Any]) -> list[Any]:
+    """Join neighbouring small chunks, so that a vectored write has few entries; large ones pass uncopied."""
+    out: list[Any] = []
+    small: list[Any] = []
+    for chunk in chunks:
+        if len(chunk) < _SMALL:
+            small.append(chunk)
+            continue
+        if small:
+            out.append(small[0] if len(small) == 1 else b"".join(small))
+            small = []
+        out.append(chunk)
+    if small:
+        out.append(small[0] if len(small) == 1 else b"".join(small))
+    return out
+
 
 UNWRITTEN = 64 << 10
 """Bytes that the kernel did not take at once before the client counts as one that does not read."""

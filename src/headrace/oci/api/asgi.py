@@ -21,7 +21,6 @@ from headrace.broker.coordinator.event_log import tells_requests
 from headrace.http.peers.signature import HEADER
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
-from headrace.oci.api.authorization import admit
 from headrace.oci.api.bodies import Gone, announced, whole
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
@@ -34,7 +33,39 @@ from headrace.oci.api.service import OciService
 from headrace.oci.api.timeouts import Unanswered
 from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, Groups, group_of
 from headrace.security.access.principal import ANONYMOUS, Principal
+from headrace.security.access.required_acls import Resource, Rule
 from headrace.topics.errors import TopicError, UnknownTopic
+
+# The one place where this API's calls are asked about: whether their principal may have what they name.
+NOT_AUTHORIZED = "Authorization failed or requested resource not found."
+"""In the words of the service: what is there and what is not are told alike."""
+
+
+def admit(operation: Operation, call: Call) -> None:
+    """Raises OciError 404 for a call that names something that its principal may not have, or that is not there."""
+    if not call.asked_about:
+        return
+    try:
+        granted = all(_may(operation, call, rule, resource) for rule, resource in operation.needed(call))
+    except UnknownTopic:
+        granted = False
+    except OciError as error:
+        if error.status != 404:
+            raise
+        granted = False
+    if not granted:
+        raise OciError(404, NOT_AUTHORIZED)
+
+
+def _may(operation: Operation, call: Call, rule: Rule, resource: Resource) -> bool:
+    if call.may(rule, resource):
+        return True
+    reason = f"{rule.operation.value} {rule.type.value}"
+    what = f"{call.principal} may not {reason} {resource.name}"
+    # The request's id is told with every line on its behalf.
+    call.service.broker.access.audit.refused(str(call.principal), call.host, reason, what, operation=operation.name)
+    return False
+
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 from headrace.records import compiled
 from headrace.records.errors import CorruptBatch
 from headrace.records.fallback import aiokafka_columns
+from headrace.records.fallback.encode import varint, wrap
 from headrace.records.fallback.header import HEADER_SIZE, Buffer
-from headrace.records.fallback.varints import varint, wrap
 from headrace.records.header_text import ByteHeaders, encode_headers
 from headrace.records.walk import Record
 

@@ -20,8 +20,7 @@ from headrace.storage.logs.append import Placer
 from headrace.storage.logs.leader_log import OwnedLog
 from headrace.storage.logs.replicas import Copies, NoCopies
 from headrace.storage.logs.restore import Acknowledged, Opened
-from headrace.storage.logs.snapshot import LookedAtLog
-from headrace.storage.logs.timestamp_index import Searching
+from headrace.storage.logs.snapshot import LookedAtLog, Searching
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked

@@ -10,8 +10,8 @@ from typing import Any
 import hiredis
 
 from headrace.storage.layout.native import parts_of
-from headrace.storage.native.newest_entries import newest
 from headrace.storage.native.reply_errors import checked
+from headrace.storage.native.retention import newest
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.native import GroupLag
 
