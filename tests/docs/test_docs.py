@@ -28,6 +28,16 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_source_files_that_pages_name_exist(page: Path) -> None:
+    """As `broker/fetch.py`, below the source or the tests, or from the root; names without a folder are users' own."""
+    found = set(re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|c|lua))`", page.read_text("utf-8")))
+    places = (ROOT, ROOT / "src" / "headrace", ROOT / "tests")
+    missing = {path for path in found if not any((place / path).exists() for place in places)}
+    # A pipeline project's own.
+    assert sorted(path for path in missing if not path.startswith("transformations/")) == []
+
+
 def named(entry: Any) -> Iterator[str]:
     """Pages below an entry of the navigation."""
     if isinstance(entry, str):
