@@ -1,1 +1,4 @@
-"""Helpers for asyncio: tasks, single flight, callbacks. Imports nothing of Headrace."""
+"""Tools for asyncio: tasks that end cleanly, callbacks, single flight.
+
+May import nothing of Headrace.
+"""

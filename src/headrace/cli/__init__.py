@@ -1,1 +1,4 @@
-"""The command line: `headrace serve`, `demo`, `topics`, `groups`, `records`, `archive`, `oci-config`."""
+"""The `headrace` command: subcommands in `commands`, the processes of `headrace archive` in `archive`.
+
+May import every package but `testing`. A command imports what it needs when it runs.
+"""

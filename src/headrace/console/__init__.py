@@ -1,1 +1,4 @@
-"""For people: pages, health, metrics."""
+"""The web console and `/metrics`.
+
+May import `http`, the broker and the layers below it, but not storage or client.
+"""

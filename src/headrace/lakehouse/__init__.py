@@ -1,1 +1,4 @@
-"""Delta tables of topics: read, write, maintain. Knows no server and no Spark."""
+"""Delta tables of archived topics: read, write, decode values, and report a running archive.
+
+Knows no server and no Spark. Of storage it may import only the layout and the redis-py clients.
+"""

@@ -1,4 +1,4 @@
 """The record batch (Kafka's format v2): header check, CRC, walk, build, compression, decode to Arrow.
 
-This room imports nothing of Headrace, and none of asyncio, socket, Redis client, clock, random source or logging.
+Pure. May import nothing of Headrace, and no asyncio, socket, Redis client, clock, random source or logging.
 """

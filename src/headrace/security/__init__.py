@@ -1,1 +1,4 @@
-"""Who may do what: ACLs and principals, TLS, quotas. Knows no broker, no listener and no storage."""
+"""Authorization, quotas and TLS.
+
+Knows no broker, listener or storage: it may import only `records`, `text` and `aio`. `access` and `quotas` are pure.
+"""

@@ -1,1 +1,4 @@
-"""Text as values and back: addresses, amounts, times, escaping. Imports nothing of Headrace."""
+"""Text to values and back: addresses, amounts, times, and untrusted text for terminals.
+
+May import nothing of Headrace.
+"""

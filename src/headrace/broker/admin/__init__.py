@@ -1,1 +1,4 @@
-"""Administration of the broker: authorizer, users, audit log, quotas, logins, connections, producer ids."""
+"""Administration of the broker: authorizer, users, quotas, audit log, logins, connection limits.
+
+May import what `broker` may import: no listener, no storage.
+"""

@@ -1,1 +1,4 @@
-"""Time, the event loop and budgets: clock, scheduler, retry, concurrency. Imports no other part of the broker."""
+"""Clock, scheduler, memory budgets, retries and bounded concurrency.
+
+Imports no other part of the broker.
+"""

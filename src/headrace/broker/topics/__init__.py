@@ -1,1 +1,4 @@
-"""The topics of the running server: table, lookup, reconciliation, retention, offline partitions."""
+"""The topics of the running server: table, changes by other brokers, retention, offline partitions.
+
+May import what `broker` may import: no listener, no storage.
+"""

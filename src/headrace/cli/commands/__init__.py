@@ -1,1 +1,5 @@
-"""One file per command of `headrace`."""
+"""The commands of `headrace`, one file each.
+
+A command is imported when it runs. Commands of a client may not import `server.app`, `kafka`, `console` or log storage
+(`pyproject.toml` lists them).
+"""

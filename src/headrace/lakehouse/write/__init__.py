@@ -1,1 +1,4 @@
-"""Writes and maintains the Delta tables of archived topics, and their Iceberg mirror."""
+"""Commits to the Delta tables of archived topics, their maintenance, and their Iceberg mirror.
+
+May import what `lakehouse` may import: no server, no Spark.
+"""

@@ -1,1 +1,4 @@
-"""The write-ahead journal of an embedded Valkey: batches acknowledged before Redis has them."""
+"""The write-ahead journal of an embedded Valkey: batches that are acknowledged before Redis has them.
+
+May import what `storage` may import, and not the broker.
+"""

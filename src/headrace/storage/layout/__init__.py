@@ -1,7 +1,7 @@
 """How a topic lives in Redis: keys, entries, offset <-> entry id, server-side scripts, layout version. Pure.
 
-Written up for people in `docs/keyspace.md`, pinned by the golden files of `tests/storage/layout`. Spark and the server
-share this room: nothing else knows a key or a field name.
+Described in `docs/keyspace.md`, and pinned by the golden files of `tests/storage/layout`. Spark, the lakehouse and the
+server share this package. No code outside it spells a key or a field name.
 """
 
 LAYOUT_VERSION = 2

@@ -1,1 +1,4 @@
-"""Logs in Redis: open, append, read, restore, replay of the journal, replicas."""
+"""Logs in Redis: recover, append, read, restore, replay the journal, wait for replicas.
+
+Implements `broker.ports.LogStorage`. May import what `storage` may import, and not the broker.
+"""

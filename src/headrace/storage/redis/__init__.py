@@ -1,1 +1,4 @@
-"""The Redis client: protocol, connections, shards, Sentinel, URLs, redis-py clients."""
+"""The Redis client: protocol, connections, cluster shards, Sentinels, URLs, redis-py clients.
+
+May import what `storage` may import, and of its packages only `layout`.
+"""

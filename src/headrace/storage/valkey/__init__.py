@@ -1,1 +1,4 @@
-"""The embedded Valkey: process, data directory, append-only file, health."""
+"""The embedded Valkey: process, data directory, append-only file, health.
+
+May import what `storage` may import, and not the broker.
+"""
