@@ -19,10 +19,10 @@ from pyarrow import dataset
 from tests.harness.processes import kill_session
 from tests.harness.store import ObjectStore, object_store
 
-from headrace.server import config
 from headrace.spark.java import find, write_launcher
 from headrace.spark.pipelines import project
 from headrace.testing import Server
+from headrace.text.environment import java_places
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.timeout(1200)]
 
@@ -97,7 +97,7 @@ def daemon(kind: str, host: str, folder: Path, told: str, *arguments: str) -> It
     command = [str(CLASS), f"org.apache.spark.deploy.{kind}", "--host", host, "--port", "0", "--webui-port", "0"]
     home = folder / host
     home.mkdir()
-    write_launcher(find(*config.java_places()), home)
+    write_launcher(find(*java_places()), home)
     environment = {
         **os.environ,
         "JAVA_HOME": str(home),

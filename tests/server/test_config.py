@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.server.config import Address, SettingsError, client, load, redis_url
+from headrace.server.config import Address, SettingsError, client, load
 from headrace.server.options import OPTIONS
 
 EMPTY: dict[str, str] = {}
@@ -194,8 +194,6 @@ def test_addresses_of_both_families() -> None:
 def test_clients_find_the_server_by_the_environment() -> None:
     assert client(environ=EMPTY).bootstrap == "127.0.0.1:9092"
     assert client(environ={"HEADRACE_BOOTSTRAP": "h:1"}).bootstrap == "h:1"
-    assert redis_url(EMPTY) is None
-    assert redis_url({"HEADRACE_REDIS": "redis://h"}) == "redis://h"
 
 
 def test_where_a_server_listens_is_no_business_of_clients() -> None:
@@ -219,7 +217,7 @@ def reads_environment(path: Path) -> list[int]:
 
 
 def test_nobody_else_reads_the_environment() -> None:
-    """Nothing but settings.py looks a variable of Headrace's up in it.
+    """Two modules look variables of Headrace's up in it: the server's and the clients', and what Spark needs of it.
 
     The test fixture, `pipeline run` and `archive` hand it on to a child process; `check` looks up what a user's
     project names.
@@ -227,6 +225,6 @@ def test_nobody_else_reads_the_environment() -> None:
     root = Path(headrace.__file__).parent
     pipelines = {root / "spark" / "pipelines" / name for name in ("check.py", "run.py")}
     parents = {root / "testing" / "process.py", root / "cli" / "archive" / "supervisor.py"}
-    allowed = {root / "server" / "config.py"} | parents | pipelines
+    allowed = {root / "server" / "config.py", root / "text" / "environment.py"} | parents | pipelines
     found = {str(path): reads_environment(path) for path in root.rglob("*.py") if path not in allowed}
     assert {path: lines for path, lines in found.items() if lines} == {}

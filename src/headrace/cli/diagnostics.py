@@ -27,7 +27,6 @@ from headrace.cli.command import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.records import compiled
 from headrace.security.access.exposure import is_loopback
-from headrace.server import config
 from headrace.server.config import ServerOptions
 from headrace.storage.errors import StoreError, unusable
 from headrace.storage.journal import journal
@@ -37,6 +36,7 @@ from headrace.storage.redis.clients import ERRORS, asynchronous, on_primaries
 from headrace.storage.redis.url import without_password
 from headrace.storage.valkey.datadir import user_of
 from headrace.storage.valkey.embedded import machine_memory
+from headrace.text import environment
 from headrace.text.addresses import Address, is_everywhere
 
 _MIB = 1 << 20
@@ -314,7 +314,7 @@ def spark() -> Iterator[Finding]:
         yield Finding("java", State.NOTE, "not looked for: Spark is not installed, which comes with one", install)
     else:
         try:
-            program = java.find(*config.java_places())
+            program = java.find(*environment.java_places())
             yield Finding("java", State.OK, f"{program}, Java {java.release(program.parent.parent)}")
         except java.NoJava as error:
             yield Finding("java", State.NOTE, str(error), install)

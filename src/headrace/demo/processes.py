@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.demo import messages
 from headrace.demo.messages import Asked, Ended, Failed, Ready, Told
-from headrace.server import config
+from headrace.text import environment
 
 Heard = Told | Ready | Ended
 Hear = Callable[["Child", Heard], None]
@@ -61,7 +61,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=config.child_environment(),
+                env=environment.child_environment(),
                 start_new_session=True,
             )
         self.pid = self._process.pid

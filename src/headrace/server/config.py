@@ -1,4 +1,4 @@
-"""What the server is told at start, and by whom. The only place that reads the environment.
+"""What the server is told at start, and by whom. Reads the variables of servers and of client commands.
 
 Every option can be a flag, an environment variable `HEADRACE_<OPTION>` or a key of a TOML file; a flag goes over the
 environment, that over the file, and the file over the default. Nothing unknown is passed over in silence.
@@ -22,9 +22,10 @@ from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.security.access import listeners
 from headrace.security.access.listeners import DEFAULT, Listener, Protocol
 from headrace.server import profiles
-from headrace.server.options import OPTIONS, PREFIX, may_be_secret
+from headrace.server.options import OPTIONS, may_be_secret
 from headrace.storage.redis.url import lacks_password, password_in, with_authority, with_password
 from headrace.text.addresses import Address
+from headrace.text.environment import PREFIX
 from headrace.topics.config import resolve
 from headrace.topics.config_keys import InvalidSetting, suggestion
 
@@ -256,28 +257,6 @@ def _http_url(variable: str | None, profile: str | None) -> str:
     with contextlib.suppress(ValueError):
         place = str(Address.parse(place).from_here)
     return f"{scheme}://{'/'.join([place, *path])}"
-
-
-def redis_url(environ: Mapping[str, str] | None = None) -> str | None:
-    """Where readers of the storage look for it: `HEADRACE_REDIS`, else None."""
-    return (os.environ if environ is None else environ).get(PREFIX + "REDIS")
-
-
-def java_places(environ: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """Where Spark's Java may be: `JAVA_HOME`, and the search path of programs."""
-    environ = os.environ if environ is None else environ
-    return environ.get("JAVA_HOME"), environ.get("PATH")
-
-
-def worker_python(environ: Mapping[str, str] | None = None) -> str | None:
-    """The Python that Spark's workers are to run, where somebody has said so: `PYSPARK_PYTHON`."""
-    return (os.environ if environ is None else environ).get("PYSPARK_PYTHON")
-
-
-def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for a process of Headrace's that is told everything by flags: without the HEADRACE variables."""
-    environ = os.environ if environ is None else environ
-    return {name: text for name, text in environ.items() if not name.startswith(PREFIX)}
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:

@@ -8,8 +8,8 @@ import msgspec
 from headrace.storage.redis.url import StorageUrl
 from headrace.text import amounts
 from headrace.text.addresses import Address
+from headrace.text.environment import PREFIX
 
-PREFIX = "HEADRACE_"
 DEFAULT_DATA = "./.headrace"
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from headrace.server import config
 from headrace.spark.java import find, write_launcher
+from headrace.text import environment
 
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _SOCKET_NAME: Final = ".00000000-0000-0000-0000-000000000000.sock"
@@ -64,11 +64,11 @@ def create(
     private = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level), "utf-8")
-    write_launcher(find(*config.java_places()), private)
+    write_launcher(find(*environment.java_places()), private)
     # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
     os.environ["JAVA_HOME"] = str(private)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if _LOCAL.match(master) or config.worker_python() is None:  # machines of a cluster may have theirs elsewhere
+    if _LOCAL.match(master) or environment.worker_python() is None:  # machines of a cluster may have theirs elsewhere
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)

@@ -1,4 +1,4 @@
-"""Text to values and back: addresses, amounts, times, and untrusted text for terminals.
+"""Text to values and back: addresses, amounts, times, untrusted text for terminals, the environment.
 
 May import nothing of Headrace.
 """

@@ -28,12 +28,12 @@ from headrace.client.errors import (
 from headrace.client.offsets import Offsets, Range, TopicPartition
 from headrace.lakehouse.write.commit import RangeResult, clip
 from headrace.lakehouse.write.table import WrittenFile
-from headrace.server import config
 from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.source import options as source_options
 from headrace.spark.source.stream import StreamReader
 from headrace.spark.source.tasks import RangePartition
 from headrace.spark.worker import settle
+from headrace.text import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +75,7 @@ class RangeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
         """Offsets as in `format("headrace")`."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
-        parsed = source_options.parse(given, default_redis=config.redis_url())
+        parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)
         return RangeReader(parsed, plan.from_json(json.loads(self.options.get(FENCES, "{}"))))
 

@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 from headrace.client import offsets
 from headrace.client.errors import OptionError
 from headrace.client.offsets import Extent, Offsets, TopicPartition
-from headrace.server import config
 from headrace.spark.sink import sink
 from headrace.spark.sink.sink import SinkOptions, TopicStreamWriter, TopicWriter
 from headrace.spark.source import offset_bounds
@@ -39,6 +38,7 @@ from headrace.spark.source.options import SourceOptions
 from headrace.spark.source.stream import StreamReader
 from headrace.spark.source.tasks import RangePartition, extents, open_log, plan_tasks, read_records, with_storage
 from headrace.spark.source.topic_log import Log, Topics, check_id
+from headrace.text import environment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ class HeadraceDataSource(DataSource):
         return parsed
 
     def _parsed(self) -> SourceOptions:
-        return source_options.parse(self.options, default_redis=config.redis_url())
+        return source_options.parse(self.options, default_redis=environment.redis_url())
 
     def _check_schema(self, schema: StructType) -> None:
         if schema != self.schema():
