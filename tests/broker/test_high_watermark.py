@@ -7,7 +7,7 @@ from tests.broker.batches import batch
 from tests.broker.partition.test_high_watermark import waits
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers import remote_reader as followed_log
+from headrace.broker.brokers import remote_reader
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LogPartition
@@ -99,7 +99,7 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
 async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
     partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followed_log, "_WOKEN_S", 0)
+    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
     partition.append(batch(3), lambda _: None)
     storage.logs.answer()
     woken = await storage.logs.look(partition.stream)
@@ -121,7 +121,7 @@ async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
     partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the copies, or where none are wanted, the end that Redis has is the end."""
-    monkeypatch.setattr(followed_log, "_WOKEN_S", 0)
+    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
     partition.append(batch(7), lambda _: None)
     storage.logs.answer()
     partition.release(7)

@@ -9,8 +9,8 @@ import pytest
 SCRIPT = """
 import logging, sys
 import structlog
-from headrace.cli import log_output as logs
-logs.configure(sys.argv[1], sys.argv[2])
+from headrace.cli import log_output
+log_output.configure(sys.argv[1], sys.argv[2])
 log = structlog.get_logger("test")
 log.info("opened", topic="flights")
 try:
@@ -56,8 +56,8 @@ def test_the_level_counts_for_us_and_for_libraries() -> None:
 NAMED = """
 from contextvars import Context
 import structlog
-from headrace.cli import log_output as logs
-logs.configure("info", "json", node=7)
+from headrace.cli import log_output
+log_output.configure("info", "json", node=7)
 log = structlog.get_logger("test")
 log.info("view")
 Context().run(log.info, "member expired")
@@ -73,13 +73,13 @@ def test_a_broker_among_others_says_in_each_line_which_one_it_is() -> None:
 UNUSUAL = """
 import sys
 import structlog
-from headrace.cli import log_output as logs
+from headrace.cli import log_output
 
 class Unshowable:
     def __repr__(self):
         raise ValueError
 
-logs.configure(sys.argv[2], sys.argv[1])
+log_output.configure(sys.argv[2], sys.argv[1])
 log = structlog.get_logger("test")
 log.info("lost", value=Unshowable())
 log.info("named as we are", method="GET", logger="y", level="z")

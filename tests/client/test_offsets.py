@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client import offsets as plan
+from headrace.client import offsets
 from headrace.client.errors import DataLoss
 from headrace.client.offsets import Extent, Range, TopicPartition
 
@@ -19,27 +19,27 @@ waiting = st.dictionaries(
 
 
 def test_a_new_partition_is_read_from_its_start() -> None:
-    assert plan.with_new_partitions({P0: 50}, LOG) == {P0: 50, P1: 0}
+    assert offsets.with_new_partitions({P0: 50}, LOG) == {P0: 50, P1: 0}
 
 
 @given(waiting, st.integers(1, 10**12))
 def test_a_limit_is_met_exactly_and_moves_no_partition_back(sizes: dict[TopicPartition, int], max_rows: int) -> None:
     start = {partition: 7 * partition.partition for partition in sizes}
     end = {partition: start[partition] + size for partition, size in sizes.items()}
-    limited = plan.limit(start, end, max_rows)
+    limited = offsets.limit(start, end, max_rows)
     taken = {partition: limited[partition] - start[partition] for partition in sizes}
     assert sum(taken.values()) == min(max_rows, sum(sizes.values()))
     assert all(0 <= taken[partition] <= sizes[partition] for partition in sizes)
 
 
 def test_a_limit_is_shared_in_proportion() -> None:
-    assert plan.limit({P0: 0, P1: 0}, {P0: 900, P1: 100}, 10) == {P0: 9, P1: 1}
+    assert offsets.limit({P0: 0, P1: 0}, {P0: 900, P1: 100}, 10) == {P0: 9, P1: 1}
 
 
 def test_no_partition_starves_under_a_tiny_limit() -> None:
     position, end = {P0: 0, P1: 0, P2: 0}, {P0: 1000, P1: 2, P2: 1}
     for _ in range(1003):
-        position = plan.limit(position, end, 1)
+        position = offsets.limit(position, end, 1)
     assert position == end
 
 
@@ -47,7 +47,7 @@ def test_no_partition_starves_under_a_tiny_limit() -> None:
 def test_a_limit_in_bytes_moves_on_and_stays_below(sizes: dict[TopicPartition, int], most: int, size: float) -> None:
     start = dict.fromkeys(sizes, 5)
     end = {partition: 5 + count for partition, count in sizes.items()}
-    limited = plan.limit_bytes(start, end, most, dict.fromkeys(sizes, size))
+    limited = offsets.limit_bytes(start, end, most, dict.fromkeys(sizes, size))
     taken = {partition: limited[partition] - 5 for partition in sizes}
     assert all(0 <= taken[partition] <= sizes[partition] for partition in sizes)
     assert sum(taken.values()) * size <= max(most, size) * (1 + 1e-9)
@@ -56,14 +56,14 @@ def test_a_limit_in_bytes_moves_on_and_stays_below(sizes: dict[TopicPartition, i
 
 def test_partitions_that_are_gone_are_named() -> None:
     with pytest.raises(DataLoss, match="t-2 is gone"):
-        plan.check_partitions([P0, P2], LOG, fail_on_data_loss=True)
-    plan.check_partitions([P0, P2], LOG, fail_on_data_loss=False)
+        offsets.check_partitions([P0, P2], LOG, fail_on_data_loss=True)
+    offsets.check_partitions([P0, P2], LOG, fail_on_data_loss=False)
 
 
 def test_offsets_in_a_checkpoint_are_those_of_sparks_kafka_source() -> None:
-    offsets = {P1: 7, P0: 3, TopicPartition("u", 10): 4}
-    assert plan.to_json(offsets) == {"t": {"0": 3, "1": 7}, "u": {"10": 4}}
-    assert plan.from_json(plan.to_json(offsets)) == offsets
+    positions = {P1: 7, P0: 3, TopicPartition("u", 10): 4}
+    assert offsets.to_json(positions) == {"t": {"0": 3, "1": 7}, "u": {"10": 4}}
+    assert offsets.from_json(offsets.to_json(positions)) == positions
 
 
 @given(waiting, st.none() | st.integers(1, 64), st.none() | st.integers(10**9, 10**12))
@@ -72,7 +72,7 @@ def test_ranges_cover_every_offset_once(
 ) -> None:
     start = dict.fromkeys(sizes, 3)
     end = {partition: 3 + size for partition, size in sizes.items()}
-    ranges = plan.split(start, end, at_least=at_least, max_records=max_records)
+    ranges = offsets.split(start, end, at_least=at_least, max_records=max_records)
     for partition, size in sizes.items():
         edges = [(item.start, item.end) for item in ranges if item.partition == partition]
         assert [low for low, _ in edges] == [3, *(high for _, high in edges[:-1])] if size else not edges
@@ -83,8 +83,8 @@ def test_ranges_cover_every_offset_once(
 
 def test_one_range_per_partition_unless_more_are_asked_for() -> None:
     start, end = {P0: 0, P1: 0, P2: 4}, {P0: 30, P1: 10, P2: 4}
-    assert plan.split(start, end) == [Range(P0, 0, 30), Range(P1, 0, 10)]
-    assert plan.split(start, end, at_least=4) == [
+    assert offsets.split(start, end) == [Range(P0, 0, 30), Range(P1, 0, 10)]
+    assert offsets.split(start, end, at_least=4) == [
         Range(P0, 0, 10),
         Range(P0, 10, 20),
         Range(P0, 20, 30),
@@ -94,15 +94,15 @@ def test_one_range_per_partition_unless_more_are_asked_for() -> None:
 
 def test_offsets_below_the_log_start_are_lost() -> None:
     with pytest.raises(DataLoss, match=r"offsets 4 to 9 of t-0 are gone \(log start 10\)"):
-        plan.within_log({P0: 4, P1: 0}, LOG, fail_on_data_loss=True)
-    assert plan.within_log({P0: 4, P1: 0}, LOG, fail_on_data_loss=False) == {P0: 10, P1: 0}
+        offsets.within_log({P0: 4, P1: 0}, LOG, fail_on_data_loss=True)
+    assert offsets.within_log({P0: 4, P1: 0}, LOG, fail_on_data_loss=False) == {P0: 10, P1: 0}
 
 
 def test_offsets_beyond_the_log_end_are_lost() -> None:
     with pytest.raises(DataLoss, match="offset 6 of t-1 is beyond the log end 5"):
-        plan.within_log({P0: 10, P1: 6}, LOG, fail_on_data_loss=True)
-    assert plan.within_log({P0: 10, P1: 6}, LOG, fail_on_data_loss=False) == {P0: 10, P1: 5}
+        offsets.within_log({P0: 10, P1: 6}, LOG, fail_on_data_loss=True)
+    assert offsets.within_log({P0: 10, P1: 6}, LOG, fail_on_data_loss=False) == {P0: 10, P1: 5}
 
 
 def test_the_log_end_itself_is_a_fine_place_to_stand() -> None:
-    assert plan.within_log({P0: 100, P1: 5}, LOG, fail_on_data_loss=True) == {P0: 100, P1: 5}
+    assert offsets.within_log({P0: 100, P1: 5}, LOG, fail_on_data_loss=True) == {P0: 100, P1: 5}

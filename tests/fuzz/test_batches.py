@@ -14,9 +14,9 @@ from headrace.records.build import build
 from headrace.records.compression import compress, decompress
 from headrace.records.errors import BatchError, CorruptBatch
 from headrace.records.fallback import aiokafka_columns, encode, header
-from headrace.records.fallback import columns as pure_columns
-from headrace.records.fallback import messages as pure_messages
-from headrace.records.fallback import streams as pure_streams
+from headrace.records.fallback.columns import PureColumns
+from headrace.records.fallback.messages import PureMessages
+from headrace.records.fallback.streams import xadd_arguments
 from headrace.records.walk import Record, records
 
 MAYBE = st.none() | st.binary(max_size=20)
@@ -84,7 +84,7 @@ def test_any_bytes_as_a_few_records(
     section=SECTIONS, count=COUNTS, last=COUNTS, rows=st.integers(1, 9), size=st.integers(1, 99), named=st.booleans()
 )
 def test_any_bytes_as_columns(section: bytes, count: int, last: int, rows: int, size: int, named: bool) -> None:
-    for kind in (compiled.open_columns, pure_columns.PureColumns):
+    for kind in (compiled.open_columns, PureColumns):
         columns = kind(rows, size, named)
         try:
             columns.open(bounded(section), count, last, 0, 0, False, 2, 9)
@@ -116,7 +116,7 @@ def test_any_bytes_as_messages(
 ) -> None:
     asked = count, last, 3, base_timestamp, None, first, not_before, b'{"key":'
     written = []
-    for kind, payload in ((compiled.open_messages, bounded(section)), (pure_messages.PureMessages, section)):
+    for kind, payload in ((compiled.open_messages, bounded(section)), (PureMessages, section)):
         messages = kind(*most)
         written.append((outcome(messages.write, payload, *asked), messages.count, messages.size, messages.take()))
     by_c, by_python = written
@@ -205,7 +205,7 @@ def test_any_bytes_as_entries_of_a_stream(
 ) -> None:
     asked = count, last, base_timestamp, fixed
     found = outcome(streams.write_arguments, bounded(section), *asked)
-    by_python = outcome(pure_streams.xadd_arguments, section, *asked)
+    by_python = outcome(xadd_arguments, section, *asked)
     if CorruptBatch not in (found, by_python):
         assert found == by_python
 

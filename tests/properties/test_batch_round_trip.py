@@ -12,7 +12,7 @@ from headrace.records import compiled
 from headrace.records.batch import check, log_append_time, peek
 from headrace.records.build import build
 from headrace.records.fallback import aiokafka_columns, encode
-from headrace.records.fallback import columns as pure_columns
+from headrace.records.fallback.columns import PureColumns
 from headrace.records.walk import Record, payload, records
 
 with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def test_columns_hold_the_records_of_the_range_in_any_cut(
     append_time: bool,
 ) -> None:
     cuts = []
-    for kind in (compiled.open_columns, pure_columns.PureColumns):
+    for kind in (compiled.open_columns, PureColumns):
         columns = kind(max_rows, max_bytes, include_headers)
         rows = []
         base_offset = 0

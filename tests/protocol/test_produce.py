@@ -13,7 +13,7 @@ from headrace.protocol.errors import DecodeError
 from headrace.protocol.headers import decode_request_header, encode_request_header, encode_response_header
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.records.errors import BatchError
-from headrace.records.fallback import header as pure
+from headrace.records.fallback.header import check
 
 VERSIONS = range(3, 10)
 Topic, Partition = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
@@ -62,7 +62,7 @@ def by_tables(data: bytes) -> Any:
         return None
     records = bytes(partition.records)
     try:
-        header = pure.check(records)
+        header = check(records)
     except BatchError:
         return None
     return version, correlation_id, topic.name, partition.index, records, header
@@ -102,7 +102,7 @@ def test_the_commonest_request_is_read(version: int) -> None:
     request = ProduceRequest(
         acks=-1, topic_data=[Topic(name="t" * 120, partition_data=[Partition(index=3, records=records)])]
     )
-    expected = (version, 77, "t" * 120, 3, records, pure.check(records))
+    expected = (version, 77, "t" * 120, 3, records, check(records))
     assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 

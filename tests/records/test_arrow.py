@@ -12,7 +12,7 @@ from headrace.records.arrow import decode, schema
 from headrace.records.batch import log_append_time
 from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch
-from headrace.records.fallback import columns as pure_columns
+from headrace.records.fallback.columns import PureColumns
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -188,4 +188,4 @@ def test_columns_without_a_batch_are_done(implementation: str) -> None:
     columns = compiled.open_columns(10, 100, True)
     assert columns.fill()
     assert columns.rows == 0
-    assert isinstance(columns, pure_columns.PureColumns) == (implementation == "pure")
+    assert isinstance(columns, PureColumns) == (implementation == "pure")

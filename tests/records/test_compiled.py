@@ -13,7 +13,7 @@ import pytest
 from headrace.records import compiled
 from headrace.records.build import build
 from headrace.records.errors import BatchError
-from headrace.records.fallback import encode as pure_encode
+from headrace.records.fallback import encode as fallback_encode
 from headrace.records.fallback import header
 
 try:
@@ -82,7 +82,7 @@ def outcome(function: object, batch: bytearray) -> object:
         return type(error), str(error)
 
 
-@pytest.mark.parametrize("encode", [pure_encode.encode, *(found.encode for found in EXTENSIONS)])
+@pytest.mark.parametrize("encode", [fallback_encode.encode, *(found.encode for found in EXTENSIONS)])
 def test_a_record_of_the_wrong_shape_is_a_programming_error(encode: object) -> None:
     assert callable(encode)
     for record in ((b"k", b"v", 5, ((b"bytes", b"v"),)), ("text", b"v", 5, ()), (b"k", b"v", "5", ()), (b"k", b"v")):

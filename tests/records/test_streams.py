@@ -13,11 +13,11 @@ from headrace.records import header_text, streams
 from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.errors import BatchTooLarge, CorruptBatch
-from headrace.records.fallback import streams as pure_streams
+from headrace.records.fallback import streams as fallback_streams
 from headrace.records.walk import records
 
-BUILDERS: list[Any] = [pure_streams.build_batches]
-ARGUMENTS: list[Any] = [pure_streams.xadd_arguments]
+BUILDERS: list[Any] = [fallback_streams.build_batches]
+ARGUMENTS: list[Any] = [fallback_streams.xadd_arguments]
 if streams.available:
     from headrace.records import _streams
 
@@ -52,7 +52,7 @@ def entries_of(batch: bytes | bytearray, first_ms: int = 5) -> list[Any]:
     return entries
 
 
-def record_of(fields: list[bytes]) -> pure_streams.Row:
+def record_of(fields: list[bytes]) -> fallback_streams.Row:
     """The record of an entry at 5 ms."""
     row = streams.read_fields(fields, 5)
     assert row is not None
@@ -220,7 +220,7 @@ def test_an_entry_that_would_be_too_much_json_is_no_record(builder: Any) -> None
         [b"5-0", [b"a", half, b"b", half]],
         [b"6-0", [b"a", half, b"b", half + b"x"]],
         [b"7-0", [b"a", 2 * half + b"more"]],
-        [b"8-0", [b"value", b"v", b"headers", b"[" + bytes(pure_streams.MOST_HEADER_TEXT) + b"]"]],
+        [b"8-0", [b"value", b"v", b"headers", b"[" + bytes(fallback_streams.MOST_HEADER_TEXT) + b"]"]],
     ]
     batches, unfit, gone = builder(entries, 10, 1, streams.read_fields)
     assert [base for base, _, _ in batches] == [5 << 10, 7 << 10]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.testing.clock import ManualClock
-from headrace.topics import append as owners
 from headrace.topics import rejected_batches
 from headrace.topics.append import MOST_OFFSET, LogOwner
 from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OutOfOrderSequence, StorageFull
@@ -122,7 +121,7 @@ def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -
 
 
 def test_those_silent_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "MOST_PRODUCERS", 20)
+    monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 20)
     owner = LogOwner(0)
     for producer in range(20):
         owner.place(batch(1, producer, 0), 1_000 - producer)
@@ -335,7 +334,7 @@ def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> No
 
 
 def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "MOST_PRODUCERS", 10)
+    monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 10)
     owner = LogOwner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
     owner.refused.refuse(batch(1, 7, 3))
     owner.place(batch(1, 7, 3), 1)

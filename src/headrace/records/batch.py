@@ -7,8 +7,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.records import compiled
-from headrace.records.fallback import header as pure
-from headrace.records.fallback.header import HEADER_SIZE, Buffer
+from headrace.records.fallback.header import HEADER_SIZE, Buffer, fields
 
 CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -98,7 +97,7 @@ def peek(batch: Buffer) -> BatchHeader:
 
 def read_header(header: Buffer) -> BatchHeader:
     """The header of a batch that lies elsewhere, from its first 61 bytes; nothing is checked."""
-    return BatchHeader(*pure.fields(header))
+    return BatchHeader(*fields(header))
 
 
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:

@@ -6,8 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 from headrace.records.errors import NoRecordCode
 from headrace.records.fallback import aiokafka_columns, columns, header, messages
-from headrace.records.fallback import encode as pure_encode
-from headrace.records.fallback import publish as pure_publish
+from headrace.records.fallback import encode as fallback_encode
+from headrace.records.fallback import publish as fallback_publish
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
 from headrace.records.fallback.publish import Shares, Told
@@ -111,16 +111,16 @@ except ImportError:  # no compiler when Headrace was installed
     check = header.check
     peek = header.peek
     stamp = header.stamp
-    encode = pure_encode.encode
-    encode_columns = pure_encode.encode_columns
-    encode_rows = pure_encode.encode_rows
+    encode = fallback_encode.encode
+    encode_columns = fallback_encode.encode_columns
+    encode_rows = fallback_encode.encode_rows
     records = aiokafka_columns.records
     some = aiokafka_columns.some
     find = aiokafka_columns.find
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
-    publish = pure_publish.publish
-    receipts = pure_publish.receipts
+    publish = fallback_publish.publish
+    receipts = fallback_publish.receipts
     unfilled = bytearray
 else:
     available = True

@@ -23,7 +23,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Parts
 from headrace.broker.virtual_clusters import Clusters
-from headrace.http import app as console
+from headrace.http import app as http_app
 from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
 from headrace.http.reset import ResetCall
@@ -261,7 +261,7 @@ def _for_people(
     known: Known,
     service: OciService,
     settings: BrokerSettings,
-    health: Callable[[], Awaitable[console.Health]],
+    health: Callable[[], Awaitable[http_app.Health]],
     otherwise: ASGIApp,
     front: Front,
     stack: contextlib.AsyncExitStack,
@@ -271,7 +271,7 @@ def _for_people(
     routes, pages = shown(observed, visitors, front, stack)
     reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
     # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
-    return visitors.known(console.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
+    return visitors.known(http_app.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
 
 
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
@@ -383,10 +383,10 @@ def _show_partitions(opened: int, total: int) -> None:
         _log.info("opening partitions", opened=opened, total=total)
 
 
-async def _health(storage: RedisStorage, clusters: Clusters) -> console.Health:
+async def _health(storage: RedisStorage, clusters: Clusters) -> http_app.Health:
     try:
         unanswered = await storage.unanswered(_HEALTH_S)
     except TopicError as error:
-        return console.Health(version=__version__, storage=False, detail=str(error))
+        return http_app.Health(version=__version__, storage=False, detail=str(error))
     unopened = [broker.unopened.told for _, broker in clusters]
-    return console.Health(version=__version__, storage=True, detail="; ".join(filter(None, (*unanswered, *unopened))))
+    return http_app.Health(version=__version__, storage=True, detail="; ".join(filter(None, (*unanswered, *unopened))))

@@ -24,7 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.broker.config import listeners as listener_settings
+from headrace.broker.config import listeners as listener_config
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.oci.settings import OCI_KEYS
 
@@ -369,7 +369,7 @@ def texts_of(settings: Mapping[str, object]) -> list[str]:
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
     for field, value in settings.items():
-        if field not in names and not field.startswith(listener_settings.PREFIX):
+        if field not in names and not field.startswith(listener_config.PREFIX):
             raise TypeError(f"server() got {field!r}, which is neither an argument nor a setting")
         texts.append(f"{names.get(field, field)}={str(value).lower() if isinstance(value, bool) else value}")
     return texts

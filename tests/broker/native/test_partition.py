@@ -18,7 +18,7 @@ from headrace.records.build import build
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
-from headrace.topics import rejected_batches as refusals
+from headrace.topics import rejected_batches
 from headrace.topics.errors import (
     BehindRefused,
     NotEnoughReplicas,
@@ -281,7 +281,7 @@ def test_a_producer_that_redis_does_not_know_does_not_begin_behind_what_was_refu
 
 
 def test_nor_behind_what_was_refused_and_had_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MOST_REFUSED", 1)
+    monkeypatch.setattr(rejected_batches, "MOST_REFUSED", 1)
     clock = ManualClock()
     late = OutOfOrderSequence("expected what was sent ahead, found 4")
     stream = Stream(StorageUnavailable("lost"), late, Appended(1), Appended(2))

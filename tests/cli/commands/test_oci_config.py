@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 import oci
 from headrace.cli import main
 from headrace.oci import ocids
-from headrace.server import config as settings
+from headrace.server import config
 from headrace.testing import Server, server
 
 OCI = Path(sys.executable).with_name("oci")
@@ -63,9 +63,9 @@ def test_the_sdk_reads_the_profile_and_its_signatures_are_verified(
 ) -> None:
     assert run(tmp_path, "--endpoint", verifying.http, "--keys", keys, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    config = oci.config.from_file(told["config_file"])
-    oci.config.validate_config(config)
-    client = oci.streaming.StreamClient(config, told["endpoint"], retry_strategy=oci.retry.NoneRetryStrategy())
+    profile = oci.config.from_file(told["config_file"])
+    oci.config.validate_config(profile)
+    client = oci.streaming.StreamClient(profile, told["endpoint"], retry_strategy=oci.retry.NoneRetryStrategy())
     stream = stream_of(verifying, "by-sdk")
     assert client.put_messages(stream, messages("hello")).data.failures == 0
     cursor = client.create_cursor(
@@ -169,7 +169,7 @@ def test_wrong_options_are_refused_in_one_line(
 
 
 def test_the_endpoint_is_where_the_server_of_this_environment_answers() -> None:
-    assert settings.client(environ={}).http == "http://127.0.0.1:8080"
+    assert config.client(environ={}).http == "http://127.0.0.1:8080"
     for variable, url in (
         ("0.0.0.0:18080", "http://127.0.0.1:18080"),
         ("[::]:1", "http://127.0.0.1:1"),
@@ -179,7 +179,7 @@ def test_the_endpoint_is_where_the_server_of_this_environment_answers() -> None:
         ("http://h.example.org:1", "http://h.example.org:1"),
         ("https://h.example.org", "https://h.example.org"),
     ):
-        assert settings.client(environ={"HEADRACE_HTTP": variable}).http == url
+        assert config.client(environ={"HEADRACE_HTTP": variable}).http == url
 
 
 def test_a_port_that_the_server_picks_has_to_be_said(

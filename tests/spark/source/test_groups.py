@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.spark.conftest import run_out
 
-from headrace.client import offsets as plan
+from headrace.client import offsets as client_offsets
 from headrace.client.errors import GroupCommitFailed
 from headrace.spark.source.groups import ConsumerGroupListener, GroupCommitter, commit_groups
 from headrace.testing import Server
@@ -34,8 +34,8 @@ def make_topic(broker: Server, name: str, counts: dict[int, int]) -> None:
     assert producer.flush(60) == 0
 
 
-def offsets(topic: str, by_number: dict[int, int]) -> plan.Offsets:
-    return {plan.TopicPartition(topic, number): offset for number, offset in by_number.items()}
+def offsets(topic: str, by_number: dict[int, int]) -> client_offsets.Offsets:
+    return {client_offsets.TopicPartition(topic, number): offset for number, offset in by_number.items()}
 
 
 def positions(broker: Server, group: str) -> dict[int, int]:

@@ -15,7 +15,7 @@ from tests.storage.conftest import Wire
 
 from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
-from headrace.storage.journal import acks as earlies
+from headrace.storage.journal import acks
 from headrace.storage.journal.acks import EarlyAcknowledgement, Entered
 from headrace.storage.journal.journal import SMALLEST, Journal
 from headrace.topics.errors import StorageUnavailable
@@ -34,7 +34,7 @@ async def early(
     journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch, counted: StoreCounters
 ) -> AsyncIterator[EarlyAcknowledgement]:
     """One whose Redis has memory; a proof is asked for in the next turn of the loop."""
-    monkeypatch.setattr(earlies, "_PROVE_S", 0)
+    monkeypatch.setattr(acks, "_PROVE_S", 0)
     made = EarlyAcknowledgement(journal, wire, lambda: 17, counted)  # type: ignore[arg-type]
     assert made.enter(b"t", b"id", 0, batch()) is None
     wire.answer(ROOM)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.harness.plain import KEY, STREAM
 
-from headrace.storage.native import lags as native_lags
 from headrace.storage.storage import RedisStorage
 
 ENTRIES = 2_500
@@ -52,7 +51,7 @@ async def test_groups_that_were_set_somewhere_are_counted_to_the_entry(storage: 
 async def test_what_lies_too_far_back_is_not_counted(
     storage: RedisStorage, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_lags, "MOST_COUNTED", 1_000)
+    monkeypatch.setattr("headrace.storage.native.lags.MOST_COUNTED", 1_000)
     for place in (400, 2_400):
         raw.xgroup_create(KEY, f"at-{place}", f"{place}-0")
     assert await lags(storage) == {"at-400": None, "at-2400": 100}
@@ -68,7 +67,7 @@ async def test_large_entries_are_looked_at_a_few_at_a_time_and_not_for_ever(
     before = calls(raw, "evalsha")
     assert await lags(storage) == {"group": 62}
     assert calls(raw, "evalsha") - before >= 7
-    monkeypatch.setattr(native_lags, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("headrace.storage.native.lags.MOST_BYTES", 1 << 20)
     before = calls(raw, "evalsha")
     assert await lags(storage) == {"group": None}
     assert calls(raw, "evalsha") - before <= 3

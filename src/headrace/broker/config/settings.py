@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.broker.config import listeners as listener_settings
+from headrace.broker.config import listeners as listener_config
 from headrace.broker.config.keys import BROKER_KEYS, principals
 from headrace.groups.model import GroupSettings
 from headrace.topics.config import TopicDefaults
@@ -124,8 +124,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
-        of_listener = name.startswith(listener_settings.PREFIX)
-        return listener_settings.checked(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
+        of_listener = name.startswith(listener_config.PREFIX)
+        return listener_config.checked(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
 
     @property
     def super_principals(self) -> frozenset[str]:

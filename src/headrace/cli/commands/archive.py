@@ -16,7 +16,7 @@ from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.lakehouse.status.counters import Figures
 from headrace.metrics.archive import State
-from headrace.server import config as environment
+from headrace.server import config
 from headrace.storage.redis.url import password_in, with_password
 
 
@@ -162,8 +162,8 @@ def archive(
     if bool(names) == (given["pattern"] is not None) or not all(names):
         raise click.UsageError("name the topics with --topic, or give a --pattern: one of the two")
     try:
-        told = environment.client(profile)
-    except environment.SettingsError as error:
+        told = config.client(profile)
+    except config.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     redis = _storage(redis or told.redis, redis_password_file or told.redis_password_file)
     if given["group"] is not None:

@@ -19,7 +19,7 @@ from headrace.cli.output import print_json
 from headrace.oci.api_keys import KeyDirectory, fingerprint
 from headrace.oci.signatures import ApiKey
 from headrace.security.tls.files import write_private
-from headrace.server import config as settings
+from headrace.server import config
 
 _MARK = "# Written by headrace oci-config: a throw-away key, for a Headrace server only."
 _LABEL = b"OCI_API_KEY\n"
@@ -128,8 +128,8 @@ def _check(tenancy: str, user: str, region: str, profile: str) -> None:
 
 def _endpoint(given: str | None) -> str:
     try:
-        endpoint = (given or settings.client().http).rstrip("/")
-    except settings.SettingsError as error:
+        endpoint = (given or config.client().http).rstrip("/")
+    except config.SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     if not re.fullmatch(r"https?://[^/\s\"'$`\\]+(/[^\s\"'$`\\]*)?", endpoint):
         raise CommandFailed(f"--endpoint {endpoint}: expected a URL, such as http://127.0.0.1:8080", Status.USAGE)
@@ -137,9 +137,9 @@ def _endpoint(given: str | None) -> str:
 
 
 def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile: str, endpoint: str) -> Profile:
-    config, key_file, public_file = directory / "config", directory / "key.pem", directory / "key_public.pem"
-    if config.exists() and not config.read_text("utf-8", "replace").startswith(_MARK):
-        raise CommandFailed(f"{config} exists and was not written by headrace oci-config; name another directory")
+    config_file, key_file, public_file = directory / "config", directory / "key.pem", directory / "key_public.pem"
+    if config_file.exists() and not config_file.read_text("utf-8", "replace").startswith(_MARK):
+        raise CommandFailed(f"{config_file} exists and was not written by headrace oci-config; name another directory")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     # A private key does not belong into anybody's repository, a throw-away one neither.
     write_private(directory / ".gitignore", b"*\n")
@@ -156,7 +156,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
         f"region={region}",
         f"key_file={key_file}",
     )
-    write_private(config, "".join(line + "\n" for line in lines).encode())
+    write_private(config_file, "".join(line + "\n" for line in lines).encode())
     return Profile(
         profile=profile,
         tenancy=who.tenancy,
@@ -164,7 +164,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
         fingerprint=who.fingerprint,
         region=region,
         endpoint=endpoint,
-        config_file=str(config),
+        config_file=str(config_file),
         key_file=str(key_file),
         public_key_file=str(public_file),
         installed=None if keys is None else str(KeyDirectory(keys.expanduser().absolute()).install(who, public)),

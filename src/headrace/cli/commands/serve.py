@@ -13,7 +13,7 @@ from headrace.cli import log_output
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.imports import UNINVITED, lean
 from headrace.cli.stderr import StderrWriter
-from headrace.server import config as settings
+from headrace.server.config import BrokerSettings, OciSettings, ServerOptions, SettingsError, StartError, load
 from headrace.server.event_loop import loop_factory
 from headrace.server.options import OPTIONS
 from headrace.server.sockets import AddressTaken
@@ -63,8 +63,8 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     """
     try:
         given = {name.replace("_", "-"): text for name, text in flags.items()}
-        options, broker, oci = settings.load(given, sets, config)
-    except settings.SettingsError as error:
+        options, broker, oci = load(given, sets, config)
+    except SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     log = log_output.configure(options.log_level, options.log_format)
     # Records are the owner's alone: files of ours and of the Valkey's, whatever the caller's umask.
@@ -78,15 +78,15 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         return run(options, broker, oci, log)
     except AddressTaken as error:
         raise CommandFailed(str(_busy(options) or error)) from None
-    except settings.StartError as error:
-        mistake = isinstance(error, settings.SettingsError)
+    except StartError as error:
+        mistake = isinstance(error, SettingsError)
         raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
     finally:
         # What was logged comes before what the command says of its end.
         log.end()
 
 
-def _busy(options: settings.ServerOptions) -> Exception | None:
+def _busy(options: ServerOptions) -> Exception | None:
     """What says that a server runs on this data already: then it has the addresses, too, and others do not help."""
     from headrace.storage.valkey.datadir import DataDirectoryBusy, user_of  # noqa: PLC0415  # only where a start fails
 
@@ -94,9 +94,7 @@ def _busy(options: settings.ServerOptions) -> Exception | None:
     return None if user is None else DataDirectoryBusy(options.data, user)
 
 
-def run(
-    options: settings.ServerOptions, broker: settings.BrokerSettings, oci: settings.OciSettings, log: StderrWriter
-) -> int:
+def run(options: ServerOptions, broker: BrokerSettings, oci: OciSettings, log: StderrWriter) -> int:
     """Run a server until it is told to stop; returns its exit status. Raises StartError."""
     with lean(*UNINVITED):
         from headrace.server import app  # noqa: PLC0415  # help and mistakes in the options need no server

@@ -52,9 +52,9 @@ def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, s
     The files that were joined stay until `vacuum`, for those who are reading them.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
-        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415  # delta-rs, where it is used
+        from headrace.lakehouse.write import maintenance  # noqa: PLC0415  # delta-rs, where it is used
 
-        done = maintain.compact(table, target_bytes=target * _MIB, after_commit=_follow(twin))
+        done = maintenance.compact(table, target_bytes=target * _MIB, after_commit=_follow(twin))
         click.echo(f"{place}: {done.before} files became {done.after}, {done.size / _MIB:.1f} MiB")
 
 
@@ -78,9 +78,9 @@ def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, st
     A file with one record that is younger stays, and all after it. Disk space comes back with `vacuum`.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
-        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415
+        from headrace.lakehouse.write import maintenance  # noqa: PLC0415
 
-        files, rows = maintain.expire(
+        files, rows = maintenance.expire(
             table, before=datetime.now(UTC) - timedelta(days=older_than), after_commit=_follow(twin)
         )
         click.echo(f"{place}: {rows:,} records in {files} files are out of the table")
@@ -108,14 +108,14 @@ def vacuum(
 ) -> None:
     """Delete files that the table lists no more, and those of batches that were never committed."""
     with _table(place, storage, iceberg_options) as (table, twin):
-        from headrace.lakehouse.write import maintenance as maintain  # noqa: PLC0415
+        from headrace.lakehouse.write import maintenance  # noqa: PLC0415
 
         spare: set[str] = set()
         if twin is not None:
             from headrace.lakehouse.write.iceberg import paths_of  # noqa: PLC0415
 
             spare = paths_of(table.place, twin.listed(since=datetime.now(UTC) - timedelta(hours=older_than)))
-        deleted = maintain.vacuum(table, older_than_h=older_than, spare=spare, dry_run=dry_run)
+        deleted = maintenance.vacuum(table, older_than_h=older_than, spare=spare, dry_run=dry_run)
         for path in deleted if dry_run else ():
             click.echo(path)
         click.echo(f"{place}: {len(deleted)} files {'would be deleted' if dry_run else 'deleted'}", err=dry_run)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from headrace.client import offsets as plan
+from headrace.client import offsets as client_offsets
 from headrace.client.errors import (
     CorruptLog,
     DataLoss,
@@ -57,7 +57,7 @@ FENCES: Final = "fences"
 
 def fences_json(fences: Mapping[TopicPartition, int]) -> str:
     """The option `fences`."""
-    return json.dumps(plan.to_json(fences))
+    return json.dumps(client_offsets.to_json(fences))
 
 
 class RangeSource(DataSource):
@@ -77,7 +77,7 @@ class RangeSource(DataSource):
         given = {name: value for name, value in self.options.items() if name != FENCES}
         parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)
-        return RangeReader(parsed, plan.from_json(json.loads(self.options.get(FENCES, "{}"))))
+        return RangeReader(parsed, client_offsets.from_json(json.loads(self.options.get(FENCES, "{}"))))
 
 
 class RangeReader(StreamReader):
@@ -89,7 +89,9 @@ class RangeReader(StreamReader):
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
         """Where the tables stand; the log's start where they have nothing."""
-        return plan.to_json({one: self._fences.get(one, extent.start) for one, extent in self._look(now=None).items()})
+        return client_offsets.to_json(
+            {one: self._fences.get(one, extent.start) for one, extent in self._look(now=None).items()}
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row."""

@@ -78,9 +78,9 @@ class _Writer:
         self._schema = schema
         self._overwrite = overwrite
         # On the driver only: a writer that arrives at an executor was unpickled, not made.
-        from headrace.spark.sink import delta_table as table  # noqa: PLC0415  # delta-rs, where it is used
+        from headrace.spark.sink import delta_table  # noqa: PLC0415  # delta-rs, where it is used
 
-        table.prepare(options, self._columns())
+        delta_table.prepare(options, self._columns())
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Write a task's rows to files that nobody refers to yet."""
@@ -100,12 +100,12 @@ class _Writer:
         return Written(done, None if context is None else context.getLocalProperty(_QUERY))
 
     def _commit(self, messages: "list[WriterCommitMessage | None]", application: str | None, number: int) -> None:
-        from headrace.spark.sink import delta_table as table  # noqa: PLC0415
+        from headrace.spark.sink import delta_table  # noqa: PLC0415
 
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
         if files or self._overwrite:
             columns = self._columns()
-            table.commit(
+            delta_table.commit(
                 self._options, columns, files, application=application, number=number, overwrite=self._overwrite
             )
 

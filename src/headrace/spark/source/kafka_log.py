@@ -5,10 +5,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from headrace.client import fetch
-from headrace.client import offsets as plan
 from headrace.client.cluster import EARLIEST, LATEST, Cluster, kept
 from headrace.client.errors import DataLoss
-from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.client.options import ClientOptions
 from headrace.spark.source.decode import decode
 from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable
@@ -75,7 +74,7 @@ class KafkaLog:
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
         """Offsets count records, but for what compaction and transactions took out."""
         del topics
-        return plan.limit(start, end, rows)
+        return limit(start, end, rows)
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
         """The brokers know where records lie."""

@@ -13,9 +13,8 @@ import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from headrace.client import offsets as plan
 from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic
-from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.records.walk import find_timestamp
 from headrace.spark.source import native_log
 from headrace.spark.source.archived_records import ArchivedTopic
@@ -270,7 +269,7 @@ class LogReader:
         """Ends of a batch of at most about `rows` records; offsets of native topics do not count records."""
         natives = {one for one in start if topics[one.topic].bits is not None}
         if not natives:
-            return plan.limit(start, end, rows)
+            return limit(start, end, rows)
         open_ = [one for one in start if end[one] > start[one]]
         share = max(1, rows // max(1, len(open_)))
         limited = {one: min(max(start[one], end[one]), start[one] + share) for one in start}

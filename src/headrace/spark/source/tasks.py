@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from headrace.client import offsets as plan
 from headrace.client.cluster import kept
 from headrace.client.errors import OptionError
-from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, split
 from headrace.records.errors import BatchError
 from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.options import ASK, SourceOptions
@@ -91,7 +90,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
     """The tasks that read from `start` to `end`."""
     # Offsets of native topics do not count records: tasks of so many records at most there are not.
     native = any(topic.bits is not None for topic in topics.values())
-    ranges = plan.split(
+    ranges = split(
         log.behind_gaps(topics, start, end),
         end,
         at_least=options.min_partitions,
