@@ -6,7 +6,7 @@ from typing import TypeVar
 import structlog
 
 R = TypeVar("R")
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.aio")
 
 
 def tell(done: Callable[[R], None], result: R, to: str) -> None:

@@ -25,7 +25,7 @@ _LEAST_WEIGHT = 2_048
 _LOOKS = 16
 """How often storage is asked at most whether enough is there by now, of what comes without its size being told. All of
 it is read each time: what a fetch costs must not grow with how many come, one by one."""
-_log = structlog.get_logger("headrace.fetch")
+_log = structlog.get_logger("headrace.broker")
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):

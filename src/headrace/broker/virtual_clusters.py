@@ -39,7 +39,7 @@ Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
 """Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
 _settings = msgspec.json.Decoder(dict[str, str])
-_log = structlog.get_logger("headrace.clusters")
+_log = structlog.get_logger("headrace.broker")
 
 
 class UnknownCluster(LookupError):

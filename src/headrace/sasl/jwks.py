@@ -34,7 +34,7 @@ _ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("OKP", "Ed448"): ("EdDSA",),
 }
 """What a public key can have signed (RFC 7518). Shared secrets are not among them: who checks could sign."""
-_log = structlog.get_logger("headrace.logins")
+_log = structlog.get_logger("headrace.sasl")
 
 Stamp = tuple[int, int, int]
 

@@ -57,7 +57,7 @@ from headrace.topics.errors import TopicError
 if TYPE_CHECKING:
     from headrace.server.tracing import Tracing
 
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.server")
 
 _HEALTH_S = 2.0
 """How long a health check waits for Redis."""

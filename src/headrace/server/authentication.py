@@ -32,7 +32,7 @@ _NO_KEYS = (
     "sasl.enabled.mechanisms has OAUTHBEARER, which needs the keys that tokens are signed with: "
     "add --set sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or file:///PATH"
 )
-_log = structlog.get_logger("headrace.logins")
+_log = structlog.get_logger("headrace.server")
 
 
 class Known(msgspec.Struct, frozen=True):

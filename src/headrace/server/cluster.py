@@ -26,7 +26,7 @@ from headrace.storage.redis.clients import asynchronous
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import StorageUnavailable
 
-_log = structlog.get_logger("headrace.membership")
+_log = structlog.get_logger("headrace.server")
 
 
 async def _nothing_to_follow() -> bool:

@@ -23,7 +23,7 @@ from headrace.server.config import ServerOptions, SettingsError, StartError
 from headrace.server.sockets import address_of, bind
 from headrace.text.addresses import Address, is_everywhere
 
-_log = structlog.get_logger("headrace.listeners")
+_log = structlog.get_logger("headrace.server")
 
 
 class BoundListener(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from headrace.storage.valkey.tuning import Managing
 from headrace.topics.errors import StorageUnavailable
 
 # The Valkey that a server starts for itself, as its options and settings want it.
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.server")
 
 
 def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop) -> EmbeddedValkey:

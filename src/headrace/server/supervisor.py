@@ -39,7 +39,7 @@ _AGAIN_S = 1.0
 """How long one that has ended stays so."""
 _MOST_ENDS = 5
 """How often in a row a broker may end before it was ready, until the server gives up."""
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.server")
 
 
 class Task(msgspec.Struct, frozen=True):

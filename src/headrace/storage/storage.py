@@ -38,7 +38,7 @@ from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import TopicError
 from headrace.topics.model import Topic
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage")
 _CONNECTION_NAME = "headrace-server"
 """Tells the connections that servers write over from those of people and of readers."""
 

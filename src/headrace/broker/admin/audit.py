@@ -22,7 +22,7 @@ _MOST_TOLD = 300
 REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
 HANDSHAKE_FAILED, BATCH_REFUSED = "handshake failed", "batch refused"
 """Events."""
-_log = structlog.get_logger("headrace.audit")
+_log = structlog.get_logger("headrace.broker.admin.audit")
 
 
 class _Window:

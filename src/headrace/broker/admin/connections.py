@@ -10,7 +10,7 @@ from headrace.text.addresses import holder
 
 RESERVED = 64
 """Descriptors that are kept free of clients: for Redis, and for files."""
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.broker.admin")
 
 
 class ConnectionLimits:

@@ -25,7 +25,7 @@ _COLLECTED = 2_000
 """Logs that are opened until the collector walks what they have made: some milliseconds."""
 _AGAIN_S = 0.25
 _UNTOLD = Leader(-1, -1)
-_log = structlog.get_logger("headrace.log")
+_log = structlog.get_logger("headrace.broker.brokers")
 
 
 class Leaders:

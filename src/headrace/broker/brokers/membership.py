@@ -17,7 +17,7 @@ from headrace.text.addresses import Address
 from headrace.topics.errors import StorageUnavailable
 
 _LATE = "Redis takes too long"
-_log = structlog.get_logger("headrace.membership")
+_log = structlog.get_logger("headrace.broker.brokers")
 
 
 class NodeIdTaken(Exception):

@@ -22,7 +22,7 @@ _CURRENT_S = 1.0
 _LOOK_S = 0.005
 _NOTHING = "0-0"
 """The id before all changes."""
-_log = structlog.get_logger("headrace.membership")
+_log = structlog.get_logger("headrace.broker.brokers")
 
 Documents = Callable[[frozenset[str]], Awaitable[None]]
 

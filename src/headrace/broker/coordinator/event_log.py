@@ -14,7 +14,7 @@ _MOST_TOLD = 255
 """Characters of what clients sent that stand in a line."""
 _MOST_AT_ONCE = 100
 """Members that have a line each where one event takes in, or out, very many: all of a group may expire together."""
-_log = structlog.get_logger("headrace.groups")
+_log = structlog.get_logger("headrace.broker.coordinator")
 
 _EXPIRED: Final = {
     TimerKind.SESSION: "no sign of life for its session's time",

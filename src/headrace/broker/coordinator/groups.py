@@ -35,7 +35,7 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 _AT_ONCE = 64
 _AGAIN_MS, _SELDOM_MS = 250, 1_000
 """How soon groups are tried again that could not be taken over: at first, and at last."""
-_log = structlog.get_logger("headrace.groups")
+_log = structlog.get_logger("headrace.broker.coordinator")
 
 
 async def take_over_all(

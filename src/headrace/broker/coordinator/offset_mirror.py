@@ -10,7 +10,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.groups.model import Position, TopicPartition
 from headrace.topics.errors import TopicError
 
-_log = structlog.get_logger("headrace.groups")
+_log = structlog.get_logger("headrace.broker.coordinator")
 
 PartitionOf = Callable[[TopicPartition], Partition | None]
 

@@ -85,7 +85,7 @@ def _answer_some(late: Late) -> None:
     answer_soon(late)
 
 
-_log = structlog.get_logger("headrace.groups")
+_log = structlog.get_logger("headrace.broker.coordinator")
 
 _AGAIN_MS = 1_000
 """How soon storage is told again of what it refused and no client repeats: a topic was deleted, a time is over."""

@@ -57,7 +57,7 @@ async def _stored(topics: TopicStorage, name: str) -> Topic | None:
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-_log = structlog.get_logger("headrace.topics")
+_log = structlog.get_logger("headrace.broker.native")
 
 
 async def adopt(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:

@@ -43,7 +43,7 @@ _CLOSE = 4
 _MOST_ROUNDS = 1_000_000
 _REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
 """What the other storage does not take, whenever it is tried."""
-_log = structlog.get_logger("headrace.topics")
+_log = structlog.get_logger("headrace.broker.native")
 
 
 class MovePositions(Protocol):

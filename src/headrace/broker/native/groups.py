@@ -154,7 +154,7 @@ def _member(partition: int, lag: GroupLag) -> bytes:
     )
 
 
-_log = structlog.get_logger("headrace.native")
+_log = structlog.get_logger("headrace.broker.native")
 
 
 class NativeGroups:

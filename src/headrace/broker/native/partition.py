@@ -107,7 +107,7 @@ _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
 _MARKS = 256
 _SCAN_BYTES = 1 << 20
-_log = structlog.get_logger("headrace.native")
+_log = structlog.get_logger("headrace.broker.native")
 
 
 class _Mark(NamedTuple):

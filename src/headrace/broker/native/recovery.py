@@ -15,7 +15,7 @@ from headrace.topics.native import Extent, NativeStream, bits_of
 from headrace.topics.rejected_batches import Refusals
 
 _AT_ONCE = 64
-_log = structlog.get_logger("headrace.native")
+_log = structlog.get_logger("headrace.broker.native")
 
 
 async def open_partitions(topic: Topic, storage: NativeStorage, clock: Clock, first: int = 0) -> list[NativePartition]:

@@ -17,7 +17,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 
 _AT_ONCE = 1_000
 """Producers that are written down together: some milliseconds of the event loop."""
-_log = structlog.get_logger("headrace.log")
+_log = structlog.get_logger("headrace.broker.partition")
 
 
 class SavedLog(Protocol):

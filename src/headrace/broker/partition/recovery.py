@@ -11,7 +11,7 @@ from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUn
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import OpenedLog
 
-_log = structlog.get_logger("headrace.log")
+_log = structlog.get_logger("headrace.broker.partition")
 _RETRY_MS, _MOST_RETRY_MS = 50, 2_000
 """How soon a log is tried again that cannot be opened anew, at first and at last."""
 _FULL_RETRY_MS = 500

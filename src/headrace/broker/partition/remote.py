@@ -29,7 +29,7 @@ _THREADS = 4
 """Tables that are read at a time: one whose object store does not answer does not hold up all others."""
 _WORKING_BYTES = 24 << 20
 """What a read takes beside its answer, about: a row group as it is stored, and as columns."""
-_log = structlog.get_logger("headrace.archive")
+_log = structlog.get_logger("headrace.broker.partition")
 
 T = TypeVar("T")
 

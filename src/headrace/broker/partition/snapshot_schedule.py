@@ -12,7 +12,7 @@ INTERVAL_MS = 1_000
 _AT_ONCE = 64
 _STOP_S = 3.0
 """How long a server that ends waits for all of them to be written down."""
-_log = structlog.get_logger("headrace.log")
+_log = structlog.get_logger("headrace.broker.partition")
 
 
 class Saved(Protocol):

@@ -14,7 +14,7 @@ LONG_MS = 20_000
 """Longer than any takeover, and than brokers take to miss one of them."""
 _AT_ONCE = 1_000
 """Partitions that are looked at before others have the event loop for a moment."""
-_log = structlog.get_logger("headrace.log")
+_log = structlog.get_logger("headrace.broker.topics")
 
 
 class Unopened:

@@ -7,7 +7,7 @@ from headrace.broker.topics.table import TopicTable
 from headrace.topics.config import resolve
 from headrace.topics.model import Topic
 
-_log = structlog.get_logger("headrace.topics")
+_log = structlog.get_logger("headrace.broker.topics")
 
 
 async def refresh(table: TopicTable, name: str) -> None:

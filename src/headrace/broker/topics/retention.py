@@ -19,7 +19,7 @@ _AGAIN_MS, _SELDOM_MS = 250, 2_000
 """How soon a partition is tried again that could not be trimmed, at first and at last."""
 _PATIENCE_MS = 60_000
 """For how long: longer than a failover takes, or one slot of resharding."""
-_log = structlog.get_logger("headrace.retention")
+_log = structlog.get_logger("headrace.broker.topics")
 
 
 class Due(NamedTuple):

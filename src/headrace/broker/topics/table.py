@@ -99,7 +99,7 @@ class KnownTopics:
         del self._by_id[live.topic.id]
 
 
-_log = structlog.get_logger("headrace.topics")
+_log = structlog.get_logger("headrace.broker.topics")
 
 _NO_LIMIT = 1 << 62
 _MOST_CONFLICTS = 20

@@ -21,7 +21,7 @@ from headrace.storage.redis.url import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])
 _FLUSH_S = 0.5
-_log = structlog.get_logger("headrace")
+_log = structlog.get_logger("headrace.cli.commands")
 
 
 def server_options(function: F) -> F:

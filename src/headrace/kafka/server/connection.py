@@ -94,7 +94,7 @@ def client_id_of(frame: memoryview, start: int) -> str:
     return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""
 
 
-_log = structlog.get_logger("headrace.kafka")
+_log = structlog.get_logger("headrace.kafka.server")
 
 
 class Connection(Framing):

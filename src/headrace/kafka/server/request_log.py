@@ -7,7 +7,7 @@ import structlog
 from headrace.kafka.server.registry import APIS
 from headrace.kafka.server.request_context import Exchange
 
-_log = structlog.get_logger("headrace.kafka")
+_log = structlog.get_logger("headrace.kafka.server")
 
 
 def tell_opened(client: str, peer: Any, listener: str) -> None:

@@ -94,7 +94,7 @@ _OPERATION = "headrace.operation"
 _NONE = "none"
 """What requests count as that are for no operation."""
 
-_log = structlog.get_logger("headrace.oci")
+_log = structlog.get_logger("headrace.oci.api")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
 _JSON = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode

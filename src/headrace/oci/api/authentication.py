@@ -13,7 +13,7 @@ from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import ApiKey, BadSignature, Signature
 from headrace.security.access.principal import ANONYMOUS, Principal
 
-_log = structlog.get_logger("headrace.oci")
+_log = structlog.get_logger("headrace.oci.api")
 
 
 class Keys(Protocol):

@@ -27,7 +27,7 @@ _MESSAGE_COST = 100
 """Bytes that count for a message at least: so much JSON is written around each, however small it is."""
 _COMPRESSED = 64 << 10
 """Bytes of a compressed batch that is tried on the event loop."""
-_log = structlog.get_logger("headrace.oci")
+_log = structlog.get_logger("headrace.oci.api")
 
 
 class MessageSink:

@@ -23,7 +23,7 @@ from headrace.oci.forwarding.append_router import MISDIRECTED, MOST_BATCH, Place
 from headrace.security.access.principal import Principal
 from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
 
-_log = structlog.get_logger("headrace.peers")
+_log = structlog.get_logger("headrace.oci.forwarding")
 _HEADER = HEADER.encode()
 _LARGE = 1 << 20
 """Bytes of a body that is hashed beside the event loop."""

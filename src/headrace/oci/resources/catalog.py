@@ -32,7 +32,7 @@ MOST_NAMED = 100
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
-_log = structlog.get_logger("headrace.oci")
+_log = structlog.get_logger("headrace.oci.resources")
 
 
 class Catalog:

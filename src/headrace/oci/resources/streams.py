@@ -30,7 +30,7 @@ _HOUR_MS = 3_600_000
 _RETRY_MS = 1_000
 _STOP_S = 1.0
 
-_log = structlog.get_logger("headrace.oci")
+_log = structlog.get_logger("headrace.oci.resources")
 Place = tuple[Broker, LiveTopic]
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from headrace.security.tls.alerts import TellingContext
 
-_log = structlog.get_logger("headrace.tls")
+_log = structlog.get_logger("headrace.security.tls")
 
 ClientAuth = Literal["none", "requested", "required"]
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

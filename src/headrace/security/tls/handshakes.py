@@ -27,7 +27,7 @@ _AGAIN_S = 1
 Peer = tuple[str, int]
 """Address and port of a client."""
 
-_log = structlog.get_logger("headrace.tls")
+_log = structlog.get_logger("headrace.security.tls")
 
 
 class Limits(Protocol):

@@ -10,7 +10,7 @@ from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.access.principal_mapping import Mapping
 from headrace.security.tls.contexts import TlsContexts
 
-_log = structlog.get_logger("headrace.tls")
+_log = structlog.get_logger("headrace.security.tls")
 
 
 class Tls(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ _LOOK_MS = 1_000
 """How long no look is taken at whether the journal is where it was."""
 _PROVE_S = 0.05
 """How long what is stored waits for a proof by another write, before a PING asks for one."""
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.journal")
 
 
 class Entered(msgspec.Struct, eq=False, gc=False):

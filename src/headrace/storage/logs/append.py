@@ -48,7 +48,7 @@ _APPEND = "an append"
 """What is answered."""
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.logs")
 
 
 class Placer:

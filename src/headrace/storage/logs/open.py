@@ -41,7 +41,7 @@ _PRODUCERS_AT_ONCE = 1_000
 _PATIENCE_S = 5.0
 """How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
 _AGAIN_S = 0.05
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.logs")
 
 
 def _stray(stream: str) -> StorageUnavailable:

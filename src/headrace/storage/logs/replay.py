@@ -16,7 +16,7 @@ from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import UnknownTopic
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.logs")
 
 
 async def replay(

@@ -35,7 +35,7 @@ _KEPT_MS: Final = 60_000
 """When the key of a barrier's write goes by itself."""
 _ASKED: Final = "a question for copies"
 _OTHER_PRIMARY: Final = "it is not the primary that it was"
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.logs")
 
 
 class _Asked:

@@ -40,7 +40,7 @@ _SHORT_BLOCK_MS = 100
 _TURN_S = 0.02
 _NO_STREAM_S = 1.0
 """How often a key that is no stream is tried again."""
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.native")
 
 
 class Watcher(Protocol):

@@ -21,7 +21,7 @@ from headrace.storage.redis.replication_info import Standing
 from headrace.storage.redis.sentinel import Tries
 from headrace.topics.errors import StorageAway, StorageUnavailable
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.redis")
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0

@@ -73,7 +73,7 @@ class Backlog:
         self._weight = self._before = self._older = self.early = 0
 
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.redis")
 
 Reply = Any
 Callback = Callable[[Reply], None]

@@ -19,7 +19,7 @@ from headrace.topics.errors import StorageUnavailable
 
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 0.5
 _MOST_REDIRECTIONS: Final = 5
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.redis")
 
 
 class Shards(Protocol):

@@ -25,7 +25,7 @@ import structlog
 
 from headrace.storage.errors import StoreError
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.valkey")
 
 PASSWORD = "storage.password"
 RECORDS = "appendonlydir"

@@ -56,7 +56,7 @@ _ENVIRONMENT: Final = {
 _LEAST_ROOM: Final = 1 << 20
 """Bytes of the disk that a Valkey takes to begin, and to say why it does not."""
 _DAMAGED: Final = re.compile(r"Bad file format reading the append only file ([\w.-]+)")
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.valkey")
 
 
 class EmbeddedValkey:

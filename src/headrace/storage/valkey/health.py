@@ -44,7 +44,7 @@ _LOW_BYTES: Final = 1 << 30
 _STEPS: Final = 4
 """The disk is told of again with every quarter of `_LOW_BYTES` less."""
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.valkey")
 
 
 class Watch:

@@ -26,7 +26,7 @@ MOST_RATIO = 2
 PERIOD_S, DUE_PERIOD_S = 60.0, 1.0
 """Between two looks, and between those at a file that is due."""
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.valkey")
 
 
 def rewrite_due(aof_bytes: int, live_bytes: int, least_bytes: int = LEAST_BYTES) -> bool:

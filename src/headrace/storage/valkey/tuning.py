@@ -15,7 +15,7 @@ from headrace.storage.preflight import told_by
 from headrace.storage.redis.clients import ERRORS, Primary, primaries
 from headrace.storage.valkey.rewrite import DUE_PERIOD_S, LEAST_BYTES, PERIOD_S, Rewriting
 
-_log = structlog.get_logger("headrace.store")
+_log = structlog.get_logger("headrace.storage.valkey")
 
 
 class Managing:
