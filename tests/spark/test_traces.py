@@ -99,7 +99,8 @@ def test_one_trace_leads_over_both_apis_and_into_the_archive(
 
 
 def test_without_the_extra_a_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "headrace.server.tracing", raising=False)
+    for name in ("headrace.server.tracing", "headrace.tracing.exporter"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     server = InProcessServer(headrace_traces_endpoint="http://127.0.0.1:4318")
     with pytest.raises(StartError, match=r"pip install 'headrace\[otel\]'"):

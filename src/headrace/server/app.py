@@ -341,13 +341,14 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
         return None
     try:
         from headrace.server.tracing import Tracing  # noqa: PLC0415  # an extra, and slow to import
+        from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415
     except ImportError as error:
         raise StartError(
             f"headrace.traces.endpoint needs {error.name}: pip install 'headrace[otel]', or leave the setting out"
         ) from None
-    tracing = Tracing(endpoint, "headrace")
-    stack.push_async_callback(asyncio.to_thread, tracing.close)
-    return tracing
+    exporter = TraceExporter(endpoint, "headrace")
+    stack.push_async_callback(asyncio.to_thread, exporter.close)
+    return Tracing(exporter)
 
 
 def _tell_clients(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:

@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, sent as OTLP over HTTP. Needs `headrace[otel]`; imported only where traces are asked for.
+"""Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only where traces are asked for.
 
 Traces that clients began are continued, none are begun: a request or a record without a `traceparent` that says
 `sampled` costs a look and nothing more. A record tells its trace in its header `traceparent`, an HTTP request in its
@@ -6,80 +6,32 @@ Traces that clients began are continued, none are begun: a request or a record w
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_span_id, format_trace_id, use_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.trace import Span, Status, StatusCode, format_span_id, format_trace_id, use_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headrace import __version__
 from headrace.broker.broker import Broker
 from headrace.broker.topics.live import LiveTopic
 from headrace.records.batch import peek
 from headrace.records.fallback.header import Buffer
-from headrace.records.traceparents import MOST, NAME, is_traceparent, traceparents
+from headrace.records.traceparents import MOST, is_traceparent, traceparents
 from headrace.topics.model import Appended
+from headrace.tracing.exporter import TraceExporter, Value
 
-_PATH = "/v1/traces"
-_SEND_S = 2
-"""Spans wait at most this long, and sending them takes no longer."""
-_read = TraceContextTextMapPropagator().extract
 _OPERATION = "headrace.operation"
 """Where the scope of an HTTP request has the name of the operation, once it is known."""
-_Value = str | int
 _current: ContextVar[Span | None] = ContextVar("headrace trace", default=None)
 """Of the request being served."""
 
 
 class Tracing:
-    """Makes spans and sends them, from a thread of its own and behind a bounded queue: what is too much is dropped."""
+    """What the server does for requests and batches that belong to a trace, as spans of an exporter."""
 
-    def __init__(self, endpoint: str, service: str) -> None:
-        """Begin.
-
-        Args:
-            endpoint: URL of an OTLP/HTTP receiver; spans go to `/v1/traces` below it.
-            service: what the spans tell as `service.name`.
-        """
-        resource = Resource.create({"service.name": service, "service.version": __version__})
-        self._provider = TracerProvider(resource=resource, sampler=ParentBased(ALWAYS_OFF))
-        exporter = OTLPSpanExporter(endpoint.rstrip("/") + _PATH, timeout=_SEND_S)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_S * 500))
-        self._tracer = self._provider.get_tracer("headrace", __version__)
-
-    def close(self) -> None:
-        """Send what is left; blocks for a moment."""
-        self._provider.shutdown()
-
-    def continued(
-        self,
-        name: str,
-        parents: Sequence[str],
-        attributes: Mapping[str, _Value],
-        *,
-        began_ns: int | None = None,
-        failed: str = "",
-    ) -> None:
-        """One span, ended now, in each of the traces.
-
-        Args:
-            name: what was done.
-            parents: the traces, each as its `traceparent`.
-            attributes: what else is told.
-            began_ns: when it began, since 1970; None: now.
-            failed: why it failed; empty: it did not.
-        """
-        for parent in parents[:MOST]:
-            span = self._tracer.start_span(
-                name, _read({NAME: parent}), kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns
-            )
-            _end(span, failed)
+    def __init__(self, exporter: TraceExporter) -> None:
+        """Begin; whoever made the exporter closes it."""
+        self._exporter = exporter
 
     # Of requests by HTTP
 
@@ -91,7 +43,7 @@ class Tracing:
             if len(found) != 1 or not is_traceparent(found[0]):
                 await app(scope, receive, send)
                 return
-            span = self._tracer.start_span(scope["method"], _read({NAME: found[0]}), kind=SpanKind.SERVER)
+            span = self._exporter.begun(scope["method"], found[0])
 
             async def told(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -135,7 +87,7 @@ class Tracing:
             failed = "" if isinstance(result, Appended) else str(result)
             if isinstance(result, Appended):
                 told["headrace.offset"] = result.base_offset
-            self.continued(f"append {topic}", parents, told, began_ns=began_ns, failed=failed)
+            self._exporter.continued(f"append {topic}", parents, told, began_ns=began_ns, failed=failed)
             done(result)
 
         return traced
@@ -149,10 +101,10 @@ class Tracing:
             if len(found) >= MOST:
                 break
         for parent, offset in found.items():
-            self.continued(f"read {topic}", [parent], {**_place(topic, partition), "headrace.offset": offset})
+            self._exporter.continued(f"read {topic}", [parent], {**_place(topic, partition), "headrace.offset": offset})
 
 
-def _place(topic: str, partition: int) -> dict[str, _Value]:
+def _place(topic: str, partition: int) -> dict[str, Value]:
     return {
         "messaging.system": "headrace",
         "messaging.destination.name": topic,
@@ -164,9 +116,3 @@ def _tell_status(span: Span, status: int) -> None:
     span.set_attribute("http.response.status_code", status)
     if status >= 500:
         span.set_status(Status(StatusCode.ERROR))
-
-
-def _end(span: Span, failed: str) -> None:
-    if failed:
-        span.set_status(Status(StatusCode.ERROR, failed))
-    span.end()

@@ -171,7 +171,7 @@ def archive(
         given["kafka"], given["login"] = server.address, server.options(kafka_properties)
     try:
         if given["traces"] is not None:
-            import headrace.server.tracing  # noqa: F401, PLC0415  # an extra: whether it is there
+            import headrace.tracing.exporter  # noqa: F401, PLC0415  # an extra: whether it is there
     except ImportError as error:
         raise click.ClickException(f"--traces needs {error.name}: pip install 'headrace[otel]'") from None
     settings = {**given, "topics": names, "redis": redis}

@@ -40,7 +40,7 @@ from headrace.spark.source.groups import GroupCommitter
 from headrace.spark.source.redis_log import LogReader
 
 if TYPE_CHECKING:
-    from headrace.server.tracing import Tracing
+    from headrace.tracing.exporter import TraceExporter
 
 _log = logging.getLogger(__name__)
 
@@ -147,13 +147,13 @@ class Archive:
         """How many streaming queries have been started."""
         group = None if settings.group is None else GroupCommitter(settings.server(), settings.group)
         self.progress = Progress()
-        self._tracing: Tracing | None = None
+        self._traces: TraceExporter | None = None
         self._figures = Figures()
         self._teller: Teller | None = None
         with contextlib.ExitStack() as held:
             if settings.traces is not None:
-                self._tracing = _tracing(settings.traces)
-                held.callback(self._tracing.close)
+                self._traces = _exporter(settings.traces)
+                held.callback(self._traces.close)
             log = held.enter_context(LogReader(settings.redis))
             registrar = held.enter_context(contextlib.closing(Registrar(settings.redis)))
             self._targets = Targets(settings, log, registrar, on_note)
@@ -302,15 +302,15 @@ class Archive:
 
     def _trace(self, result: BatchResult, began_ns: int) -> None:
         """One span for each topic of the batch in each trace that its records belong to."""
-        for name, topic in result.topics.items() if self._tracing is not None else ():
+        for name, topic in result.topics.items() if self._traces is not None else ():
             told: dict[str, str | int] = {
                 "messaging.destination.name": name,
                 "headrace.rows": topic.rows,
                 "headrace.files": topic.files,
                 "headrace.table.version": topic.version,
             }
-            if topic.traces and self._tracing is not None:
-                self._tracing.continued(f"archive {name}", topic.traces, told, began_ns=began_ns)
+            if topic.traces and self._traces is not None:
+                self._traces.continued(f"archive {name}", topic.traces, told, began_ns=began_ns)
 
     def _stop_query(self) -> None:
         query = self._query
@@ -407,7 +407,7 @@ class Archive:
         self._on_progress(self.progress)
 
 
-def _tracing(endpoint: str) -> "Tracing":
-    from headrace.server.tracing import Tracing  # noqa: PLC0415  # an extra
+def _exporter(endpoint: str) -> "TraceExporter":
+    from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415  # an extra
 
-    return Tracing(endpoint, "headrace archive")
+    return TraceExporter(endpoint, "headrace archive")

@@ -1,0 +1,1 @@
+"""Traces as OpenTelemetry receivers get them, for the server and for archives. An extra; imports records only."""
