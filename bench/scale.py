@@ -2,8 +2,8 @@
 
 Two ways beside each other. The scripts that brokers run are run against a Valkey with that many members in the view:
 what a heartbeat costs Redis and the broker, and how many bytes it moves. And the deterministic simulation of membership
-(tests/simulation/test_membership.py) has that many brokers start at once, and one of them die, on a manual clock: how many
-views that takes, and how long it is until all go by the last.
+(tests/simulation/test_membership.py) has that many brokers start at once, and one of them die, on a manual clock: how
+many views that takes, and how long it is until all go by the last.
 """
 
 import argparse
