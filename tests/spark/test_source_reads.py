@@ -140,8 +140,8 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
         assert [len(batch) for batch in batches] == [40, 40, 20]
         assert batches[0] == pairs(p0=range(36), p1=range(4))
         assert flat(batches) == pairs(p0=range(90), p1=range(10))
-        assert reads.progress[-1]["sources"][0]["endOffset"] == {"goes-on": {"0": 90, "1": 10}}
-        assert reads.progress[-1]["sources"][0]["latestOffset"] == {"goes-on": {"0": 90, "1": 10}}
+        assert reads.progress[-1]["sources"][0]["endOffset"] == {"goes-on": {"0": 90, "1": 10, "id": str(topic.id)}}
+        assert reads.progress[-1]["sources"][0]["latestOffset"] == {"goes-on": {"0": 90, "1": 10, "id": str(topic.id)}}
         grown = storage.add_partition(topic)
         storage.append(grown, 0, records(5, 90))
         storage.append(grown, 2, records(3))

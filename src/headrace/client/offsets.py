@@ -6,7 +6,8 @@ Everywhere an end offset is the next one to read, never the last one read.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from headrace.client.errors import DataLoss, OptionError
 
@@ -23,6 +24,9 @@ class TopicPartition(NamedTuple):
 
 Offsets = dict[TopicPartition, int]
 """Next offset by partition."""
+ID: Final = "id"
+"""The key of a topic's id, next to its partitions, in an offset as Spark's checkpoint keeps it."""
+_NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -171,16 +175,22 @@ def check_partitions(
         )
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark's checkpoint keeps them, the form of Spark's Kafka source: `{topic: {partition: next}}`."""
-    stored: dict[str, dict[str, int]] = {}
+def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_IDS) -> dict[str, dict[str, int | str]]:
+    """Return offsets as Spark's checkpoint keeps them: `{topic: {partition: next, "id": topic id}}`.
+
+    Without the ids this is the form of Spark's Kafka source. A topic that has no id, or an empty one, gets none.
+    """
+    stored: dict[str, dict[str, int | str]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         stored.setdefault(topic, {})[str(partition)] = offset
+    for topic, partitions in stored.items():
+        if ids.get(topic):
+            partitions[ID] = ids[topic]
     return stored
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    """The inverse of `to_json`.
+    """Return the offsets of what `to_json` made, or Spark's Kafka source.
 
     Raises:
         OptionError: the checkpoint is another source's.
@@ -190,6 +200,24 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in stored.items()
             for partition, offset in partitions.items()
+            if partition != ID
         }
     except (AttributeError, TypeError, ValueError):
         raise OptionError("the checkpoint is another source's than format 'headrace': use a new one") from None
+
+
+def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
+    """Return the topic ids of what `to_json` made, by topic; none for checkpoints of earlier versions.
+
+    Raises:
+        OptionError: an id is not text.
+    """
+    ids = {topic: partitions[ID] for topic, partitions in stored.items() if ID in partitions}
+    if not all(isinstance(one, str) for one in ids.values()):
+        raise OptionError("the checkpoint is another source's than format 'headrace': use a new one")
+    return ids
+
+
+def replaced(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """Return the topics whose present id is another than the known one. A topic without an id on one side is not."""
+    return sorted(topic for topic, one in known.items() if one and present.get(topic) and present[topic] != one)

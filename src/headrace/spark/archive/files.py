@@ -89,6 +89,7 @@ def write_range(
             )
             if destination.skip_unreadable
             else None,
+            topic_id=destination.topic_id,
         )
         if destination.traced:
             batches = _traced(batches, traces)

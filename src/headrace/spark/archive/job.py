@@ -354,14 +354,15 @@ class Archive:
                 TopicPartition(name, number): offset
                 for name, topic in self.progress.topics.items()
                 for number, offset in topic.fences.items()
-            }
+            },
+            self._targets.ids,
         )
 
     def _checkpoint(self) -> Path:
         """One directory per set of topics: offsets of a deleted topic mean nothing to the next of its name."""
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
-        ids = ",".join(self._targets.ids)
+        ids = ",".join(sorted(self._targets.ids.values()))
         return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
     # Telling

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,14 +24,16 @@ from headrace.client.errors import (
     StorageUnavailable,
     StoreUnavailable,
     TableError,
+    TopicReplaced,
 )
-from headrace.client.offsets import Offsets, Range, TopicPartition
+from headrace.client.offsets import Range, TopicPartition
 from headrace.lakehouse.write.commit import RangeResult, clip
 from headrace.lakehouse.write.table import WrittenFile
 from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.source import options as source_options
-from headrace.spark.source.stream import StreamReader
+from headrace.spark.source.stream import StoredOffset, StreamReader
 from headrace.spark.source.tasks import RangePartition
+from headrace.spark.source.topic_log import ids as topic_ids
 from headrace.spark.worker import settle
 from headrace.text import environment
 
@@ -49,15 +51,16 @@ RANGES: Final = StructType(
 )
 _RESULT: Final = pa.schema([("result", pa.string())])
 _FAILURES: Final = {
-    kind.__name__: kind for kind in (CorruptLog, DataLoss, StorageUnavailable, StoreUnavailable, TableError)
+    kind.__name__: kind
+    for kind in (CorruptLog, DataLoss, StorageUnavailable, StoreUnavailable, TableError, TopicReplaced)
 }
 FENCES: Final = "fences"
 """An option of this source alone: where the tables stand, JSON as in a checkpoint."""
 
 
-def fences_json(fences: Mapping[TopicPartition, int]) -> str:
-    """The option `fences`."""
-    return json.dumps(client_offsets.to_json(fences))
+def fences_json(fences: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> str:
+    """The option `fences`; `ids` are those of the topics, by name."""
+    return json.dumps(client_offsets.to_json(fences, ids))
 
 
 class RangeSource(DataSource):
@@ -77,21 +80,25 @@ class RangeSource(DataSource):
         given = {name: value for name, value in self.options.items() if name != FENCES}
         parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)
-        return RangeReader(parsed, client_offsets.from_json(json.loads(self.options.get(FENCES, "{}"))))
+        return RangeReader(parsed, json.loads(self.options.get(FENCES, "{}")))
 
 
 class RangeReader(StreamReader):
     """A stream reader whose tasks yield their own range."""
 
-    def __init__(self, options: source_options.SourceOptions, fences: Offsets) -> None:
+    def __init__(self, options: source_options.SourceOptions, fences: Mapping[str, Any]) -> None:
         super().__init__(options)
-        self._fences = fences
+        self._fences = client_offsets.from_json(fences)
+        self._ids = client_offsets.ids_from_json(fences)
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
-        """Where the tables stand; the log's start where they have nothing."""
-        return client_offsets.to_json(
-            {one: self._fences.get(one, extent.start) for one, extent in self._look(now=None).items()}
-        )
+    def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
+        """Where the tables stand; the log's start where they have nothing.
+
+        With the ids of the topics that the fences are of: one that was created again since is noticed by them.
+        """
+        found = self._look(now=None)
+        first = {one: self._fences.get(one, extent.start) for one, extent in found.items()}
+        return client_offsets.to_json(first, {**topic_ids(self._topics), **self._ids})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One row."""

@@ -52,9 +52,9 @@ class Targets:
         """Topics whose tables were found to have others, which was said."""
 
     @property
-    def ids(self) -> list[str]:
-        """Of the topics, in order."""
-        return sorted(target.topic_id for target in self._targets.values())
+    def ids(self) -> dict[str, str]:
+        """Of the topics, by name."""
+        return {name: target.topic_id for name, target in self._targets.items()}
 
     def clear(self) -> None:
         """Look at every topic and table anew the next time."""

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.listener import (
 
 from headrace.client import options as client_options
 from headrace.client.cluster import Cluster
-from headrace.client.errors import GroupCommitFailed, SparkError
-from headrace.client.offsets import Offsets, TopicPartition
+from headrace.client.errors import GroupCommitFailed, OptionError, SparkError
+from headrace.client.offsets import Offsets, TopicPartition, from_json
 from headrace.client.options import ClientOptions
 
 _PYTHON_SOURCE: Final = "PythonMicroBatchStream"
@@ -120,14 +120,9 @@ class ConsumerGroupListener(StreamingQueryListener):
 def _offsets(end_offset: str | None) -> Offsets:
     """A source's end; empty when it is not of our form, so not ours."""
     try:
-        stored = msgspec.json.decode(end_offset or "{}", type=dict[str, dict[int, int]])
-    except msgspec.DecodeError:
+        return from_json(msgspec.json.decode(end_offset or "{}", type=dict[str, dict[str, int | str]]))
+    except (msgspec.DecodeError, OptionError):
         return {}
-    return {
-        TopicPartition(topic, partition): offset
-        for topic, partitions in stored.items()
-        for partition, offset in partitions.items()
-    }
 
 
 def commit_groups(

@@ -1,8 +1,10 @@
 """A topic's log as any Kafka broker serves it, so that the brokers' access rules hold."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
+from uuid import UUID
 
 from headrace.client import fetch
 from headrace.client.cluster import EARLIEST, LATEST, Cluster, kept
@@ -10,10 +12,12 @@ from headrace.client.errors import DataLoss
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.client.options import ClientOptions
 from headrace.spark.source.decode import decode
-from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable
+from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, was_replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 _SAMPLE_BYTES: Final = 64 << 10
 
@@ -94,11 +98,30 @@ class KafkaLog:
         include_headers: bool = False,
         fail_on_data_loss: bool = True,
         unreadable: Unreadable | None = None,
+        topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """See `topic_log.Log`. Offsets that compaction or transactions took out are no loss."""
+        """See `topic_log.Log`. Offsets that compaction or transactions took out are no loss.
+
+        Fetch names the topic, so Metadata is asked for its id before the first batch and after the last one.
+        """
         del stream
+        topic = offsets.partition.topic
+        present = self._other_id(topic, topic_id)
+        if present is not None:
+            if fail_on_data_loss:
+                raise was_replaced(topic, present, topic_id)
+            _log.warning("%s was deleted, and created again, before %s was read: it has no records", topic, offsets)
+            return
         found = self._batches(offsets, fail_on_data_loss=fail_on_data_loss)
-        return decode(found, offsets, include_headers=include_headers, unreadable=unreadable)
+        yield from decode(found, offsets, include_headers=include_headers, unreadable=unreadable)
+        present = self._other_id(topic, topic_id)
+        if present is not None:
+            raise was_replaced(topic, present, topic_id)
+
+    def _other_id(self, topic: str, expected: str) -> str | None:
+        """Return the topic's id where it is another one than expected."""
+        found = self._cluster.topics([topic])[topic].id if expected else UUID(int=0)
+        return str(found) if found.int and str(found) != expected else None
 
     def _batches(self, offsets: Range, *, fail_on_data_loss: bool) -> Iterator[tuple[int, memoryview]]:
         rest = offsets

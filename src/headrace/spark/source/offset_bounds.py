@@ -5,12 +5,12 @@ those go over offsets.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from headrace.client.errors import OptionError
-from headrace.client.offsets import Extent, Offsets, TopicPartition
+from headrace.client.offsets import ID, Extent, Offsets, TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -33,6 +33,8 @@ class AtOffsets:
     """An offset, LATEST or EARLIEST for each partition."""
 
     offsets: tuple[tuple[TopicPartition, int], ...]
+    ids: tuple[tuple[str, str], ...] = ()
+    """By topic the id that it must have, where the JSON has one."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,20 @@ def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Posi
     if word in {"earliest", "latest"}:
         return Everywhere(EARLIEST if word == "earliest" else LATEST)
     wanted = "an offset, -1 (latest) or -2 (earliest) belongs"
-    return AtOffsets(tuple(_by_partition(name, text, least=EARLIEST, what=wanted)))
+    ids = _ids(name, text)
+    return AtOffsets(tuple(_by_partition(name, text, least=EARLIEST, what=wanted, besides=ID)), ids)
+
+
+def ids(positions: Positions | None) -> dict[str, str]:
+    """Return the topic ids that the JSON names, by topic."""
+    return dict(positions.ids) if isinstance(positions, AtOffsets) else {}
+
+
+def without(positions: Positions | None, topics: Collection[str], position: int) -> Positions | None:
+    """Return the positions with LATEST or EARLIEST (`position`) for every partition of these topics."""
+    if not isinstance(positions, AtOffsets) or not topics:
+        return positions
+    return AtOffsets(tuple((one, position if one.topic in topics else offset) for one, offset in positions.offsets))
 
 
 def resolve(
@@ -140,7 +155,24 @@ def _check_partitions(
         raise OptionError(f"option {name!r} names partitions that are not read: {', '.join(map(str, extra))}")
 
 
-def _by_partition(name: str, text: str, *, least: int, what: str) -> list[tuple[TopicPartition, int]]:
+def _ids(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    """The ids in offsets that are those of a checkpoint, or of a query's progress."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return ()  # refused with a better message where the offsets are read
+    if not isinstance(parsed, dict):
+        return ()
+    found = [(topic, each[ID]) for topic, each in parsed.items() if isinstance(each, dict) and ID in each]
+    for topic, given in found:
+        if not isinstance(given, str):
+            raise OptionError(f"option {name!r} has {given!r} where the id of topic {topic!r} belongs")
+    return tuple(found)
+
+
+def _by_partition(
+    name: str, text: str, *, least: int, what: str, besides: str | None = None
+) -> list[tuple[TopicPartition, int]]:
     try:
         parsed = json.loads(text)
     except ValueError:
@@ -152,6 +184,7 @@ def _by_partition(name: str, text: str, *, least: int, what: str) -> list[tuple[
         (TopicPartition(topic, _partition(name, partition)), _number(name, partition, value, least, what))
         for topic, partitions in parsed.items()
         for partition, value in partitions.items()
+        if partition != besides
     ]
 
 

@@ -3,6 +3,7 @@
 How a topic lies in Redis is the keyspace room's knowledge; this file only asks for it over a connection.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from headrace.records.walk import find_timestamp
 from headrace.spark.source import native_log
 from headrace.spark.source.archived_records import ArchivedTopic
 from headrace.spark.source.decode import decode
-from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable
+from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, was_replaced
 from headrace.storage.layout import entries, partition, registry
 from headrace.storage.layout.keys import Keyspace, state_of
 from headrace.storage.layout.scripts import script
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.topics.model import StoredBatch, Topic
+
+_log = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 5
@@ -207,16 +210,25 @@ class LogReader:
         include_headers: bool = False,
         fail_on_data_loss: bool = True,
         unreadable: Unreadable | None = None,
+        topic_id: str = "",
     ) -> Iterator["pa.RecordBatch"]:
         """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
 
         Raises:
             DataLoss: some of them are gone, with `fail_on_data_loss`.
+            TopicReplaced: the topic has another id than `topic_id`, with `fail_on_data_loss`.
             CorruptLog: a stored batch cannot be read, and nobody is to be told of it instead.
             StorageUnavailable: Redis does not answer.
         """
         name = str(offsets.partition)
-        topic = self._known(offsets.partition.topic, stream)
+        present = self._named(offsets.partition.topic)
+        if topic_id and present is not None and str(present.id) != topic_id:
+            # A native topic that is created again has the same key as the one before.
+            if fail_on_data_loss:
+                raise was_replaced(present.name, str(present.id), topic_id)
+            _log.warning("%s was deleted, and created again, before %s was read: it has no records", name, offsets)
+            return
+        topic = None if present is None or stream not in present.streams else self._described([present])[present.name]
 
         def hot(wanted: Range, *, fail: bool = fail_on_data_loss) -> "Iterator[pa.RecordBatch]":
             if topic is None or topic.bits is None:
@@ -292,12 +304,11 @@ class LogReader:
                     moved[one] = native_log.first_from(self._redis, stream, topic.bits, offset, end[one])
         return moved
 
-    def _known(self, name: str, stream: str) -> TopicLog | None:
-        """The topic of that name, if that stream is still one of its partitions."""
+    def _named(self, name: str) -> "Topic | None":
+        """The topic that has this name now."""
         with self._answering():
             stored: Any = self._redis.hget(Keyspace().topics, name)
-        topic = None if stored is None else registry.topic(stored)
-        return None if topic is None or stream not in topic.streams else self._described([topic])[name]
+        return None if stored is None else registry.topic(stored)
 
     def _native_batches(
         self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool

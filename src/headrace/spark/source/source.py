@@ -35,7 +35,7 @@ from headrace.spark.source import offset_bounds
 from headrace.spark.source import options as source_options
 from headrace.spark.source.offset_bounds import EARLIEST, LATEST, AtOffsets, Everywhere
 from headrace.spark.source.options import SourceOptions
-from headrace.spark.source.stream import StreamReader
+from headrace.spark.source.stream import StreamReader, of_present_topics
 from headrace.spark.source.tasks import RangePartition, extents, open_log, plan_tasks, read_records, with_storage
 from headrace.spark.source.topic_log import Log, Topics, check_id
 from headrace.text import environment
@@ -131,6 +131,7 @@ class BatchReader(DataSourceReader):
             if options.topic_id is not None:
                 for topic in topics.values():
                     check_id(topic, options.topic_id)
+            options = of_present_topics(options, topics)
             start, end = batch_offsets(options, log, topics, extents(options, log, topics))
             return plan_tasks(options, log, topics, start, end)
 

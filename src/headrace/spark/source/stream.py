@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,20 +20,44 @@ from headrace.client.offsets import Extent, Offsets, TopicPartition
 from headrace.spark import worker
 from headrace.spark.source import offset_bounds
 from headrace.spark.source.groups import GroupCommitter
-from headrace.spark.source.offset_bounds import LATEST, Everywhere
+from headrace.spark.source.offset_bounds import EARLIEST, LATEST, Everywhere, Positions
 from headrace.spark.source.options import SourceOptions
 from headrace.spark.source.tasks import RangePartition, extents, open_log, plan_tasks, read_records
-from headrace.spark.source.topic_log import Log, Topics, check_id
+from headrace.spark.source.topic_log import Log, Topics, check_id, ids, was_replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
+StoredOffset = dict[str, dict[str, int | str]]
+"""As `offsets.to_json` makes it."""
+
 _POLL_S: Final = {True: 0.02, False: 0.1}
 """Spark asks an idle query for its latest offset every 10 ms; Redis (True) and brokers are asked at most this often."""
 _COMMIT_RETRY_S: Final = 10.0
 """How long a query goes on without trying to commit its group again after the listener failed."""
+
+
+def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
+    """Return the options with starting and ending offsets that are of the topics as they are now.
+
+    Raises:
+        TopicReplaced: offsets that are given with a topic's id are another topic's, with failOnDataLoss.
+    """
+    present = ids(topics)
+
+    def checked(edge: str, positions: Positions | None, instead: int) -> Positions | None:
+        known = offset_bounds.ids(positions)
+        replaced = offsets.replaced(known, present)
+        for name in replaced:
+            if options.fail_on_data_loss:
+                raise was_replaced(name, present[name], known[name])
+            _log.warning("%sOffsets are of a topic %r that was deleted: the new one is read whole", edge, name)
+        return offset_bounds.without(positions, replaced, instead)
+
+    starting, ending = checked("starting", options.starting, EARLIEST), checked("ending", options.ending, LATEST)
+    return replace(options, starting=starting, ending=ending)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,27 +71,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._opened: Log | None = None
         self._committer: GroupCommitter | None = None
-        self._topic_ids: dict[str, str] = {}
+        self._warned: set[str] = set()
+        """Ids of topics that were found to be created again."""
         self._topics: Topics = {}
         self._extents: dict[TopicPartition, Extent] = {}
         self._looked_at = float("-inf")
         self._batch_at = float("-inf")
         self._target: Offsets | None = None
+        self._target_ids: dict[str, str] = {}
         self._committed: Offsets | None = None
+        self._committed_ids: dict[str, str] = {}
         self._commit_after = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to the executors: no connections."""
         return {**self.__dict__, "_opened": None, "_committer": None}
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
         """Where a new query starts."""
-        starting = self._options.starting or Everywhere(LATEST)
         found = self._look(now=None)
+        starting = of_present_topics(self._options, self._topics).starting or Everywhere(LATEST)
         return offsets.to_json(
             offset_bounds.resolve(
                 "starting", starting, found, look_up=self._offsets_at, strategy=self._options.strategy
-            )
+            ),
+            ids(self._topics),
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
@@ -78,10 +107,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Note where the log ends now: this run goes no further."""
         self._target = {partition: extent.end for partition, extent in self._look(now=None).items()}
+        self._target_ids = ids(self._topics)
 
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, dict[str, int]]:
+    ) -> StoredOffset:
         """Where the next batch ends; `start` itself when there is nothing to do.
 
         Raises:
@@ -90,30 +120,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         now = time.monotonic()
         found = self._look(now=now)
+        present = ids(self._topics)
         if start is None:  # Spark 4.1 and older say neither
-            return offsets.to_json({partition: extent.end for partition, extent in found.items()})
-        position = offsets.from_json(start)
-        self._commit_group(position, now)
+            return offsets.to_json({partition: extent.end for partition, extent in found.items()}, present)
+        known = offsets.ids_from_json(start)
+        self._commit_group(start, now)
+        replaced = self._replaced(known, present)
+        # A topic that was created again is a new one: with failOnDataLoss=false it is read from its start.
+        position = {one: offset for one, offset in offsets.from_json(start).items() if one.topic not in replaced}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         limited = not (limit is None or isinstance(limit, ReadAllAvailable)) or self._options.min_offsets is not None
         end = self._next_end(position, found, most)
-        if end == position or (limited and self._waits(position, end, now)):
+        # Where the checkpoint has no id yet, or brokers are too old to have ids, the end has what is known.
+        stored = offsets.to_json(end, {**known, **present})
+        if stored == start or (limited and self._waits(position, end, now)):
             return start
         self._batch_at = now
-        return offsets.to_json(end)
+        return stored
+
+    def _replaced(self, known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+        """The topics that now have other ids than those known; logged once each. Raises TopicReplaced."""
+        replaced = offsets.replaced(known, present)
+        for name in replaced:
+            if self._options.fail_on_data_loss:
+                raise was_replaced(name, present[name], known[name])
+            if present[name] not in self._warned:
+                self._warned.add(present[name])
+                _log.warning(
+                    "topic %r was deleted and created again (its id is %s, was %s): the new one is read from its start",
+                    name,
+                    present[name],
+                    known[name],
+                )
+        return replaced
 
     def _next_end(self, position: Offsets, found: Mapping[TopicPartition, Extent], most: int | None) -> Offsets:
         options = self._options
         offsets.check_partitions(position, found, fail_on_data_loss=options.fail_on_data_loss)
-        if self._target is not None:
+        target = self._target
+        if target is not None:
+            replaced = offsets.replaced(self._target_ids, ids(self._topics))
+            target = {one: offset for one, offset in target.items() if one.topic not in replaced}
             # What was added after the run began is left to the next one, or the run would never end.
-            found = {one: extent for one, extent in found.items() if one in self._target or one in position}
+            found = {one: extent for one, extent in found.items() if one in target or one in position}
         begin = offsets.within_log(
             offsets.with_new_partitions(position, found), found, fail_on_data_loss=options.fail_on_data_loss
         )
         end = {one: extent.end for one, extent in found.items()}
-        if self._target is not None:
-            end = {one: min(offset, self._target.get(one, begin[one])) for one, offset in end.items()}
+        if target is not None:
+            end = {one: min(offset, target.get(one, begin[one])) for one, offset in end.items()}
         log = self._log()
         if options.max_bytes is not None:
             waiting = {one: offset for one, offset in begin.items() if end[one] > offset}
@@ -128,25 +183,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = sum(offset - position.get(one, offset) for one, offset in end.items())
         return rows < fewest and (now - self._batch_at) * 1000 < self._options.max_delay_ms
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802  # Spark's name
+    def reportLatestOffset(self) -> StoredOffset | None:  # noqa: N802  # Spark's name
         """The log's end, which Spark shows in the query's progress."""
-        return offsets.to_json({one: extent.end for one, extent in self._look(now=time.monotonic()).items()})
+        found = self._look(now=time.monotonic())
+        return offsets.to_json({one: extent.end for one, extent in found.items()}, ids(self._topics))
 
     def stop(self) -> None:
         """The query is over, or Spark is."""
         worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of one batch; after a restart also of one that was planned before it."""
+        """The tasks of one batch; after a restart also of one that was planned before it.
+
+        Raises:
+            DataLoss: the log lacks some of its offsets.
+            TopicReplaced: a topic was deleted and created again since the batch before it, or since it was planned.
+        """
         options = self._options
         found = self._look(now=None)
-        last = offsets.from_json(end)
+        planned, present = offsets.ids_from_json(end), ids(self._topics)
+        gone = self._replaced(planned, present)  # what was planned can no longer be read
+        new = self._replaced(offsets.ids_from_json(start), {**present, **planned})
+        last = {one: offset for one, offset in offsets.from_json(end).items() if one.topic not in gone}
         known = {one: found[one] for one in last if one in found}
         offsets.check_partitions(last, found, fail_on_data_loss=options.fail_on_data_loss)
+        position = {one: offset for one, offset in offsets.from_json(start).items() if one.topic not in new}
         first = offsets.within_log(
-            offsets.with_new_partitions(offsets.from_json(start), known),
-            known,
-            fail_on_data_loss=options.fail_on_data_loss,
+            offsets.with_new_partitions(position, known), known, fail_on_data_loss=options.fail_on_data_loss
         )
         return plan_tasks(options, self._log(), self._topics, first, {one: last[one] for one in known})
 
@@ -157,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask for offsets below `end` again."""
-        self._commit_group(offsets.from_json(end), time.monotonic())
+        self._commit_group(end, time.monotonic())
 
     def _log(self) -> Log:
         if self._opened is None:
@@ -173,18 +236,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._extents
         log = self._log()
         topics = log.topics(self._options.subscription)
-        for name, topic in topics.items():
-            check_id(topic, self._options.topic_id or self._topic_ids.setdefault(name, topic.id))
+        for topic in topics.values() if self._options.topic_id is not None else ():
+            check_id(topic, self._options.topic_id or "")
         self._topics = topics
         self._extents = extents(self._options, log, topics)
         self._looked_at = time.monotonic()
         return self._extents
 
-    def _commit_group(self, position: Offsets, now: float) -> None:
+    def _commit_group(self, reached: Mapping[str, Any], now: float) -> None:
+        """Commit where the query is, but for topics that were created again: their offsets start anew."""
         options = self._options
         if options.group is None or options.kafka is None:
             return
+        known = offsets.ids_from_json(reached)
+        replaced = offsets.replaced(known, ids(self._topics))
+        position = {one: offset for one, offset in offsets.from_json(reached).items() if one.topic not in replaced}
         done = self._committed
+        if done is not None:
+            other = offsets.replaced(self._committed_ids, known)
+            done = {one: offset for one, offset in done.items() if one.topic not in other}
         if done is not None and all(done.get(one, -1) >= offset for one, offset in position.items()):
             return
         if now < self._commit_after:
@@ -199,6 +269,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s; the next attempt is in %.0f s", error, _COMMIT_RETRY_S)
             self._commit_after = now + _COMMIT_RETRY_S
         else:
-            self._committed = position
+            self._committed, self._committed_ids = position, known
             if self._committer.intruder is not None:
                 _log.warning("%s", self._committer.intruder)

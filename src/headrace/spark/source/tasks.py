@@ -14,7 +14,7 @@ from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, spli
 from headrace.records.errors import BatchError
 from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.options import ASK, SourceOptions
-from headrace.spark.source.topic_log import Log, Topics, Unreadable
+from headrace.spark.source.topic_log import Log, TopicLog, Topics, Unreadable
 from headrace.spark.worker import settle
 from headrace.storage.redis.url import with_password, without_password
 
@@ -27,10 +27,11 @@ _log = logging.getLogger(__name__)
 class RangePartition(InputPartition):
     """One task: a range of one partition's offsets, with all that reading it takes."""
 
-    def __init__(self, options: SourceOptions, stream: str, offsets: Range) -> None:
+    def __init__(self, options: SourceOptions, stream: str, offsets: Range, topic_id: str = "") -> None:
         self.options = options
         self.stream = stream
         self.offsets = offsets
+        self.topic_id = topic_id
 
     def __repr__(self) -> str:
         """Without the options: they may hold a password."""
@@ -103,9 +104,11 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
         if item.partition not in seen:
             ranges[place] = Range(item.partition, start[item.partition], item.end)
             seen.add(item.partition)
-    return [
-        RangePartition(options, topics[item.partition.topic].stream(item.partition.partition), item) for item in ranges
-    ]
+    return [_task(options, topics[item.partition.topic], item) for item in ranges]
+
+
+def _task(options: SourceOptions, topic: TopicLog, offsets: Range) -> RangePartition:
+    return RangePartition(options, topic.stream(offsets.partition.partition), offsets, topic.id)
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
@@ -119,6 +122,7 @@ def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
             include_headers=options.include_headers,
             fail_on_data_loss=options.fail_on_data_loss,
             unreadable=None if options.unreadable == "fail" else quarantine(_into(options.quarantine)),
+            topic_id=partition.topic_id,
         )
 
 

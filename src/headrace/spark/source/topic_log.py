@@ -72,13 +72,23 @@ class TopicLog:
 Topics = Mapping[str, TopicLog]
 
 
+def ids(topics: Topics) -> dict[str, str]:
+    """Return the ids of the topics that have one, by name."""
+    return {name: topic.id for name, topic in topics.items() if topic.id}
+
+
 def check_id(topic: TopicLog, expected: str) -> None:
     """Raise TopicReplaced when the topic has another id than it had."""
     if topic.id != expected:
-        raise TopicReplaced(
-            f"topic {topic.name!r} was deleted and created again: its id is {topic.id}, was {expected}; "
-            "start with a new checkpoint"
-        )
+        raise was_replaced(topic.name, topic.id, expected)
+
+
+def was_replaced(name: str, present: str, expected: str) -> TopicReplaced:
+    """Return the error for a topic that has another id than the offsets are of."""
+    return TopicReplaced(
+        f"topic {name!r} was deleted and created again, or is another cluster's: its id is {present}, was {expected}; "
+        "start with a new checkpoint, or set failOnDataLoss=false to read the new topic from its beginning"
+    )
 
 
 class Log(Protocol):
@@ -119,10 +129,13 @@ class Log(Protocol):
         include_headers: bool = False,
         fail_on_data_loss: bool = True,
         unreadable: Unreadable | None = None,
+        topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
         """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
 
         Raises:
             DataLoss: some of them are gone, with `fail_on_data_loss`.
+            TopicReplaced: the topic no longer has the id `topic_id`. Without `fail_on_data_loss` there are no records
+                then, unless it was replaced while they were being read.
             CorruptLog: a stored batch cannot be read, and nobody (`unreadable`) is to be told of it instead.
         """
