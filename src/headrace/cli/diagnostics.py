@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import shutil
 import socket
 import stat
@@ -167,7 +168,8 @@ def _directory(path: Path) -> Finding:
     if not place.is_dir():
         return Finding("data", State.FAILED, f"{place} is no directory", "choose another directory with --data")
     if not os.access(place, os.W_OK | os.X_OK):
-        advice = f"give this user the right, or choose another directory with --data (chown {os.getuid()} {place})"
+        right = f"chown {os.getuid()} {shlex.quote(str(place))}"
+        advice = f"give this user the right, or choose another directory with --data ({right})"
         return Finding("data", State.FAILED, f"{place} may not be written", advice)
     if place != path:
         return Finding("data", State.OK, f"{path} will be made")

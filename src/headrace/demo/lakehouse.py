@@ -18,6 +18,7 @@ from headrace.client.errors import SparkError
 from headrace.demo import flights
 from headrace.demo.figures import Figure, Tally
 from headrace.demo.messages import Archive, Archived, Extent, Failed, Queried, Query, SparkReady, Told, asked, tell
+from headrace.lakehouse import paths
 from headrace.spark import archive, session
 
 _TRIGGER_S = 2.0
@@ -103,7 +104,7 @@ def read_tables(spark: SparkSession, wanted: Query) -> Queried:
     """
     delta = DeltaTable(wanted.table)
     files = delta.file_uris()
-    records = spark.read.schema(_COLUMNS).parquet(*files)
+    records = spark.read.schema(_COLUMNS).parquet(*paths.for_spark(files))
     return Queried(
         extents=_extents(records),
         figures=_figures(records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))),
@@ -153,7 +154,9 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
 def _named_figures(table: str) -> list[tuple[str | None, int | None, Figure]]:
     tally = Tally()
     # By pyarrow alone: its threads that read through delta-rs' file system, in Python, can abort a process at its end.
-    for batch in dataset.dataset(DeltaTable(table).file_uris()).to_batches(columns=["airline", "month", "dep_delay"]):
+    for batch in dataset.dataset(paths.decoded(DeltaTable(table).file_uris())).to_batches(
+        columns=["airline", "month", "dep_delay"]
+    ):
         for airline, month, delay in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             tally.add(airline or "", month, delay)
     return [(*group, figure) for group, figure in tally.figures().items()]

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from headrace.lakehouse.paths import file_url
 from headrace.spark.java import find, write_launcher
 from headrace.text import environment
 
@@ -83,7 +84,8 @@ def create(
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
     """What a small local session does better without: a web page, 200 shuffle partitions, replanning."""
     # What the JVM has no time to remove when it is killed goes with the folder.
-    java = f"-XX:+UseSerialGC -Djava.io.tmpdir={private} -Dlog4j2.configurationFile=file:{private / _LOG4J_FILE}"
+    java = f"-XX:+UseSerialGC {_quoted(f'-Djava.io.tmpdir={private}')} "
+    java += _quoted(f"-Dlog4j2.configurationFile={file_url(private / _LOG4J_FILE)}")
     if not optimize:
         java += " -XX:TieredStopAtLevel=1"
     return {
@@ -102,6 +104,12 @@ def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]
         # Hadoop writes a file of checksums beside each file of a checkpoint, and starts processes for each of both.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     }
+
+
+def _quoted(option: str) -> str:
+    """An option of Java's among others, as Spark's launcher splits them."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _socket_conf(private: Path) -> dict[str, str]:

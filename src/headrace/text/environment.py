@@ -7,6 +7,7 @@ Each function takes the environment as a mapping; None: this process's.
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "HEADRACE_"
@@ -27,6 +28,13 @@ def java_places(environ: Mapping[str, str] | None = None) -> tuple[str | None, s
 def worker_python(environ: Mapping[str, str] | None = None) -> str | None:
     """The Python that Spark's workers are to run, if the environment names one: `PYSPARK_PYTHON`."""
     return _variables(environ).get("PYSPARK_PYTHON")
+
+
+def state_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where clients keep what lasts: `~/.local/state/headrace`, or below `XDG_STATE_HOME`."""
+    variables = _variables(environ)
+    home = variables.get("XDG_STATE_HOME") or Path(variables.get("HOME") or "~").expanduser() / ".local" / "state"
+    return Path(home).absolute() / "headrace"
 
 
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

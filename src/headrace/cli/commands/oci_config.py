@@ -1,5 +1,6 @@
 """`headrace oci-config`: a profile with a throw-away key, with which Oracle's command line and SDKs work at once."""
 
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from headrace.oci.api_keys import KeyDirectory, fingerprint
 from headrace.oci.signatures import ApiKey
 from headrace.security.tls.files import write_private
 from headrace.server import config
+from headrace.text.escaping import shown
 
 _MARK = "# Written by headrace oci-config: a throw-away key, for a Headrace server only."
 _LABEL = b"OCI_API_KEY\n"
@@ -190,17 +192,17 @@ def _lines(written: Profile) -> list[str]:
     """Lines of a shell: variables for Oracle's programs, and comments for people."""
     exports = [f'export {name}="{_quoted(text)}"' for name, text in written.environment.items()]
     lines = [
-        f"# Wrote {written.config_file} with the key {written.key_file}.",
+        f"# Wrote {shown(written.config_file)} with the key {shown(written.key_file)}.",
         "# For the oci command, and SDKs that look into the environment; all of this can be put into eval.",
         *exports,
         "# Then:",
         f"#   oci streaming admin stream create --name first --partitions 1 --compartment-id {written.tenancy}",
         "# For the SDK for Python:",
-        f'#   config = oci.config.from_file("{written.config_file}", "{written.profile}")',
-        f'#   admin = oci.streaming.StreamAdminClient(config, service_endpoint="{written.endpoint}")',
+        f"#   config = oci.config.from_file({json.dumps(written.config_file)}, {json.dumps(written.profile)})",
+        f"#   admin = oci.streaming.StreamAdminClient(config, service_endpoint={json.dumps(written.endpoint)})",
     ]
     if written.installed is not None:
-        lines.append(f"# The server finds the public key as {written.installed}.")
+        lines.append(f"# The server finds the public key as {shown(written.installed)}.")
     return lines
 
 

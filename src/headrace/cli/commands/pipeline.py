@@ -1,5 +1,6 @@
 """`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
 
+import shlex
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +70,8 @@ def init(
         columns = "text: the topic has no records yet to make columns of"
     if login is not None:
         click.echo(f"{folder / project.LOGIN} has the login: only you may read it, and git leaves it out")
-    click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: headrace pipeline run {folder}")
+    run_it = f"headrace pipeline run {shlex.quote(str(folder))}"
+    click.echo(f"{folder}: {made.dataset}_bronze, _silver ({columns}), _gold. Run it: {run_it}")
 
 
 @pipeline.command(

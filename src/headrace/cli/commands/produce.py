@@ -1,5 +1,6 @@
 """`headrace records produce`: lines or files as records, told at once when the server goes."""
 
+import shlex
 import sys
 import threading
 import time
@@ -303,14 +304,14 @@ def _create(client: Client, topic: str) -> None:
         if found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART and found.error.code() not in _NOT_YET:
             raise client.failure(f"create topic {quoted(topic)}", found.error)
         if time.monotonic() > deadline:
-            hint = suggestion(topic, there) or f"`headrace topics create {shown(topic)}` creates it"
+            hint = suggestion(topic, there) or f"`headrace topics create {shlex.quote(shown(topic))}` creates it"
             raise CommandFailed(
                 f"no topic {quoted(topic)} at {client.address}, which creates none by itself; {shown(hint)}",
                 Status.MISSING,
             )
         time.sleep(0.1)
     near = suggestion(topic, there)
-    hint = f"; {shown(near)} `headrace topics delete {shown(topic)}` takes it back" if near else ""
+    hint = f"; {shown(near)} `headrace topics delete {shlex.quote(shown(topic))}` takes it back" if near else ""
     many = len(found.partitions)
     click.echo(f"headrace: created topic {shown(topic)} with {many} partition{'s' * (many > 1)}{hint}", err=True)
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.client.errors import OptionError, SparkError, TableError, one_line
+from headrace.lakehouse.paths import iceberg_location
 from headrace.lakehouse.status.document import TOPIC
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import ArchiveTable, Snapshot
@@ -203,8 +204,9 @@ def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | No
 
 
 def file_url(place: Place, relative: str) -> str:
-    """A file of the table as Iceberg lists it: without percent signs."""
-    return f"file://{place.path}/{relative}" if place.path is not None else f"{place.url}/{relative}"
+    """Return a file of the table as Iceberg lists it."""
+    root = place.url if place.path is None else iceberg_location(place.path)
+    return f"{root}/{relative}"
 
 
 def _missing(wanted: pa.Schema, there: pa.Schema) -> list[str]:

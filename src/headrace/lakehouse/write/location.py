@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
 from headrace.client.errors import StoreUnavailable, TableError, one_line
+from headrace.lakehouse.paths import delta_problem, file_url, local_path
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PATIENCE: Final = {"max_retries": "3", "retry_timeout": "20s", "connect_timeout": "5s", "timeout": "60s"}
@@ -43,13 +44,23 @@ class Place:
 
     @classmethod
     def of(cls, text: str, storage: Mapping[str, str] | None = None) -> "Place":
-        """The place that a user names. Raises TableError for a URL of a kind that is not known."""
-        scheme, separator, rest = text.partition("://")
-        if separator and scheme != "file":
-            if scheme not in SCHEMES:
+        """Return the place that a user names.
+
+        Raises:
+            TableError: a URL of a kind that is not known, or a path that delta-rs cannot use.
+        """
+        try:
+            path = local_path(text)
+        except ValueError as error:
+            raise TableError(str(error)) from None
+        if path is None:
+            if text.partition("://")[0] not in SCHEMES:
                 raise TableError(f"{text}: tables lie in directories, or at {'://, '.join(SCHEMES)}://")
             return cls(url=text.rstrip("/"), storage=tuple(sorted((storage or {}).items())))
-        return cls(url=Path(rest if separator else text).absolute().as_uri())
+        problem = delta_problem(path)
+        if problem is not None:
+            raise TableError(f"{path}: {problem}")
+        return cls(url=file_url(path))
 
     def beside(self, suffix: str) -> "Place":
         """A place whose name has `suffix` appended."""
@@ -58,7 +69,7 @@ class Place:
     @property
     def path(self) -> Path | None:
         """The directory; None in an object store."""
-        return Path(pa_fs.FileSystem.from_uri(self.url)[1]) if self.url.startswith("file://") else None
+        return local_path(self.url)
 
     @property
     def uri(self) -> str:

@@ -363,7 +363,7 @@ class Archive:
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
         ids = ",".join(sorted(self._targets.ids.values()))
-        return Path(self._settings.checkpoint).absolute() / hashlib.sha256(ids.encode()).hexdigest()[:32]
+        return self._settings.checkpoint_folder / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
     # Telling
 

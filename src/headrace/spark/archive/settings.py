@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headrace.client import options as client_options
 from headrace.client.errors import OptionError
 from headrace.client.options import ClientOptions
+from headrace.lakehouse.paths import local_path
 from headrace.lakehouse.status.document import TOPIC
 from headrace.lakehouse.typed.decoder import Decoding
 from headrace.lakehouse.write.location import Place
@@ -69,6 +71,8 @@ class ArchiveSettings:
                 re.compile(self.pattern)
             except re.error as error:
                 raise OptionError(f"the pattern {self.pattern!r} is not a regular expression: {error}") from None
+        if self.checkpoint is not None:
+            self.checkpoint_folder  # noqa: B018  # whether it is one
         for place, between in ((self.table, "/"), (self.iceberg or TOPIC, ".")):
             if TOPIC in place or (self.pattern is None and len(self.topics) == 1):
                 continue
@@ -89,6 +93,17 @@ class ArchiveSettings:
                 raise OptionError("--schema-registry and --schema-message go with --schema")
             return None
         return Decoding.of(self.schema, registry=self.schema_registry, message=self.schema_message)
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """Where Spark's checkpoints are kept. Raises OptionError for what is no directory of this machine."""
+        try:
+            path = local_path(str(self.checkpoint))
+        except ValueError as error:
+            raise OptionError(f"--checkpoint: {error}") from None
+        if path is None:
+            raise OptionError(f"--checkpoint must be a directory of this machine, not {self.checkpoint}")
+        return path
 
     @property
     def subscription(self) -> Subscription:

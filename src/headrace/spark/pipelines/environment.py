@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Final
 
+from headrace.lakehouse.paths import file_url
+from headrace.spark.pipelines import plain_path
+
 STATE: Final = ".pipeline"
 """Checkpoints, catalog and event logs; delete it, and `tables`, to begin anew."""
 DEFAULTS: Final = "conf/spark-defaults.conf"
@@ -22,6 +25,11 @@ def own(folder: Path) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
+def storage(folder: Path) -> str:
+    """Return the URL under which Spark keeps a project's checkpoints."""
+    return file_url(plain_path.of(folder) / STATE / "storage")
+
+
 def written_out(folder: Path) -> str:
     """What every project needs as a settings file, by which Spark's own commands run it too."""
     lines = []
@@ -31,13 +39,14 @@ def written_out(folder: Path) -> str:
 
 
 def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
-    state = folder.absolute() / STATE
+    root = plain_path.of(folder)
+    state = root / STATE
     return [
         (
             "A catalog that lasts: in Spark's default one, in memory, a second run fails because its tables are there.",
             {
                 "spark.sql.catalogImplementation": "hive",
-                "spark.sql.warehouse.dir": (folder.absolute() / "tables").as_uri(),
+                "spark.sql.warehouse.dir": file_url(root / "tables"),
                 "spark.hadoop.javax.jdo.option.ConnectionURL": (
                     f"jdbc:derby:;databaseName={state / 'catalog'};create=true"
                 ),
@@ -47,7 +56,7 @@ def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
             "What a run did is read from here.",
             {
                 "spark.eventLog.enabled": "true",
-                EVENTS: (state / "events").as_uri(),
+                EVENTS: file_url(state / "events"),
                 "spark.eventLog.compress": "false",
                 "spark.eventLog.rolling.enabled": "false",
             },

@@ -1,5 +1,6 @@
 """A new pipeline project: the spec, where its catalog lies, and transformations of one topic."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from headrace.client import options as client_options
 from headrace.client import properties
 from headrace.client.errors import SparkError
 from headrace.client.offsets import Range
-from headrace.spark.pipelines import environment, sample
+from headrace.spark.pipelines import environment, plain_path, sample
 from headrace.spark.pipelines.environment import DEFAULTS, STATE
 from headrace.spark.pipelines.sample import Column, quoted
 from headrace.spark.source.kafka_log import KafkaLog
@@ -20,6 +21,7 @@ from headrace.spark.source.topic_log import Subscription
 SPEC: Final = "spark-pipeline.yml"
 LOGIN: Final = "conf/login.properties"
 _SAMPLE: Final = 500
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLACE: Final = ("partition", "offset", "timestamp")
 """Columns that say where a record came from."""
 
@@ -58,6 +60,9 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ProjectExists(f"{folder} is there and not empty: name a new folder")
+    if _CONTROL.search(str(folder)):
+        raise ProjectExists(f"{str(folder)!r} has control characters, which Spark's files of settings cannot hold")
+    plain_path.make(folder)
     values = _values(topic, {**(login or {}), client_options.SERVERS: servers})
     columns = sample.columns(values)
     dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
@@ -65,14 +70,14 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         dataset = f"t_{dataset}"
     place = _places(columns)
     files = {
-        SPEC: _SPEC.format(name=folder.name, storage=(folder / STATE / "storage").as_uri()),
+        SPEC: _SPEC.format(name=_text_of(folder.name), storage=environment.storage(folder)),
         DEFAULTS: environment.written_out(folder),
         f"transformations/{dataset}_bronze.py": _BRONZE.format(
-            servers=servers,
-            topic=topic,
+            servers=_text_of(servers),
+            topic=_text_of(topic),
             dataset=dataset,
             # By its whole path: the process that Spark's own command starts for the queries works elsewhere.
-            login=_LOGIN_OPTION.format(file=folder / LOGIN) if login else "",
+            login=_LOGIN_OPTION.format(file=_text_of(str(folder / LOGIN))) if login else "",
         ),
         f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),
         f"transformations/{dataset}_gold.sql": _GOLD.format(dataset=dataset, timestamp=place["timestamp"]),
@@ -86,6 +91,11 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         (folder / LOGIN).write_text(_LOGIN_HEAD + properties.write(_settings(login)), "utf-8")
     (folder / STATE / "events").mkdir(parents=True)
     return Project(folder, dataset, tuple(columns), bool(values))
+
+
+def _text_of(value: str) -> str:
+    """The value as Python and YAML both write text."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _settings(login: Mapping[str, str]) -> dict[str, str]:
@@ -153,7 +163,7 @@ def _free(name: str, taken: Iterable[str]) -> str:
 
 
 _LOGIN_OPTION: Final = f"""
-        .option("{client_options.PROPERTIES}", "{{file}}")"""
+        .option("{client_options.PROPERTIES}", {{file}})"""
 _LOGIN_HEAD: Final = "# How this project logs in: settings of Kafka's clients. Not for git.\n"
 _SPEC: Final = """\
 # Spark's own format: https://spark.apache.org/docs/latest/declarative-pipelines-programming-guide.html
@@ -170,8 +180,8 @@ _BRONZE: Final = '''\
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-SERVERS = "{servers}"
-TOPIC = "{topic}"
+SERVERS = {servers}
+TOPIC = {topic}
 
 
 @dp.table

@@ -11,10 +11,13 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from headrace.client.errors import SparkError
+from headrace.lakehouse.paths import file_url, is_plain, local_path
 from headrace.spark import session
-from headrace.spark.pipelines import check, connect_server, environment
+from headrace.spark.pipelines import check, connect_server, environment, plain_path
+from headrace.spark.pipelines.environment import STATE
 from headrace.spark.pipelines.project import SPEC
 
 _SPECS: Final = (SPEC, "spark-pipeline.yaml")
@@ -45,7 +48,8 @@ def prepare(folder: Path) -> None:
     missing = [name for name in _NEEDED if not _there(name)]
     if missing:
         raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
-    found = check.problems(folder, environment.own(folder))
+    plain_path.make(folder)
+    found = [*_moved(folder), *check.problems(folder, environment.own(folder))]
     if found:
         raise NoProject("\n".join(found))
 
@@ -106,8 +110,33 @@ def _spec(folder: Path) -> str:
     raise NoProject(f"{folder} has no {SPEC}: `headrace pipeline init` writes one")
 
 
+def _moved(folder: Path) -> list[str]:
+    """What is wrong with a project of an earlier version, which gave Spark paths that it encoded once more."""
+    right = file_url(folder / STATE / "storage")
+    spec = (folder / _spec(folder)).read_text("utf-8", "replace")
+    if is_plain(folder) or f"storage: {right}" not in spec.splitlines():
+        return []
+    # As Spark took it: the URL's path for a path, and for checkpoints that path encoded once more.
+    tables = Path(file_url(folder / "tables").removeprefix("file://"))
+    checkpoints = Path(quote(right.removeprefix("file://")))
+    told = [f"tables in {tables}"] if tables.is_dir() else []
+    told += [f"checkpoints in {checkpoints}"] if checkpoints.is_dir() else []
+    kept = f" It has {' and '.join(told)}, which stay as they are." if told else ""
+    return [
+        (
+            f"{folder / _spec(folder)}: an earlier version wrote this project for other folders than its own, because "
+            f"its path has special characters.{kept} Make a new project with `headrace pipeline init`, copy your "
+            "transformations into it and run that: it reads what its topics still have"
+        )
+    ]
+
+
 def _local(url: str) -> Path | None:
-    return Path(url.removeprefix("file:")) if url.startswith(("file:/", "/")) else None
+    """The folder of an event log, as Spark understands it."""
+    try:
+        return local_path(url)
+    except ValueError:
+        return None
 
 
 def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Callable[[str], None]) -> int:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from headrace.client.errors import OptionError
+from headrace.lakehouse.paths import delta_problem, local_path
 from headrace.spark.source.options import count, flag, without_table_properties
 
 STORAGE: Final = "storage."
@@ -62,7 +63,7 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
     if number is not None and not (number.isascii() and number.isdigit()):
         raise OptionError(f"option 'txnVersion' must be a whole number, not {number!r}")
     return DeltaOptions(
-        path=path,
+        path=_place(path),
         storage=tuple(
             (name.removeprefix(STORAGE), value) for name, value in sorted(given.items()) if name.startswith(STORAGE)
         ),
@@ -72,3 +73,17 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
         application=application,
         number=None if number is None else int(number),
     )
+
+
+def _place(text: str) -> str:
+    """A directory as its absolute path, which driver and executors understand alike; the URL of a store as it is."""
+    try:
+        path = local_path(text)
+    except ValueError as error:
+        raise OptionError(f"option 'path': {error}") from None
+    if path is None:
+        return text
+    problem = delta_problem(path)
+    if problem is not None:
+        raise OptionError(f"option 'path' is {str(path)!r}: {problem}")
+    return str(path)

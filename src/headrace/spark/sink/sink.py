@@ -5,6 +5,7 @@ An attempt that is repeated (a retry, speculation) writes its rows again, since 
 """
 
 import contextlib
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -161,7 +162,9 @@ def _partitions(cluster: Cluster, topic: str) -> int:
     try:
         return len(cluster.topics([topic])[topic].partitions)
     except UnknownTopic as error:
-        raise UnknownTopic(f"{error}: writing creates none, `headrace topics create {topic}` does") from None
+        raise UnknownTopic(
+            f"{error}: writing creates none, `headrace topics create {shlex.quote(topic)}` does"
+        ) from None
 
 
 class _TaskWriter:
