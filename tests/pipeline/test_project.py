@@ -13,7 +13,7 @@ from headrace.cli.command import Status
 from headrace.cli.main import root, run
 from headrace.client.errors import UnknownTopic
 from headrace.client.offsets import TopicPartition
-from headrace.spark.pipelines import check, environment, format_usage, project, report, sample
+from headrace.spark.pipelines import check, environment, format_usage, plain_path, project, report, sample
 from headrace.spark.pipelines.sample import Column
 from headrace.testing import Server
 
@@ -185,3 +185,39 @@ def test_a_failure_is_one_line_of_what_spark_says() -> None:
     assert report.failure(said) == "no topic 'nowhere' at 127.0.0.1:41447"
     assert report.failure([*said[:3], *said[4:]]) == "[STREAM_FAILED] Query terminated"
     assert report.failure(["killed"]) == "killed"
+
+
+def test_a_project_in_a_hostile_folder_is_given_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    plain, hostile, colon = tmp_path / "orders", tmp_path / "a b", tmp_path / "a:b"
+    assert plain_path.of(plain) == plain
+    plain_path.make(plain)
+    assert not (tmp_path / "state").exists()
+    link = plain_path.of(hostile)
+    for _ in range(2):
+        plain_path.make(hostile)
+        assert link.readlink() == hostile
+    settings = environment.settings(hostile)
+    assert settings["spark.sql.warehouse.dir"] == f"file://{link}/tables"
+    assert f"databaseName={link}/.pipeline/catalog;" in settings["spark.hadoop.javax.jdo.option.ConnectionURL"]
+    assert environment.storage(hostile) == f"file://{link}/.pipeline/storage"
+    # Derby opens no database again whose own path has a colon.
+    outside = plain_path.catalog(colon)
+    assert outside == plain_path.of(colon).with_name(f"{plain_path.of(colon).name}-catalog")
+    (outside / "seg0").mkdir(parents=True)
+    plain_path.forget(colon)
+    assert not outside.exists()
+    plain_path.forget(hostile)
+    link.unlink()
+    link.mkdir()
+    with pytest.raises(plain_path.NoPlainPath, match="Spark has made a folder there: move it away with `mv "):
+        plain_path.make(hostile)
+    link.rmdir()
+    link.symlink_to(plain)
+    with pytest.raises(plain_path.NoPlainPath, match=r"leads to .*/orders: remove it"):
+        plain_path.make(hostile)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "my state"))
+    with pytest.raises(plain_path.NoPlainPath, match="set XDG_STATE_HOME to a folder without them"):
+        plain_path.of(hostile)
+    with pytest.raises(project.ProjectExists, match="has control characters"):
+        project.create(tmp_path / "a\nb", "t", "127.0.0.1:1")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AclOperation
 from pyarrow import dataset
 from tests.harness.secured import PASSWORD, SecuredServer, secured_server
+
+from headrace.testing import Server
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "spark-pipelines.md").read_text("utf-8")
 
@@ -135,6 +138,58 @@ def test_a_new_project_runs_at_once_and_a_second_time(tmp_path: Path) -> None:
     assert [path for path, found in files.items() if secret in found or secret[:5] in found] == []
     assert secret[:5] in kept.read_bytes()
     assert secret[:5] not in told
+
+
+@pytest.mark.spark
+@pytest.mark.pipelines
+@pytest.mark.timeout(1200)
+def test_a_project_in_a_folder_of_a_hostile_name(
+    broker: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs read every record once, and everything lies in the project's folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    name = "a b%20c#d+e?f&g:h=i;'j\"é日[k]{l}*\\m"
+    folder = tmp_path / name / "own"
+    producer = Producer({"bootstrap.servers": broker.kafka})
+
+    def fill(first: int) -> None:
+        for number in range(first, first + 50):
+            producer.produce("hostile-folder", json.dumps({"id": number}))
+        assert producer.flush(60) == 0
+
+    fill(0)
+    made = headrace("init", str(folder), "--topic", "hostile-folder", "--bootstrap", broker.kafka)
+    assert shlex.split(made.stdout.rpartition("Run it: ")[2]) == ["headrace", "pipeline", "run", str(folder)]
+    for first in (0, 50):
+        if first:
+            fill(first)
+        ran = headrace("run", str(folder))
+        assert ran.returncode == 0, ran.stderr
+        table = {line.split()[0]: line.split()[1:] for line in ran.stdout.splitlines() if line.strip()}
+        assert table["hostile_folder_bronze"][:2] == ["50", "50"]
+        assert sorted(row["id"] for row in rows(folder, "hostile_folder_silver")) == list(range(first + 50))
+    assert {path.name for path in tmp_path.iterdir()} == {name, "state"}
+    assert {path.name for path in folder.parent.iterdir()} == {"own"}
+    made_here = {".pipeline", ".gitignore", "conf", "derby.log", "spark-pipeline.yml", "tables", "transformations"}
+    assert {path.name for path in folder.iterdir()} == made_here
+    assert (folder / ".pipeline" / "storage" / "_checkpoints").is_dir()
+
+
+def test_a_project_that_an_earlier_version_wrote_for_another_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    (folder / "transformations").mkdir(parents=True)
+    storage = (folder / ".pipeline" / "storage").as_uri()
+    (folder / "spark-pipeline.yml").write_text(f"name: a b\nstorage: {storage}\nlibraries: []\n")
+    told = headrace("run", str(folder))
+    assert told.returncode == 1
+    assert "an earlier version wrote this project for other folders than its own" in told.stderr
+    assert "tables in" not in told.stderr
+    tables, checkpoints = tmp_path / "a%20b" / "tables", tmp_path / "a%2520b" / ".pipeline" / "storage"
+    tables.mkdir(parents=True)
+    checkpoints.mkdir(parents=True)
+    told = headrace("run", str(folder))
+    assert f"It has tables in {tables} and checkpoints in {checkpoints}, which stay as they are" in told.stderr
+    assert "Traceback" not in told.stderr
 
 
 def test_what_cannot_run_is_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(?i:file):/")
-_FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost)?)?(?=/)")
+_FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost)?(?=/)|(?=/(?!/)))")
 _NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|\x00-\x1f\x7f]")
 """What delta-rs 1.6 reads as another path (it decodes `%20` once more), or ends the process for."""
 _NOT_FOR_URLS: Final = re.compile(r"[#?]")

@@ -48,7 +48,7 @@ def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
                 "spark.sql.catalogImplementation": "hive",
                 "spark.sql.warehouse.dir": file_url(root / "tables"),
                 "spark.hadoop.javax.jdo.option.ConnectionURL": (
-                    f"jdbc:derby:;databaseName={state / 'catalog'};create=true"
+                    f"jdbc:derby:;databaseName={plain_path.catalog(folder)};create=true"
                 ),
             },
         ),

@@ -2,18 +2,22 @@
 
 Spark percent-encodes the path of a pipeline's checkpoints once, and takes the result for a path: with a space in it,
 the checkpoints lie in another folder than the one Spark looks for them in. Derby, which holds the catalog, refuses
-further characters. So Spark is given a symbolic link whose path has none of these.
+others. So Spark is given a symbolic link whose path has none of these.
 """
 
 import contextlib
 import hashlib
 import os
 import shlex
+import shutil
 from pathlib import Path
+from typing import Final
 
 from headrace.client.errors import SparkError
 from headrace.lakehouse.paths import is_plain
 from headrace.text import environment
+
+_LINKS: Final = "pipelines"
 
 
 class NoPlainPath(SparkError):
@@ -29,13 +33,31 @@ def of(folder: Path) -> Path:
     folder = folder.absolute()
     if is_plain(folder):
         return folder
-    links = environment.state_folder() / "pipelines"
+    links = environment.state_folder() / _LINKS
     if not is_plain(links):
         raise NoPlainPath(
             f"Spark's pipelines take paths with letters, digits and - . _ ~ only. {folder} has others, and so has "
             f"{links}, where a link to it would lie: set XDG_STATE_HOME to a folder without them"
         )
     return links / hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]
+
+
+def catalog(folder: Path) -> Path:
+    """Return where Derby keeps a project's catalog: in the project, or next to the link to it.
+
+    Derby follows the link, and does not open a database again whose path has a colon.
+    """
+    root = of(folder)
+    if ":" in str(folder.absolute()):
+        return root.with_name(f"{root.name}-catalog")
+    return root / ".pipeline" / "catalog"
+
+
+def forget(folder: Path) -> None:
+    """Remove what an earlier project of the same path has left outside of it."""
+    outside = catalog(folder)
+    if outside.parent.name == _LINKS:
+        shutil.rmtree(outside, ignore_errors=True)
 
 
 def make(folder: Path) -> None:

@@ -63,6 +63,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
     if _CONTROL.search(str(folder)):
         raise ProjectExists(f"{str(folder)!r} has control characters, which Spark's files of settings cannot hold")
     plain_path.make(folder)
+    plain_path.forget(folder)
     values = _values(topic, {**(login or {}), client_options.SERVERS: servers})
     columns = sample.columns(values)
     dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
