@@ -308,6 +308,23 @@ def test_a_native_topic_has_the_same_keys_again(topic: Topic) -> None:
         assert len(read(tolerant, end, tolerant.latestOffset(end))) == 15
 
 
+@pytest.mark.parametrize("storage", ["native", "log"])
+def test_a_conversion_changes_offsets_and_no_id(topic: Topic, route: str, storage: str) -> None:
+    """What was read before is not read again, nor is anything skipped without an error."""
+    topic.create(10, headrace_storage="log" if storage == "native" else "native")
+    reader = topic.reader(route)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    admin = AdminClient({"bootstrap.servers": topic.broker.kafka})
+    wanted = NewTopic(topic.name, 1, config={"headrace.convert": storage})
+    admin.create_topics([wanted])[topic.name].result(60)
+    with pytest.raises(DataLoss):
+        topic.reader(route).latestOffset(end)
+    found = topic.reader(route)
+    assert found.latestOffset({})[topic.name][ID] == end[topic.name][ID]
+    assert len(read(found, found.initialOffset(), found.latestOffset({}))) == 10
+
+
 def test_brokers_without_ids(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka before 2.8: nothing is checked, an id that is known is kept, one that appears is taken over."""
     from uuid import UUID  # noqa: PLC0415

@@ -77,6 +77,7 @@ class Conversion:
         """(partition, old offset) -> the offset of the same record, or of the first one behind it."""
         self._ends = [0 for _ in partitions]
         self.copied = 0
+        self._firsts: dict[int, int] = {}
 
     async def copy(self, *, last: bool) -> None:
         """Copy what there is; with `last` to the very end, else until little is left."""
@@ -94,6 +95,15 @@ class Conversion:
             for index, wanted in self._wanted.items():
                 for offset in wanted:
                     self.moved.setdefault((index, offset), self._ends[index])
+
+    async def begin_at_the_first_record(self) -> None:
+        """Make the first offset that was written the log start offset of each target.
+
+        A reader that kept a position of the log, such as a checkpoint of Spark, has a number below all offsets of a
+        native topic. From log start offset 0 it would read everything again; now it is out of range.
+        """
+        for index, first in self._firsts.items():
+            await self._targets[index].delete_before(first)
 
     async def _read(self, index: int) -> list[StoredBatch]:
         partition = self._partitions[index]
@@ -129,6 +139,7 @@ class Conversion:
         for place, offset in enumerate(offsets):
             while wanted and wanted[0] <= offset:
                 self.moved[index, wanted.pop(0)] = base + place
+        self._firsts.setdefault(index, base)
         self._ends[index] = base + len(offsets)
         self.copied += len(offsets)
 
@@ -192,6 +203,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
             for partition in live.partitions:
                 partition.paused = True
             await conversion.copy(last=True)
+            if storage == "native":
+                await conversion.begin_at_the_first_record()
             await _check_positions(live, wanted, move)
             # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
             if storage == "log":
