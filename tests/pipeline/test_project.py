@@ -123,7 +123,7 @@ def test_the_event_log_says_what_flows_did() -> None:
             "name": "spark_catalog.default.orders",
             "numInputRows": None,
             "durationMs": {"triggerExecution": 1500},
-            "sources": [{"numInputRows": 40, "endOffset": '{"t":{"0":40}}', "latestOffset": None}],
+            "sources": [{"numInputRows": 40, "endOffset": '{"t":{"0":40,"id":"5c2d"}}', "latestOffset": None}],
             "observedMetrics": {
                 "quality": {"values": [2, 0.5], "schema": {"fields": [{"name": "bad"}, {"name": "share"}]}}
             },

@@ -111,6 +111,26 @@ def test_a_stream_of_several_topics_that_grow(
     assert sorted(query.run().rows) == sorted(expected + [(second, 1, n) for n in range(100, 130)])
 
 
+def test_a_topic_that_is_created_again(
+    kafka: ApacheKafka, admin: AdminClient, spark: "SparkSession", tmp_path: Path
+) -> None:
+    name = create(admin)
+    produce(kafka, name, range(10))
+    options = {"kafka__bootstrap__servers": kafka.plain, "subscribe": name, "startingOffsets": "earliest"}
+    query = Query(spark, tmp_path / "checkpoint", **options).run()
+    assert len(query.rows) == 10
+    admin.delete_topics([name])[name].result(60)
+    # Kafka deletes in the background.
+    while name in admin.list_topics(timeout=60).topics:
+        pass
+    admin.create_topics([NewTopic(name, 1, config={"retention.ms": "-1"})])[name].result(60)
+    produce(kafka, name, range(15))
+    with pytest.raises(Exception, match=f"TopicReplaced.*topic '{name}' was deleted and created again"):
+        query.run()
+    tolerant = Query(spark, tmp_path / "checkpoint", failOnDataLoss=False, **options).run()
+    assert sorted(tolerant.rows) == [(name, 0, number) for number in range(15)]
+
+
 def test_a_batch_by_offsets_and_by_times(kafka: ApacheKafka, admin: AdminClient, spark: "SparkSession") -> None:
     name = create(admin)
     produce(kafka, name, range(500), settings={"compression.type": "lz4", "batch.size": 2_000})

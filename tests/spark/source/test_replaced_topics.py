@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.spark.conftest import records, run_out
 
 from headrace.client.errors import DataLoss, OptionError, TopicReplaced
 from headrace.client.offsets import ID, TopicPartition
+from headrace.spark.archive import ranges
 from headrace.spark.source import options as source_options
 from headrace.spark.source.groups import _offsets
 from headrace.spark.source.redis_log import LogReader
@@ -115,7 +117,7 @@ def read(reader: StreamReader | BatchReader, *bounds: dict[str, Any]) -> Pairs:
     """The records of a batch, as Spark's driver and tasks would read them."""
     found: Pairs = []
     for partition in reader.partitions(*bounds):
-        for rows in reader.read(partition):  # type: ignore[arg-type]
+        for rows in reader.read(partition):
             found += zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)
     return sorted(found)
 
@@ -199,6 +201,15 @@ def test_between_two_batches_of_a_running_query(topic: Topic, route: str, after:
     following = tolerant.latestOffset(end)
     assert read(tolerant, end, following) == pairs(*after)
     assert tolerant.latestOffset(following) == following
+
+
+def test_what_waits_in_a_new_topic_counts(topic: Topic, route: str) -> None:
+    topic.create(10)
+    reader = topic.reader(route, failOnDataLoss="false", minOffsetsPerTrigger="12")
+    end = topic.reader(route).latestOffset(topic.reader(route).initialOffset())
+    assert reader.latestOffset(end) == end
+    topic.replace(15)
+    assert read(reader, end, until_it_looks(reader, end)) == pairs(15)
 
 
 def test_a_batch_that_was_planned_before(topic: Topic, route: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -345,6 +356,44 @@ def test_brokers_without_ids(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> N
         assert old.latestOffset(without_ids(following)) == without_ids(following)
         assert read(old, old.initialOffset(), following) == pairs(12)
     assert topic.reader("kafka").latestOffset(without_ids(following)) == following
+
+
+def test_an_archives_query_knows_whose_fences_it_was_given(storage: BareStorage, topic: Topic) -> None:
+    """The topic is replaced between the look at the tables and the start of the query."""
+    made = storage.create_topic(topic.name)
+    storage.append(made, 0, records(10))
+    fences = json.loads(ranges.fences_json({TopicPartition(topic.name, 0): 10}, {topic.name: str(made.id)}))
+    again = storage.replace_topic(made)
+    storage.append(again, 0, records(15))
+    given = source_options.parse({"redis": storage.url, "subscribe": topic.name}, default_redis=None)
+    reader = ranges.RangeReader(given, fences)
+    with pytest.raises(TopicReplaced):
+        reader.latestOffset(reader.initialOffset())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("skip_lost", [False, True])
+def test_an_archive_with_a_checkpoint_takes_up_the_new_topic(
+    storage: BareStorage, topic: Topic, skip_lost: bool, spark: "SparkSession", tmp_path: Path
+) -> None:
+    from headrace.spark.archive import ArchiveSettings, run  # noqa: PLC0415
+
+    settings = ArchiveSettings(
+        topics=(topic.name,),
+        table=str(tmp_path / "t"),
+        redis=storage.url,
+        checkpoint=str(tmp_path / "c"),
+        skip_lost=skip_lost,
+    )
+    made = storage.create_topic(topic.name)
+    storage.append(made, 0, records(10))
+    assert run(settings, once=True, spark=spark).rows == 10
+    again = storage.replace_topic(made)
+    storage.append(again, 0, records(15))
+    assert run(settings, once=True, spark=spark).rows == 15
+    found = DeltaTable(tmp_path / "t").to_pyarrow_table(columns=["topicId", "offset"]).to_pylist()
+    old, new = ([row["offset"] for row in found if row["topicId"] == str(one.id)] for one in (made, again))
+    assert (sorted(old), sorted(new)) == (list(range(10)), list(range(15)))
 
 
 def test_offsets_of_a_batch_read_may_name_the_topic(topic: Topic, route: str) -> None:

@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fewest = self._options.min_offsets
         if fewest is None or self._target is not None:
             return False
-        rows = sum(offset - position.get(one, offset) for one, offset in end.items())
+        rows = sum(offset - position.get(one, self._extents[one].start) for one, offset in end.items())
         return rows < fewest and (now - self._batch_at) * 1000 < self._options.max_delay_ms
 
     def reportLatestOffset(self) -> StoredOffset | None:  # noqa: N802  # Spark's name
