@@ -12,6 +12,7 @@ from headrace.lakehouse import paths
 from headrace.lakehouse.write.location import Place
 from headrace.spark.archive.settings import ArchiveSettings
 from headrace.spark.sink import delta_options
+from headrace.spark.source import options as source_options
 
 NAMES = (
     "plain-1._~",
@@ -89,6 +90,23 @@ def test_the_sink_takes_urls_and_relative_paths(monkeypatch: pytest.MonkeyPatch,
     assert delta_options.parse({"path": "s3://lake/t"}).path == "s3://lake/t"
     with pytest.raises(OptionError, match=r"option 'path': .* another machine"):
         delta_options.parse({"path": "file://host/t"})
+
+
+def test_the_folder_of_unreadable_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"redis": "unix:///s", "subscribe": "t", "unreadableBatches": "skip"}
+
+    def kept(path: str) -> str | None:
+        return source_options.parse({**given, "unreadableBatchesPath": path}, default_redis=None).quarantine
+
+    assert kept("a b%20") == str(tmp_path / "a b%20")
+    assert kept("file:///x/a%20b") == "/x/a b"
+    for path, problem in (
+        ("s3://lake/x", "must be a directory, not s3://lake/x"),
+        ("file://host/x", "another machine"),
+    ):
+        with pytest.raises(OptionError, match=problem):
+            kept(path)
 
 
 def test_what_iceberg_lists_and_what_spark_is_given() -> None:

@@ -15,6 +15,7 @@ from headrace.client import options as client_options
 from headrace.client.errors import OptionError
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
+from headrace.lakehouse.paths import local_path
 from headrace.spark.source import offset_bounds
 from headrace.spark.source.offset_bounds import EARLIEST, LATEST, Positions, Strategy
 from headrace.spark.source.topic_log import Subscription
@@ -257,7 +258,13 @@ def _quarantine(given: Mapping[str, str]) -> str | None:
     path = given.get("unreadablebatchespath")
     if path is not None and given.get("unreadablebatches", "").strip().lower() != "skip":
         raise OptionError("option 'unreadableBatchesPath' goes with unreadableBatches=skip")
-    return path
+    try:
+        folder = None if path is None else local_path(path)
+    except ValueError as error:
+        raise OptionError(f"option 'unreadableBatchesPath': {error}") from None
+    if path is not None and folder is None:
+        raise OptionError(f"option 'unreadableBatchesPath' must be a directory, not {path}")
+    return None if folder is None else str(folder)
 
 
 def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
