@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.client.errors import OptionError, TableError
+from headrace.client.errors import OptionError, TableError, one_line
 from headrace.spark.sink import delta_options
 from headrace.spark.sink.delta_options import DeltaOptions
 from headrace.spark.worker import settle
@@ -38,6 +38,8 @@ class Written(WriterCommitMessage):
 
     files: "list[DataFile]"
     query: str | None
+    rows: int
+    """What the attempt received."""
 
 
 class DeltaDataSource(DataSource):
@@ -97,12 +99,15 @@ class _Writer:
             files.abandon()
             raise
         context = TaskContext.get()
-        return Written(done, None if context is None else context.getLocalProperty(_QUERY))
+        return Written(done, None if context is None else context.getLocalProperty(_QUERY), files.received)
 
     def _commit(self, messages: "list[WriterCommitMessage | None]", application: str | None, number: int) -> None:
         from headrace.spark.sink import delta_table  # noqa: PLC0415
+        from headrace.spark.sink.delta_files import check_rows  # noqa: PLC0415
 
-        files = [file for message in messages if isinstance(message, Written) for file in message.files]
+        written = [message for message in messages if isinstance(message, Written)]
+        files = [file for message in written for file in message.files]
+        check_rows(files, sum(message.rows for message in written))
         if files or self._overwrite:
             columns = self._columns()
             delta_table.commit(
@@ -118,10 +123,13 @@ class _Writer:
         import pyarrow as pa  # noqa: PLC0415
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
+        from headrace.spark.sink import delta_columns  # noqa: PLC0415
+
+        delta_columns.check(self._schema)
         try:
             found = to_arrow_schema(self._schema, timezone="UTC")
         except Exception as error:  # PySpark has several classes for a type without an Arrow twin
-            raise TableError(f"the rows have a column that a Delta table cannot hold: {error}") from error
+            raise TableError(f"the rows have a column that a Delta table cannot hold: {one_line(error)}") from error
         return pa.schema([field.with_nullable(True) for field in found])
 
 

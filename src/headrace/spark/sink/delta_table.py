@@ -11,10 +11,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import TableError, one_line
+from headrace.lakehouse.write.statistics import can_skip
 from headrace.spark.sink.delta_files import DataFile, discard
 from headrace.spark.sink.delta_options import DeltaOptions
+from headrace.spark.sink.partition_values import check_types
 
 _ATTEMPTS: Final = 10
+_SKIPPING: Final = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
+"""Properties of a table that say which columns have statistics in all files: by name, or so many from the first."""
 _PRIMITIVE: Final = re.compile(r'PrimitiveType\("(\w+)"\)')
 """How delta-rs writes `long`, alone or within another type."""
 
@@ -25,9 +29,7 @@ def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
     Raises:
         TableError: they do not, or the place cannot be used.
     """
-    missing = [name for name in options.partition_by if name not in schema.names]
-    if missing:
-        raise TableError(f"option 'partitionBy' names columns that the rows do not have: {', '.join(missing)}")
+    _check_partitioning(options, schema)
     try:
         if not DeltaTable.is_deltatable(options.path, options.storage_options):
             DeltaTable.create(
@@ -41,6 +43,20 @@ def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
         _check(options, table, schema)
     except (DeltaError, OSError) as error:
         raise TableError(f"{options.path} cannot be a Delta table: {one_line(error)}") from error
+
+
+def _check_partitioning(options: DeltaOptions, schema: pa.Schema) -> None:
+    names = options.partition_by
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise TableError(f"option 'partitionBy' names columns that the rows do not have: {', '.join(missing)}")
+    if len(set(names)) < len(names):
+        raise TableError(f"option 'partitionBy' names a column twice: {', '.join(names)}")
+    if len(names) == len(schema.names):
+        raise TableError(
+            "option 'partitionBy' names all columns, which would leave none for the files: leave at least one out"
+        )
+    check_types(schema, names)
 
 
 def commit(
@@ -131,4 +147,18 @@ def _widen(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
     names = {field.name for field in table.schema().fields}
     new = [field for field in Schema.from_arrow(schema).fields if field.name not in names]
     if new and options.merge_schema:
+        _skip_by(table, table.schema().to_arrow())
         table.alter.add_columns(new)
+
+
+def _skip_by(table: DeltaTable, columns: pa.Schema) -> None:
+    """Note which columns have statistics in every file, before others come that the files lack.
+
+    delta-rs would take a file that has no statistics of a new column for one without a null in it.
+    """
+    if any(name in table.metadata().configuration for name in _SKIPPING) or not table.version():
+        return
+    partitioned = table.metadata().partition_columns
+    names = [one.name for one in pa.schema(columns) if one.name not in partitioned and can_skip(one)]
+    chosen = {_SKIPPING[0]: ",".join(names)} if names else {_SKIPPING[1]: "0"}
+    table.alter.set_table_properties(chosen, raise_if_not_exists=False)

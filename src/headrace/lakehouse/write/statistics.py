@@ -1,0 +1,212 @@
+"""Statistics of a data file for Delta's log: minimum, maximum and null count of every primitive column.
+
+A reader that finds statistics of a file expects them for every column that can have them. delta-rs' `to_pyarrow_*`
+skips the file on any filter of a column without bounds. A file therefore has all of them, or only its number of rows.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_PREFIX: Final = 32
+"""Characters of a text's bound, as Delta cuts it."""
+_LARGEST: Final = "\U0010ffff"
+_LARGEST_ASCII: Final = "\x7f"
+_DAYS: Final = (date.min.toordinal() - date(1970, 1, 1).toordinal(), date.max.toordinal() - date(1970, 1, 1).toordinal())
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANTS: Final = tuple(
+    (bound.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for bound in (datetime.min, datetime.max)
+)
+
+
+@dataclass
+class _Leaf:
+    """A column, or a field of structs, and what was seen of it."""
+
+    path: tuple[int, ...]
+    names: tuple[str, ...]
+    type: pa.DataType
+    nulls: int = 0
+    low: Any = None
+    high: Any = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether Delta has a minimum and a maximum of this type."""
+        return not (pa.types.is_nested(self.type) or _is_binary(self.type) or pa.types.is_null(self.type))
+
+
+class Unbounded(ValueError):
+    """A minimum or maximum that Delta's log cannot hold in a way that every reader understands."""
+
+
+class Statistics:
+    """What is known of the rows of one file, collected while they are written."""
+
+    def __init__(self, columns: pa.Schema, *, opaque: frozenset[str] = frozenset()) -> None:
+        """Begin with no rows.
+
+        Args:
+            columns: those of the file.
+            opaque: names of columns whose fields are not looked at, such as VARIANT.
+        """
+        self._leaves = [leaf for leaf in _leaves(columns, (), ()) if leaf.names[0] not in opaque]
+        self._unbounded: set[tuple[str, ...]] = set()
+        self.rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take the rows of a batch into account."""
+        if rows.num_rows == 0:
+            return
+        self.rows += rows.num_rows
+        for leaf in self._leaves:
+            column = _reached(rows, leaf.path)
+            leaf.nulls += column.null_count
+            if leaf.bounded and leaf.names not in self._unbounded and column.null_count < rows.num_rows:
+                self._widen(leaf, column)
+
+    def _widen(self, leaf: _Leaf, column: pa.Array) -> None:
+        if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(column)).as_py():
+            # Some engines put NaN above every number, others leave it out of comparisons: no bound serves both.
+            self._unbounded.add(leaf.names)
+            return
+        found = pc.min_max(_plain(column))
+        low, high = found["min"].as_py(), found["max"].as_py()
+        leaf.low = low if leaf.low is None else min(leaf.low, low)
+        leaf.high = high if leaf.high is None else max(leaf.high, high)
+
+    def json(self) -> str:
+        """The statistics as an add action has them: of all columns, or the number of rows only."""
+        low, high, nulls, missing = self.parts()
+        if missing:
+            return f'{{"numRecords":{self.rows}}}'
+        return written(self.rows, low, high, nulls)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
+        """Minima, maxima and null counts as JSON texts by column, and the columns without bounds that should have some.
+
+        Columns that hold nothing but nulls have no bounds and need none.
+        """
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        missing: list[str] = []
+        for leaf in self._leaves:
+            _put(nulls, leaf.names, str(leaf.nulls))
+            if leaf.names in self._unbounded:
+                missing.append(leaf.names[0])
+            elif leaf.low is not None:
+                try:
+                    smallest, largest = _floor(leaf.low, leaf.type), _ceiling(leaf.high, leaf.type)
+                except Unbounded:
+                    missing.append(leaf.names[0])
+                else:
+                    _put(low, leaf.names, smallest)
+                    _put(high, leaf.names, largest)
+        return low, high, nulls, missing
+
+
+def can_skip(column: pa.Field) -> bool:
+    """Whether Delta can be asked, by name, to skip files by this column: not nested, and not a boolean."""
+    named = column.name.isidentifier() and column.name.isascii()
+    kind = column.type
+    other = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    return named and not other
+
+
+def written(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[str, Any]) -> str:
+    """Delta's JSON of parts: numbers are in it digit by digit as they were given."""
+    return f'{{"numRecords":{rows},"minValues":{_text(low)},"maxValues":{_text(high)},"nullCount":{_text(nulls)}}}'
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "{" + ",".join(f"{json.dumps(name)}:{_text(one)}" for name, one in value.items()) + "}"
+
+
+def _put(into: dict[str, Any], names: tuple[str, ...], text: str) -> None:
+    for name in names[:-1]:
+        into = into.setdefault(name, {})
+    into[names[-1]] = text
+
+
+def _leaves(fields: Any, path: tuple[int, ...], names: tuple[str, ...]) -> Iterator[_Leaf]:
+    for place, field in enumerate(fields):
+        here, called = (*path, place), (*names, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, here, called)
+        elif not (path and pa.types.is_nested(field.type)):
+            yield _Leaf(here, called, field.type)
+
+
+def _reached(rows: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
+    """A column or a field of structs; null where the struct is."""
+    column = rows.column(path[0])
+    return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Dates and times as numbers: Python has fewer of them than Arrow."""
+    if pa.types.is_date32(column.type):
+        return column.view(pa.int32())
+    return column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _floor(value: Any, kind: pa.DataType) -> str:
+    """JSON of something that is not above `value`. Raises Unbounded."""
+    if isinstance(value, str):
+        return json.dumps(value[:_PREFIX])
+    return instant(value, kind, up=False) if pa.types.is_timestamp(kind) else _exact(value, kind)
+
+
+def _ceiling(value: Any, kind: pa.DataType) -> str:
+    """JSON of something that is not below `value`. Raises Unbounded."""
+    if isinstance(value, str):
+        return json.dumps(_cut_up(value))
+    return instant(value, kind, up=True) if pa.types.is_timestamp(kind) else _exact(value, kind)
+
+
+def _cut_up(text: str) -> str:
+    """A short text that is not less than `text`, as UTF-8 compares."""
+    for length in range(_PREFIX, 2 * _PREFIX):
+        if length >= len(text):
+            return text
+        if text[length] < _LARGEST_ASCII:
+            return text[:length] + _LARGEST_ASCII
+        if text[length] < _LARGEST:
+            return text[:length] + _LARGEST
+    return text
+
+
+def _exact(value: Any, kind: pa.DataType) -> str:
+    if isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if pa.types.is_date32(kind):
+        if not _DAYS[0] <= value <= _DAYS[1]:
+            raise Unbounded
+        return json.dumps((date(1970, 1, 1) + timedelta(days=value)).isoformat())
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        raise Unbounded
+    return json.dumps(value)
+
+
+def instant(microseconds: int, kind: pa.DataType, *, up: bool) -> str:
+    """JSON of a time, which has milliseconds in the log. Raises Unbounded for one outside of the years 1 to 9999."""
+    rounded = -(-microseconds // 1000) * 1000 if up else microseconds // 1000 * 1000
+    if not _INSTANTS[0] <= rounded <= _INSTANTS[1]:
+        raise Unbounded
+    moment = (_EPOCH + timedelta(microseconds=rounded)).replace(tzinfo=None)
+    return json.dumps(f"{moment.isoformat(timespec='milliseconds')}{'' if kind.tz is None else 'Z'}")

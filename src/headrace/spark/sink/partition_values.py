@@ -1,0 +1,138 @@
+"""Rows of a batch by partition, and the values of partitions as Delta's log and the folders' names have them.
+
+Each row gets one number, that of its partition, and goes where this number says. No value is compared with another one
+to find its rows: NaN equals nothing, and -0.0 equals 0.0.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.client.errors import TableError
+
+Partition = tuple[tuple[str, str | None], ...]
+"""Columns and their values as Delta's log has them."""
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_LONGEST_NAME: Final = 255
+"""Bytes of a folder's name, on most file systems."""
+_LONGEST_PATH: Final = 700
+"""Bytes of all folders: a key in an object store has 1,024, and the table's own path is among them."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """The rows of each partition, in their order, with all columns. Each row is in one of them.
+
+    Raises:
+        TableError: a value that Delta cannot hold as a partition's.
+    """
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in names:
+        found = pc.dictionary_encode(_identity(rows.column(name)), null_encoding="encode")
+        codes = codes * max(1, len(found.dictionary)) + found.indices.to_numpy(zero_copy_only=False)
+        # Small numbers again, or many columns would exceed 64 bits.
+        codes = np.unique(codes, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    ends = np.flatnonzero(np.diff(codes[order])) + 1
+    if not len(ends):
+        yield _partition(rows, names), rows
+        return
+    ordered = rows.take(pa.array(order))
+    for start, end in zip([0, *ends.tolist()], [*ends.tolist(), rows.num_rows], strict=True):
+        part = ordered.slice(start, end - start)
+        yield _partition(part, names), part
+
+
+def folder(partition: Partition) -> str:
+    """Where the files of a partition lie, as Hive names it; "" where that would be too long a name."""
+    parts = [f"{quote(name, safe='')}={_NO_VALUE if value is None else quote(value, safe='')}" for name, value in partition]
+    path = "/".join(parts)
+    return "" if len(path) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts) else path
+
+
+def check_types(columns: pa.Schema, names: Sequence[str]) -> None:
+    """Raise TableError for a column by which Delta cannot partition."""
+    for name in names:
+        kind = columns.field(name).type
+        if pa.types.is_nested(kind):
+            raise TableError(f"option 'partitionBy' names {name!r}, which is {kind}: name columns of single values")
+
+
+def _identity(column: pa.Array) -> pa.Array:
+    """Something that differs where values do: the bits of floats, of which NaN has many and counts as one value."""
+    if not pa.types.is_floating(column.type):
+        return column
+    bits = pa.int32() if column.type == pa.float32() else pa.int64()
+    nan = pa.scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), nan, column).view(bits)
+
+
+def _partition(part: pa.RecordBatch, names: Sequence[str]) -> Partition:
+    return tuple((name, _serialized(name, part.column(name)[0])) for name in names)
+
+
+def _serialized(name: str, value: pa.Scalar) -> str | None:
+    """A value as Delta's log has it, so that every reader finds the same one. Raises TableError where none would."""
+    if not value.is_valid:
+        return None
+    kind = value.type
+    if pa.types.is_timestamp(kind):
+        return _moment(name, value.value, kind)
+    try:
+        plain = value.as_py()
+    except (ValueError, OverflowError):
+        raise _refused(name, f"the date {value.cast(pa.int32()).as_py()} days after 1970-01-01", _YEARS) from None
+    if isinstance(plain, bytes):
+        return _decoded(name, plain)
+    if isinstance(plain, float):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(plain), str(plain))
+    if isinstance(plain, Decimal):
+        return _decimal(name, plain)
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return _text(name, str(plain)) if isinstance(plain, str) else str(plain)
+
+
+_YEARS: Final = "a partition's value lies in the years 1 to 9999: partition by another column"
+
+
+def _moment(name: str, microseconds: int, kind: pa.DataType) -> str:
+    try:
+        moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
+    except OverflowError:
+        raise _refused(name, f"the time {microseconds} microseconds after 1970-01-01", _YEARS) from None
+    # With a time zone where there is one: readers take a time without for one of their session's zone.
+    return moment.isoformat("T", "microseconds") + "Z" if kind.tz is not None else moment.isoformat(" ", "microseconds")
+
+
+def _text(name: str, value: str) -> str:
+    if value == "":
+        raise _refused(name, "an empty value", "Delta reads it as null: replace it, for example with nullif(column, '')")
+    if value == _NO_VALUE:
+        raise _refused(name, value, "readers that go by the folders' names take it for null")
+    return value
+
+
+def _decoded(name: str, value: bytes) -> str:
+    try:
+        return _text(name, value.decode())
+    except UnicodeDecodeError:
+        hint = "Delta's log holds text, which readers take for UTF-8: partition by hex(column) instead"
+        raise _refused(name, f"the bytes {value[:16].hex()}", hint) from None
+
+
+def _decimal(name: str, value: Decimal) -> str:
+    if value < 0 and value != value.to_integral_value():
+        raise _refused(name, f"{value:f}", "delta-rs cannot read a negative fraction back: partition by a string of it")
+    return f"{value:f}"
+
+
+def _refused(name: str, value: str, hint: str) -> TableError:
+    return TableError(f"column {name!r} has {value}, which cannot be a partition's value: {hint}")
+
