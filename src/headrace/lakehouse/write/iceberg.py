@@ -15,12 +15,15 @@ from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headrace.client.errors import OptionError, SparkError, TableError, one_line
 from headrace.lakehouse.paths import iceberg_location
 from headrace.lakehouse.status.document import TOPIC
+from headrace.lakehouse.write import layout
+from headrace.lakehouse.write.layout import field_ids
 from headrace.lakehouse.write.location import Place
-from headrace.lakehouse.write.table import ArchiveTable, Snapshot
+from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Snapshot
 
 PROPERTY: Final = "headrace.iceberg"
 """A property of the Delta table: which Iceberg table lists its files too."""
@@ -97,27 +100,60 @@ class IcebergTwin:
         table.note(PROPERTY, name.text)
 
     def _take(self, snapshot: Snapshot) -> Any:
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError  # noqa: PLC0415
+        from pyiceberg.exceptions import (  # noqa: PLC0415
+            CommitFailedException,
+            NamespaceAlreadyExistsError,
+            TableAlreadyExistsError,
+        )
 
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[:-1])
         try:
             # Some catalogs answer with the table that is there: whose it is, is asked in any case.
-            found = self._create(snapshot.arrow())
+            found = self._create()
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
         if found.properties.get(_DELTA) != self._delta and found.location() != self._beside_delta:
             raise TableError(f"Iceberg table {self._text} is there and lists other files than {self._place.name}'s")
+        columns = snapshot.arrow()
+        if _missing(columns, found.schema().as_arrow()):
+            with contextlib.suppress(CommitFailedException), found.transaction() as transaction:
+                _widen(transaction, columns)
+            found.refresh()
+        self._check_ids(found.schema(), columns)
         return found
 
-    def _create(self, columns: pa.Schema) -> Any:
-        """A new table, its metadata beside Delta's log, or where the catalog keeps the metadata of all its tables."""
+    def _check_ids(self, schema: Any, columns: pa.Schema) -> None:
+        """See that the catalog has the field IDs that the files have, or a reader would take one column for another."""
+        wanted = dict(field_ids(layout.with_field_ids(columns)))
+        for names, number in field_ids(schema.as_arrow()):
+            if wanted.get(names, number) != number:
+                raise TableError(
+                    f"Iceberg table {self._text} gives column {'.'.join(names)!r} another ID ({number}) than the files "
+                    f"of {self._place.name} have ({wanted[names]}): drop it from the catalog without its files, and it "
+                    "is made again"
+                )
+
+    def _check_files(self, paths: Iterable[str], columns: pa.Schema) -> None:
+        """The same of files that are to be listed; older ones have no IDs and are read by their columns' names."""
+        wanted = dict(field_ids(layout.with_field_ids(columns)))
+        for path in paths:
+            with self._table.io.new_input(path).open() as file:
+                found = dict(field_ids(pq.read_schema(file)))
+            if any(wanted.get(names) != number for names, number in found.items()):
+                raise TableError(f"{path} has other field IDs than the table's columns: headrace did not write it")
+
+    def _create(self) -> Any:
+        """A new table, its metadata beside Delta's log, or where the catalog keeps the metadata of all its tables.
+
+        It has one column until it gets the others: catalogs number the columns of a new table in orders of their own.
+        """
         from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
 
         create = partial(
             self._catalog.create_table,
             self._identifier,
-            columns,
+            layout.with_field_ids(pa.schema([COLUMNS.field(0)])),
             properties={
                 _DELTA: self._delta,
                 # A commit that met another one is worked out anew here, never sent again as it was.
@@ -153,6 +189,8 @@ class IcebergTwin:
                 return len(come) + len(gone)
             except CommitFailedException as error:
                 failure = error
+            except SparkError:
+                raise
             except Exception as error:  # pyiceberg and what it stands on have many
                 raise self._unavailable(error) from error
         assert failure is not None
@@ -165,8 +203,9 @@ class IcebergTwin:
         columns = _missing(snapshot.arrow(), self._table.schema().as_arrow())
         with self._table.transaction() as transaction:
             if columns:
-                with transaction.update_schema() as schema:
-                    schema.union_by_name(snapshot.arrow())
+                _widen(transaction, snapshot.arrow())
+            self._check_ids(transaction.table_metadata.schema(), snapshot.arrow())
+            self._check_files(come, snapshot.arrow())
             if not gone:
                 transaction.add_files(come, properties, check_duplicate_files=False)
                 return
@@ -207,6 +246,36 @@ def file_url(place: Place, relative: str) -> str:
     """Return a file of the table as Iceberg lists it."""
     root = place.url if place.path is None else iceberg_location(place.path)
     return f"{root}/{relative}"
+
+
+def _widen(transaction: Any, columns: pa.Schema) -> None:
+    """Give the table these columns, under the field IDs that the files have; older files have names only."""
+    from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415
+    from pyiceberg.table import TableProperties  # noqa: PLC0415
+    from pyiceberg.table.update import (  # noqa: PLC0415
+        AddSchemaUpdate,
+        AssertCurrentSchemaId,
+        SetCurrentSchemaUpdate,
+        SetPropertiesUpdate,
+    )
+
+    before = transaction.table_metadata
+    number = max(schema.schema_id for schema in before.schemas) + 1
+    schema = pyarrow_to_schema(layout.with_field_ids(columns)).model_copy(update={"schema_id": number})
+    names = schema.name_mapping.model_dump_json()
+    # pyiceberg's own way to add columns chooses their IDs itself.
+    transaction._apply(  # noqa: SLF001
+        (
+            AddSchemaUpdate(schema=schema),
+            SetCurrentSchemaUpdate.model_validate({"schema-id": -1}),
+            SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: names}),
+        ),
+        (
+            AssertCurrentSchemaId.model_validate(
+                {"type": "assert-current-schema-id", "current-schema-id": before.current_schema_id}
+            ),
+        ),
+    )
 
 
 def _missing(wanted: pa.Schema, there: pa.Schema) -> list[str]:

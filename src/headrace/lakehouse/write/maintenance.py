@@ -23,7 +23,15 @@ from headrace.client.errors import TableError
 from headrace.lakehouse.write import layout
 from headrace.lakehouse.write.columns import fitted
 from headrace.lakehouse.write.location import Place, failed
-from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
+from headrace.lakehouse.write.table import (
+    ArchiveTable,
+    Conflict,
+    Snapshot,
+    WrittenFile,
+    add_action,
+    other_columns,
+    statistics_of,
+)
 
 FENCE: Final = "headrace:maintenance"
 """The `txn` that every change of this file sets."""
@@ -189,12 +197,14 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
     rows, last, sink = 0, first.start - 1, place.create(path)
     try:
         writer, groups = None, 0
+        statistics = statistics_of(columns)
         for listed in run:
             with files.open_input_file(listed.path) as source, pq.ParquetFile(source, pre_buffer=True) as file:
                 for batch in file.iter_batches(_BATCH_ROWS):
                     whole = _widened(batch, columns)
                     if writer is None:
                         writer, groups = layout.writer(sink, columns), layout.group_rows(whole)
+                    statistics.add(whole)
                     if pc.min(whole.column("offset")).as_py() <= last:
                         raise TableError(f"{place.name}/{listed.path} is not in offset order: it is not the archive's")
                     last = whole.column("offset")[whole.num_rows - 1].as_py()
@@ -219,6 +229,7 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
         size=size,
         min_timestamp_ms=_milliseconds(min(file.min_timestamp for file in run)),
         max_timestamp_ms=_milliseconds(max(file.max_timestamp for file in run)),
+        columns=other_columns(statistics, writer),
     )
 
 

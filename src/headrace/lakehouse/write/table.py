@@ -9,19 +9,21 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import SparkError, TableError, one_line
+from headrace.lakehouse.write import statistics
 from headrace.lakehouse.write.location import Place, failed
+from headrace.lakehouse.write.statistics import Statistics
 from headrace.records.arrow import schema
 from headrace.topics.archive import app_id
 
@@ -31,6 +33,14 @@ VARIANT: Final = pa.struct([pa.field(name, pa.binary(), nullable=False) for name
 """As delta-rs, and readers without the type, see a column that is VARIANT."""
 DEAD_COLUMNS: Final = COLUMNS.append(pa.field("reason", pa.string()))
 """The columns of the table beside a typed one: the records as they are, and why they are here."""
+_KNOWN: Final = ("topic", "partition", "offset", "timestamp", "topicId")
+"""Columns whose bounds every file of an archive has had from the beginning."""
+_SKIPPING: Final = "delta.dataSkippingStatsColumns"
+"""A property of the table: columns that have statistics in all files. Readers skip files by no other column.
+
+Files may lack bounds of columns that came later, and of numbers that are NaN. delta-rs' `to_pyarrow_*` takes a file
+without bounds of a column for one that no filter of that column fits.
+"""
 _COMMIT_ID: Final = "headraceCommit"
 _LOOK_BACK: Final = 50
 """So many commits of others may come between one of ours and the look whether it is in the table."""
@@ -68,6 +78,8 @@ class WrittenFile:
     """Bytes."""
     min_timestamp_ms: int
     max_timestamp_ms: int
+    columns: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Delta's statistics of the other columns, as `other_columns` has them."""
 
 
 class ArchiveTable:
@@ -95,6 +107,17 @@ class ArchiveTable:
         if any(found.get(name) != kind for name, kind in _names_and_types(Schema.from_arrow(columns))):
             raise TableError(f"{place.name} is a Delta table with other columns than an archive's: name another path")
         place.check()
+        self._restrict_skipping()
+
+    def _restrict_skipping(self) -> None:
+        """Let readers skip files of a table that an earlier version made by what these files have."""
+        while self.noted(_SKIPPING) is None:
+            try:
+                self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
+            except CommitFailedError:
+                self.snapshot()  # another writer changed the table, perhaps in this way
+            except (DeltaError, OSError) as error:
+                raise failed(self.place, "was not changed", error) from error
 
     def snapshot(self) -> "Snapshot":
         """The table as it is now. The one before is not to be used any more.
@@ -282,7 +305,10 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
             mode="ignore",
             description="Records archived by Headrace",
             storage_options=place.options,
-            configuration={"delta.checkpointInterval": _CHECKPOINT_EVERY},
+            configuration={
+                "delta.checkpointInterval": _CHECKPOINT_EVERY,
+                _SKIPPING: ",".join((*_KNOWN, "timestampType")),
+            },
         )
     except (OSError, DeltaError) as error:
         raise failed(place, "cannot be a table", error) from error
@@ -302,25 +328,43 @@ def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
 def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
     """The file as Delta's log has it, with what prunes."""
     low = {
-        "topic": file.topic,
-        "partition": file.partition,
-        "offset": file.start,
+        "topic": json.dumps(file.topic),
+        "partition": str(file.partition),
+        "offset": str(file.start),
         "timestamp": _instant(file.min_timestamp_ms),
-        "topicId": topic_id,
+        "topicId": json.dumps(topic_id),
     }
-    high = low | {"offset": file.end - 1, "timestamp": _instant(file.max_timestamp_ms)}
-    stats = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    high = low | {"offset": str(file.end - 1), "timestamp": _instant(file.max_timestamp_ms)}
+    nulls = dict.fromkeys(low, "0")
+    parts = [own | file.columns.get(name, {}) for own, name in ((low, _LOW), (high, _HIGH), (nulls, _NULLS))]
     return AddAction(
         path=file.path,
         size=file.size,
         partition_values={},
         modification_time=int(time.time() * 1000),
         data_change=data_change,
-        stats=json.dumps(stats),
+        stats=statistics.written(file.rows, *parts),
     )
 
 
+def statistics_of(columns: pa.Schema) -> Statistics:
+    """An empty collection of the statistics of a file, but for columns that the archive knows the bounds of."""
+    variants = {column.name for column in columns if column.type == VARIANT}
+    return Statistics(columns, leave_out=frozenset(variants | set(_KNOWN)))
+
+
+def other_columns(found: Statistics, writer: pq.ParquetWriter) -> dict[str, dict[str, Any]]:
+    """What `WrittenFile.columns` has of a closed file: bounds and null counts, JSON texts by column."""
+    low, high, nulls, _ = found.parts(writer.writer.metadata)
+    return {_LOW: low, _HIGH: high, _NULLS: nulls}
+
+
+_LOW: Final = "minValues"
+_HIGH: Final = "maxValues"
+_NULLS: Final = "nullCount"
+
+
 def _instant(timestamp_ms: int) -> str:
-    """Delta's statistics have milliseconds; so have records."""
-    seconds, milliseconds = divmod(timestamp_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
+    """JSON of a record's time; beyond what the log can hold, the closest one that it can."""
+    microseconds = max(statistics.INSTANTS[0], min(statistics.INSTANTS[1], timestamp_ms * 1000))
+    return statistics.instant(microseconds, COLUMNS.field("timestamp").type, up=False)

@@ -17,7 +17,7 @@ from headrace.lakehouse.typed.decoder import Decoding
 from headrace.lakehouse.typed.values import Values
 from headrace.lakehouse.write import layout
 from headrace.lakehouse.write.location import Place, failed
-from headrace.lakehouse.write.table import COLUMNS, WrittenFile
+from headrace.lakehouse.write.table import COLUMNS, WrittenFile, other_columns, statistics_of
 from headrace.records.traceparents import MOST, NAME, is_traceparent
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.tasks import quarantine
@@ -201,6 +201,7 @@ class _OpenFile:
         self._group_rows = layout.group_rows(first)
         self._sink = table.create(self._relative)
         self._writer = layout.writer(self._sink, self.columns)
+        self._statistics = statistics_of(self.columns)
 
     @property
     def written(self) -> int:
@@ -210,6 +211,7 @@ class _OpenFile:
     def write(self, rows: pa.RecordBatch) -> None:
         """Append records that follow those before."""
         self._writer.write_batch(rows, row_group_size=self._group_rows)
+        self._statistics.add(rows)
         extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
         self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
         self._next = rows.column("offset")[rows.num_rows - 1].as_py() + 1
@@ -229,6 +231,7 @@ class _OpenFile:
             size=size,
             min_timestamp_ms=min(low for low, _ in self._times) // 1000,
             max_timestamp_ms=max(high for _, high in self._times) // 1000,
+            columns=other_columns(self._statistics, self._writer),
         )
 
     def abandon(self) -> None:

@@ -28,7 +28,10 @@ _HELD: Final = (
 _INSTEAD: Final = (
     (types.VariantType, "cast it to string, or archive the topic with --schema variant"),
     (types.NullType, "cast it to the type that it shall have"),
-    ((types.DayTimeIntervalType, types.YearMonthIntervalType, types.CalendarIntervalType), "write its parts as numbers"),
+    (
+        (types.DayTimeIntervalType, types.YearMonthIntervalType, types.CalendarIntervalType),
+        "write its parts as numbers",
+    ),
     (types.TimeType, "cast it to string"),
 )
 
@@ -54,7 +57,9 @@ def _check_names(struct: types.StructType, within: str) -> None:
         odd = ODD.search(name)
         if odd is not None or not name:
             what = f"the character {odd[0]!r}" if odd is not None else "no character"
-            raise TableError(f"column {full!r} has {what} in its name, which Delta does not allow: give it another name")
+            raise TableError(
+                f"column {full!r} has {what} in its name, which Delta does not allow: give it another name"
+            )
         if name.lower() in seen:
             first = seen[name.lower()]
             raise TableError(f"columns {first!r} and {full!r} have one name for Delta, which ignores case: rename one")

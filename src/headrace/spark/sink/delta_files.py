@@ -2,7 +2,6 @@
 
 import contextlib
 import uuid
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +17,9 @@ from headrace.spark.sink.partition_values import Partition, folder, split
 
 _GROUP_ROWS: Final = 100_000
 MOST_OPEN: Final = 100
-"""Files that a task has open at a time: each holds a row group in memory and a file descriptor or an upload."""
+"""Files that stay open while more rows are awaited: each takes memory, and a file descriptor or an upload."""
+HELD_BYTES: Final = 32 << 20
+"""Rows of partitions wait for others of theirs up to this many bytes: many small parts would make many row groups."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ class FileWriter:
         self._schema = schema
         self._kept = [name for name in schema.names if name not in options.partition_by]
         self._system = store(options)
-        self._open: OrderedDict[Partition, _OpenFile] = OrderedDict()
+        self._open: dict[Partition, _OpenFile] = {}
+        self._held: dict[Partition, list[pa.RecordBatch]] = {}
+        self._held_bytes = 0
         self._done: list[DataFile] = []
         self.received = 0
         """Rows so far."""
@@ -83,10 +86,14 @@ class FileWriter:
             self._write((), rows)
             return
         for partition, part in split(rows, names):
-            self._write(partition, part.select(self._kept))
+            self._held.setdefault(partition, []).append(part.select(self._kept))
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            self._write_held()
 
     def finish(self) -> list[DataFile]:
         """Close every file; what was written. Raises TableError when that is not what was received."""
+        self._write_held()
         while self._open:
             self._close(next(iter(self._open)))
         check_rows(self._done, self.received)
@@ -99,13 +106,19 @@ class FileWriter:
         self._open.clear()
         discard(self._options, self._done)
 
+    def _write_held(self) -> None:
+        for partition, parts in self._held.items():
+            [rows] = pa.Table.from_batches(parts).combine_chunks().to_batches()
+            self._write(partition, rows)
+            if len(self._open) > MOST_OPEN:
+                self._close(partition)
+        self._held.clear()
+        self._held_bytes = 0
+
     def _write(self, partition: Partition, rows: pa.RecordBatch) -> None:
         file = self._open.get(partition)
         if file is None:
-            if len(self._open) >= MOST_OPEN:
-                self._close(next(iter(self._open)))
             file = self._open[partition] = _OpenFile(self._system, partition, rows.schema)
-        self._open.move_to_end(partition)
         file.write(rows)
         if file.size >= self._options.file_bytes:
             self._close(partition)
@@ -141,8 +154,8 @@ class _OpenFile:
         size = self.size
         self._sink.close()
         # The file's own number, to be compared with what was received.
-        rows = self._writer.writer.metadata.num_rows
-        return DataFile(self._path, size, self._partition, self._statistics.json(), rows)
+        footer = self._writer.writer.metadata
+        return DataFile(self._path, size, self._partition, self._statistics.json(footer), footer.num_rows)
 
     def abandon(self) -> None:
         """Delete the file, whatever state it is in."""

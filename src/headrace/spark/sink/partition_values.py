@@ -51,9 +51,13 @@ def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partitio
 
 def folder(partition: Partition) -> str:
     """Where the files of a partition lie, as Hive names it; "" where that would be too long a name."""
-    parts = [f"{quote(name, safe='')}={_NO_VALUE if value is None else quote(value, safe='')}" for name, value in partition]
+    parts = [f"{quote(name, safe='')}={_quoted(value)}" for name, value in partition]
     path = "/".join(parts)
     return "" if len(path) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts) else path
+
+
+def _quoted(value: str | None) -> str:
+    return _NO_VALUE if value is None else quote(value, safe="")
 
 
 def check_types(columns: pa.Schema, names: Sequence[str]) -> None:
@@ -85,18 +89,24 @@ def _serialized(name: str, value: pa.Scalar) -> str | None:
     if pa.types.is_timestamp(kind):
         return _moment(name, value.value, kind)
     try:
-        plain = value.as_py()
+        return _plain(name, value.as_py())
     except (ValueError, OverflowError):
         raise _refused(name, f"the date {value.cast(pa.int32()).as_py()} days after 1970-01-01", _YEARS) from None
-    if isinstance(plain, bytes):
-        return _decoded(name, plain)
-    if isinstance(plain, float):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(plain), str(plain))
-    if isinstance(plain, Decimal):
-        return _decimal(name, plain)
-    if isinstance(plain, bool):
-        return str(plain).lower()
-    return _text(name, str(plain)) if isinstance(plain, str) else str(plain)
+
+
+def _plain(name: str, value: object) -> str:
+    match value:
+        case bytes():
+            return _decoded(name, value)
+        case str():
+            return _text(name, value)
+        case float():
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), str(value))
+        case Decimal():
+            return _decimal(name, value)
+        case bool():
+            return str(value).lower()
+    return str(value)
 
 
 _YEARS: Final = "a partition's value lies in the years 1 to 9999: partition by another column"
@@ -113,7 +123,8 @@ def _moment(name: str, microseconds: int, kind: pa.DataType) -> str:
 
 def _text(name: str, value: str) -> str:
     if value == "":
-        raise _refused(name, "an empty value", "Delta reads it as null: replace it, for example with nullif(column, '')")
+        hint = "Delta reads it as null: replace it, for example with nullif(column, '')"
+        raise _refused(name, "an empty value", hint)
     if value == _NO_VALUE:
         raise _refused(name, value, "readers that go by the folders' names take it for null")
     return value
@@ -135,4 +146,3 @@ def _decimal(name: str, value: Decimal) -> str:
 
 def _refused(name: str, value: str, hint: str) -> TableError:
     return TableError(f"column {name!r} has {value}, which cannot be a partition's value: {hint}")
-
