@@ -166,7 +166,12 @@ def written(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[st
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return "{" + ",".join(f"{json.dumps(name)}:{_text(one)}" for name, one in value.items()) + "}"
+    return "{" + ",".join(f"{_quoted(name)}:{_text(one)}" for name, one in value.items()) + "}"
+
+
+def _quoted(text: str) -> str:
+    # Not escaped: delta-rs reads some escaped characters beyond U+FFFF, such as U+20000, as others.
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _put(into: dict[str, Any], names: tuple[str, ...], text: str) -> None:
@@ -218,14 +223,14 @@ def _is_binary(kind: pa.DataType) -> bool:
 def _floor(value: Any, kind: pa.DataType) -> str:
     """JSON of something that is not above `value`. Raises Unbounded."""
     if isinstance(value, str):
-        return json.dumps(value[:_PREFIX])
+        return _quoted(value[:_PREFIX])
     return instant(value, kind, up=False) if pa.types.is_timestamp(kind) else _exact(value, kind)
 
 
 def _ceiling(value: Any, kind: pa.DataType) -> str:
     """JSON of something that is not below `value`. Raises Unbounded."""
     if isinstance(value, str):
-        return json.dumps(_cut_up(value))
+        return _quoted(_cut_up(value))
     return instant(value, kind, up=True) if pa.types.is_timestamp(kind) else _exact(value, kind)
 
 
