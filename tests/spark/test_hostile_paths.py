@@ -109,7 +109,7 @@ def test_an_archive_with_a_checkpoint(
     assert archived(folder / "t") == pairs(0, range(55))
     assert folders(folder) == {"t", "c d%20"}
     assert len(folders(folder / "c d%20")) == 1, "the second run went on with the checkpoint of the first"
-    frame = spark.read.parquet(*paths.for_spark(DeltaTable(folder / "t").file_uris()))
+    frame = spark.read.options(**paths.AS_WRITTEN).parquet(*paths.decoded(DeltaTable(folder / "t").file_uris()))
     assert frame.count() == 55
 
 
