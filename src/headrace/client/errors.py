@@ -56,6 +56,10 @@ class TableError(SparkError):
     """The path cannot be the table that was asked for."""
 
 
+class TaskFailed(SparkError):
+    """A task cannot write its range, and would fail in the same way again."""
+
+
 class StoreUnavailable(SparkError):
     """The object store of a table does not answer, or fails: trying again may help."""
 

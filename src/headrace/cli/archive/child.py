@@ -22,6 +22,17 @@ from headrace.spark.archive import Archive, ArchiveSettings, start
 from headrace.spark.archive.job import SparkGone
 
 _LOOK_S = 1.0
+_PERMANENT = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+"""What another process would meet as well."""
 
 
 class Teller:
@@ -70,8 +81,9 @@ def main() -> None:
         missing = isinstance(error, UnknownTopic)
         tell(Failed(str(error), passing=isinstance(error, SparkGone), missing=missing))
         sys.exit(1)
-    except Exception as error:  # a bug, or Spark's bridge: another process may do better
-        tell(Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", passing=True))
+    except Exception as error:  # a bug, which another process has as well, or Spark's bridge
+        passing = not isinstance(error, _PERMANENT)
+        tell(Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", passing=passing))
         raise
 
 

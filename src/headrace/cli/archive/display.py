@@ -61,7 +61,7 @@ class Show(AbstractContextManager["Show"]):
         elif isinstance(message, Batch):
             for line in message.progress.unreadable:
                 self._say(line)
-            if not self._console.is_terminal and message.progress.batch_rows:
+            if not self._console.is_terminal and (message.progress.batch_rows or message.progress.batch_dead):
                 self._say(_batch(message.progress, self._figures))
         elif isinstance(message, Stand) and not self._console.is_terminal and self._clock() - self._said >= _QUIET_S:
             self._say(self._status())
@@ -92,6 +92,9 @@ class Show(AbstractContextManager["Show"]):
             "lag unknown" if None in lags else f"lag {sum(lag for lag in lags if lag is not None):,}",
             f"{sum(topic.files for topic in topics.values()):,} files",
         ]
+        dead = sum(topic.dead for topic in topics.values())
+        if dead:
+            parts.append(f"{dead:,} set aside")
         if len(topics) > 1:
             parts.append(f"{len(topics)} topics")
         if fresh:
@@ -101,8 +104,9 @@ class Show(AbstractContextManager["Show"]):
 
 def _batch(batch: Progress, figures: Figures) -> str:
     rate = batch.batch_rows / batch.batch_s if batch.batch_s else 0.0
-    changed = [topic for topic in batch.topics.values() if topic.batch_rows]
+    changed = [topic for topic in batch.topics.values() if topic.batch_rows or topic.batch_dead]
     where = f"table version {changed[0].version}" if len(changed) == 1 else f"{len(changed)} tables"
     total = sum(topic.records for topic in figures.topics().values())
     brought = f"+{batch.batch_rows:,} at {rate:,.0f}/s, {batch.batch_bytes / 1e6:.1f} MB in {batch.batch_files} files"
-    return f"archived {total:,} ({brought}), lag {batch.lag:,}, {where}"
+    aside = f", {batch.batch_dead:,} set aside" if batch.batch_dead else ""
+    return f"archived {total:,} ({brought}){aside}, lag {batch.lag:,}, {where}"

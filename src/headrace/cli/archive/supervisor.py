@@ -119,7 +119,9 @@ class Supervisor:
                         ended = told
                     elif told is not None:
                         self._ready = self._ready or isinstance(told, SparkReady)
-                        self._archived = self._archived or (isinstance(told, Batch) and told.progress.rows > 0)
+                        self._archived = self._archived or (
+                            isinstance(told, Batch) and told.progress.rows + told.progress.dead > 0
+                        )
                         self._tell(told)
                 self._status = child.wait()
             finally:

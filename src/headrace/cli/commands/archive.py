@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor, stopping_
 from headrace.cli.archive.watch import Watch
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
-from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.counters import Figures, TopicFigures
 from headrace.metrics.archive import State
 from headrace.server import config
 from headrace.storage.redis.url import password_in, with_password
+from headrace.text.escaping import shown
+
+_MOST_NAMED = 3
+"""Topics whose dead letters the last line names."""
 
 
 def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -212,12 +217,27 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
         except ArchiveFailed as error:
             watch.end(State.FAILED, str(error))
             raise CommandFailed(str(error), Status.MISSING if error.missing else Status.FAILED) from None
+        topics = figures.topics()
+        dead = {name: topic for name, topic in topics.items() if topic.dead}
+        if dead and not any(topic.records for topic in topics.values()):
+            problem = f"no record could be decoded: {_set_aside(dead)}"
+            watch.end(State.FAILED, problem)
+            raise CommandFailed(problem, Status.FAILED)
         watch.end(State.DONE if wanted.once and not supervisor.asked else State.STOPPED)
-    topics = figures.topics()
     if not topics:
         click.echo("ended before anything was archived", err=True)
         return
     versions = {topic.version for topic in topics.values()}
     where = f"table version {versions.pop()}" if len(topics) == 1 else f"{len(topics)} tables"
     records = sum(topic.records for topic in topics.values())
-    click.echo(f"archived {records:,} records in {time.monotonic() - began:.1f} s, {where}", err=True)
+    aside = f"; {_set_aside(dead)}" if dead else ""
+    click.echo(f"archived {records:,} records in {time.monotonic() - began:.1f} s, {where}{aside}", err=True)
+
+
+def _set_aside(dead: Mapping[str, TopicFigures]) -> str:
+    """How many records were set aside, where, and why the first of each topic was."""
+    parts = [
+        f"{topic.dead:,} set aside in {topic.dead_table} (the first: {topic.dead_reason})" for topic in dead.values()
+    ]
+    more = len(parts) - _MOST_NAMED
+    return shown("; ".join(parts[:_MOST_NAMED]) + (f"; and those of {more} more topics" if more > 0 else ""))

@@ -26,6 +26,11 @@ class TopicFigures:
     group_failures: int = 0
     unreadable: int = 0
     """Stored batches that were left out."""
+    dead: int = 0
+    """Records whose values could not be decoded, which are in the table beside."""
+    dead_table: str = ""
+    dead_reason: str = ""
+    """Why the first of them is there."""
     version: int = 0
     lag: int | None = None
     """Records in the log that the table does not have; None: not known."""
@@ -60,6 +65,9 @@ class Figures:
                 topic.batches += 1
                 topic.group_failures += progress.group_failed
                 topic.unreadable += len(told.unreadable)
+                topic.dead += told.batch_dead
+                topic.dead_table = topic.dead_table or told.dead_table
+                topic.dead_reason = topic.dead_reason or told.dead_reason
                 topic.version = told.version
                 topic.lag = told.lag
                 if told.batch_rows:

@@ -27,6 +27,12 @@ class TopicProgress:
     batch_files: int = 0
     unreadable: tuple[str, ...] = ()
     """A line for each stored batch that this batch could not read and left out."""
+    batch_dead: int = 0
+    """Records whose values the batch could not decode, and put into the table beside."""
+    dead_table: str = ""
+    """That table."""
+    dead_reason: str = ""
+    """Why the first of them is there."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Progress:
 
     rows: int = 0
     """Archived since it was started, of all topics."""
+    dead: int = 0
+    """Set aside since it was started: their values could not be decoded."""
     batch_s: float = 0.0
     """Duration of the batch."""
     topics: dict[str, TopicProgress] = field(default_factory=dict)
@@ -45,6 +53,11 @@ class Progress:
     def batch_rows(self) -> int:
         """Records that the batch brought."""
         return sum(topic.batch_rows for topic in self.topics.values())
+
+    @property
+    def batch_dead(self) -> int:
+        """Records that the batch set aside."""
+        return sum(topic.batch_dead for topic in self.topics.values())
 
     @property
     def batch_bytes(self) -> int:

@@ -8,12 +8,14 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from headrace.client.errors import OptionError
-from headrace.lakehouse.typed import json_values, protobuf_values
+from headrace.lakehouse.typed import json_schema, protobuf_schema
 from headrace.lakehouse.typed.avro_values import AvroDecoder
+from headrace.lakehouse.typed.confluent import WireDecoder
+from headrace.lakehouse.typed.json_values import JsonDecoder, placed
 from headrace.lakehouse.typed.protobuf_values import ProtobufDecoder
-from headrace.lakehouse.typed.schema_registry import Registry, WireDecoder
+from headrace.lakehouse.typed.schema_registry import Registry
 from headrace.lakehouse.typed.variant import VariantDecoder
-from headrace.lakehouse.write.columns import Decoded, field_name
+from headrace.lakehouse.write.columns import Decoded
 
 INFER: Final = "json"
 WIRE: Final = "confluent"
@@ -24,8 +26,13 @@ _KINDS: Final = (".avsc", ".json", ".proto", ".desc")
 class Decoder(Protocol):
     """Makes columns of values."""
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """Values without nulls. Raises StoreUnavailable when a registry does not answer."""
+    def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
+        """Values without nulls, in columns that are named as those of a table with the `known` ones.
+
+        Raises:
+            StoreUnavailable: a registry does not answer.
+            RegistryRefused: it does not let us in.
+        """
 
 
 @dataclass(frozen=True)
@@ -67,12 +74,21 @@ class Decoding:
         except OSError as error:
             raise OptionError(f"--schema {schema}: {error.strerror}") from None
         made = cls(path.suffix, content, schema, message)
-        made.decoder(pa.schema([]))
+        made.decoder()
         return made
 
-    def decoder(self, known: pa.Schema) -> Decoder:
-        """A decoder, kept for the next batch; `known` are the table's columns of values."""
-        return _made(self, known if self.kind in {INFER, WIRE, *VARIANTS} else pa.schema([]))
+    def decoder(self) -> Decoder:
+        """The decoder, one for this process: it keeps nothing of the values and tables that it is used for."""
+        return _made(self)
+
+    def columns(self, known: pa.Schema) -> pa.Schema | None:
+        """The columns that the schema gives to a table with those that are `known`; None where each value has its own.
+
+        Raises:
+            ValueError: one of its fields can have no column there.
+        """
+        kind = getattr(self.decoder(), "kind", None)
+        return None if kind is None else pa.schema(list(placed(kind, known).type))
 
 
 @lru_cache(maxsize=8)
@@ -82,15 +98,14 @@ def _registry(place: str) -> Registry:
 
 
 @lru_cache(maxsize=32)
-def _made(decoding: Decoding, known: pa.Schema) -> Decoder:
+def _made(decoding: Decoding) -> Decoder:
     kind, where = decoding.kind, decoding.where
     if kind == INFER:
-        fields = pa.schema([pa.field(field_name(one.name), one.type) for one in known])
-        return json_values.JsonDecoder(fields, infer=True)
+        return JsonDecoder()
     if kind in VARIANTS:
-        return VariantDecoder(known, plain=kind == "variant-struct")
+        return VariantDecoder(plain=kind == "variant-struct")
     if kind == WIRE:
-        return WireDecoder(_registry(str(decoding.registry)), known, decoding.message)
+        return WireDecoder(_registry(str(decoding.registry)), decoding.message)
     if kind == ".desc":
         return ProtobufDecoder(decoding.schema, decoding.message, where)
     return _of_text(decoding, kind, where)
@@ -104,5 +119,5 @@ def _of_text(decoding: Decoding, kind: str, where: str) -> Decoder:
     if kind == ".avsc":
         return AvroDecoder(text, where)
     if kind == ".proto":
-        return ProtobufDecoder(protobuf_values.compiled(text, where), decoding.message, where)
-    return json_values.JsonDecoder(json_values.parse(text, where))
+        return ProtobufDecoder(protobuf_schema.compiled(text, where), decoding.message, where)
+    return JsonDecoder(json_schema.parse(text, where))

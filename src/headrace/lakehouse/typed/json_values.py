@@ -1,109 +1,192 @@
-"""Values that are JSON objects, read by pyarrow a batch at a time; one with a bad value is halved until it is found."""
+"""Values that are JSON objects, with columns that a schema describes or that are found as they come.
 
-import json
+Two readers give the same columns. The one of pyarrow is the faster one; it is for batches in which nothing is unusual,
+which is looked for first, since it crashes for some values, and changes others. msgspec's is for all others.
+"""
+
+import re
+from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from headrace.client.errors import OptionError
-from headrace.lakehouse.write.columns import ODD as _ODD
-from headrace.lakehouse.write.columns import Decoded, column_name, first_line, grown, widened
+from headrace.lakehouse.typed import inference
+from headrace.lakehouse.typed.arrays import Faults, as_double, column
+from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields
+from headrace.lakehouse.write.columns import Decoded, first_line
+from headrace.lakehouse.write.names import assigned, plain_name
 
-_TYPES: Final = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
-_TIME: Final = pa.timestamp("us", tz="UTC")
-
-
-def parse(text: str, where: str) -> pa.Schema:
-    """The columns that a JSON Schema describes. Raises OptionError."""
-    try:
-        described = json.loads(text)
-        kind = _arrow(described)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise OptionError(f"{where} is not a JSON Schema that columns can be made of: {error}") from None
-    if not pa.types.is_struct(kind):
-        raise OptionError(f"{where} describes no object: columns come from its properties")
-    return pa.schema(list(kind))
+DEEPEST_TEXT: Final = 100
+"""Levels of a JSON value, where a schema says which of them are columns."""
+_LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
+"""Where a number may be none that a double is: 15 digits a double always gives back."""
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+# What pyarrow's reader takes and JSON has not, or reads in another way: numbers as above, NaN and Infinity, halves of
+# surrogate pairs, and line ends, between which it looks for values.
+_UNUSUAL: Final = _LONG_NUMBERS + rb"|NaN|Inf|\\u[dD]|[\n\r]"
 
 
-def _arrow(described: dict[str, Any]) -> pa.DataType:
-    kind = described.get("type", "object" if "properties" in described else "string")
-    if isinstance(kind, list):
-        kind = next(one for one in kind if one != "null")
-    if kind == "object":
-        return pa.struct([pa.field(name, _arrow(each)) for name, each in described.get("properties", {}).items()])
-    if kind == "array":
-        return pa.list_(_arrow(described.get("items", {"type": "string"})))
-    if kind == "string" and described.get("format") == "date-time":
-        return _TIME
-    if kind not in _TYPES:
-        raise ValueError(f"type {kind!r} is not known")
-    return _TYPES[kind]
-
-
+@dataclass(frozen=True)
 class JsonDecoder:
     """Decodes JSON objects."""
 
-    def __init__(self, fields: pa.Schema, *, infer: bool = False) -> None:
-        """`fields`: those that are known, by their names in JSON; with `infer`, others are found as they come."""
-        self._fields = fields
-        self._infer = infer
+    kind: Kind | None = None
+    """A struct of the fields that are columns, others are left out; None: they are found as they come."""
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """Values without nulls."""
-        reasons: dict[int, str] = {}
+    def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
+        """Values without nulls, in columns for a table with those that are `known`."""
         text = values.cast(pa.binary())
-        lines = pc.or_(pc.match_substring(text, b"\n"), pc.match_substring(text, b"\r"))
-        if pc.any(lines).as_py():
-            text = pa.array([_on_one_line(value) for value in text.to_pylist()], pa.binary())
-        parts = self._parts(text, 0, reasons)
-        columns = self._columns()
-        found = [widened(part, columns) for part in parts]
-        return Decoded(pa.concat_arrays(found) if found else pa.nulls(0, pa.struct(list(columns))), reasons)
+        kind = None if self.kind is None else placed(self.kind, known)
+        found = _read_plain(text, known if kind is None else _plain_fields(kind), others=kind is not None)
+        if found is not None:
+            return Decoded(found)
+        faults: Faults = {}
+        read = _objects(text, DEEPEST if kind is None else DEEPEST_TEXT, faults)
+        if kind is not None:
+            return Decoded(column(kind, read, faults), faults)
+        while True:
+            before = len(faults)
+            made = column(inference.columns_of(read, known, faults), read, faults)
+            if len(faults) == before:
+                return Decoded(made, faults)
+            # What is set aside makes no columns.
+            read = [None if row in faults else value for row, value in enumerate(read)]
 
-    def _columns(self) -> pa.Schema:
-        return pa.schema([pa.field(column_name(one.name), one.type) for one in self._fields])
 
-    def _parts(self, text: pa.Array, first: int, reasons: dict[int, str]) -> list[pa.StructArray]:
-        if not len(text):
-            return []
+def placed(kind: Kind, known: pa.Schema) -> Kind:
+    """A struct of whole values, with the columns that its fields have in a table with these. Raises ValueError."""
+    names = assigned([one.source for one in kind.fields], known.names)
+    return of_fields([Field(one.source, names[one.source], one.kind) for one in kind.fields], closed=kind.closed)
+
+
+# By msgspec
+
+
+_PLAIN: Final = msgspec.json.Decoder()
+_CAREFUL: Final = msgspec.json.Decoder(float_hook=as_double)
+
+
+def _objects(text: pa.Array, deepest: int, faults: Faults) -> list[dict[str, Any] | None]:
+    careful = pc.match_substring_regex(text, _LONG_NUMBERS).to_pylist()
+    brackets = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"["))
+    suspects = pc.greater(brackets, deepest).to_pylist()
+    read: list[dict[str, Any] | None] = []
+    for row, value in enumerate(text.to_pylist()):
         try:
-            return [self._read(text)]
-        except (pa.ArrowException, ValueError) as error:
-            if len(text) == 1:
-                reasons[first] = first_line(error)
-                return [pa.nulls(1, pa.struct(list(self._columns())))]
-        half = len(text) // 2
-        return self._parts(text.slice(0, half), first, reasons) + self._parts(text.slice(half), first + half, reasons)
+            found = (_CAREFUL if careful[row] else _PLAIN).decode(value)
+            if type(found) is not dict:
+                raise ValueError("the value is JSON, but no object")
+            if suspects[row] and depth(found) > deepest:
+                raise ValueError(f"the value is nested deeper than {deepest} levels")
+        except RecursionError:
+            faults[row] = f"the value is nested deeper than {deepest} levels"
+            read.append(None)
+        except (msgspec.MsgspecError, ValueError) as error:  # UnicodeDecodeError is one
+            faults[row] = _why(value, error)
+            read.append(None)
+        else:
+            read.append(found)
+    return read
 
-    def _read(self, text: pa.Array) -> pa.StructArray:
-        joined = _joined(text)
-        table = self._parse(joined)
-        if table.num_rows != len(text):
-            raise ValueError("the value is not one JSON object")
-        if self._infer:
-            new = [one for one in table.schema if one.name not in self._fields.names and _settled(one)]
-            found = pa.schema([pa.field(one.name, _texts(one.type)) for one in new])
-            self._fields = grown(self._fields, found)
-            if any(one.type != found.field(one.name).type for one in new):
-                table = self._parse(joined)  # what pyarrow took for times is text
-        here = [one for one in self._fields if one.name in table.schema.names]
-        arrays = [_whole(table.column(one.name)).cast(one.type) for one in here]
-        fields = [pa.field(column_name(one.name), one.type) for one in here]
-        return (
-            pa.StructArray.from_arrays(arrays, fields=fields) if fields else pa.array([{}] * len(text), pa.struct([]))
-        )
 
-    def _parse(self, joined: pa.Buffer) -> pa.Table:
-        return pj.read_json(
-            pa.BufferReader(joined),
-            read_options=pj.ReadOptions(use_threads=False, block_size=max(joined.size + 1, 1 << 10)),
+def _why(value: bytes, error: Exception) -> str:
+    if not value:
+        return "the value is empty"
+    if _SURROGATE.search(value) is not None and "trailing" not in str(error):
+        return f"half of a surrogate pair, or no JSON at all: {first_line(error)}"
+    return first_line(error)
+
+
+def depth(value: Any) -> int:
+    """Levels of objects and lists."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            each
+            for one in level
+            for each in (one.values() if type(one) is dict else one)
+            if type(each) is dict or type(each) is list
+        ]
+    return depth
+
+
+# By pyarrow
+
+
+def _read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
+    """The values with these columns; None where one of them is not what pyarrow reads as it is.
+
+    Args:
+        text: the values.
+        fields: the columns.
+        others: whether fields that are no columns are left out; otherwise they make it None.
+    """
+    if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields) or not _is_usual(text):
+        return None
+    try:
+        table = pj.read_json(
+            pa.BufferReader(_joined(text)),
+            read_options=pj.ReadOptions(use_threads=False, block_size=max(_size(text) + 1, 1 << 10)),
             parse_options=pj.ParseOptions(
-                explicit_schema=self._fields if len(self._fields) else None,
-                unexpected_field_behavior="infer" if self._infer else "ignore",
+                explicit_schema=fields, unexpected_field_behavior="ignore" if others else "error"
             ),
         )
+    except (pa.ArrowException, ValueError):
+        return None
+    if table.num_rows != len(text) or table.schema != fields:
+        return None
+    return pa.StructArray.from_arrays([_whole(one) for one in table.columns], fields=list(fields))
+
+
+def _plain_fields(kind: Kind) -> pa.Schema | None:
+    """The columns of a struct; None where one of them is made of what pyarrow does not read."""
+    return pa.schema(list(kind.type)) if all(_is_plain(one.kind) for one in kind.fields) else None
+
+
+def _is_plain(kind: Kind) -> bool:
+    inner = [*kind.inner, *(one.kind for one in kind.fields)]
+    return kind.name not in {"json", "time"} and all(map(_is_plain, inner))
+
+
+def _is_simple(one: pa.Field, *, own: bool) -> bool:
+    """Whether pyarrow reads such a column exactly, and the field has its name."""
+    try:
+        named = plain_name(one.name, own=own) == one.name
+    except ValueError:
+        return False
+    kind = one.type
+    while pa.types.is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_struct(kind):
+        return named and kind.num_fields > 0 and all(_is_simple(each, own=False) for each in kind)
+    return named and kind in _SIMPLE
+
+
+_SIMPLE: Final = {pa.bool_(), pa.int64(), pa.float64(), pa.string()}
+
+
+def _is_usual(text: pa.Array) -> bool:
+    """Whether each value is in UTF-8, on a line, from `{` to `}`, flat enough, and has only usual numbers.
+
+    From `{` to `}`: as many objects as values are then one in each, since no object goes on behind a line that ends in
+    `}` with one that begins with `{`.
+    """
+    try:
+        text.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    if not pc.all(pc.and_(pc.starts_with(text, b"{"), pc.ends_with(text, b"}"))).as_py():
+        return False
+    brackets = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"["))
+    return pc.max(brackets).as_py() <= DEEPEST_TEXT and not pc.any(pc.match_substring_regex(text, _UNUSUAL)).as_py()
+
+
+def _size(text: pa.Array) -> int:
+    return int(pc.sum(pc.binary_length(text)).as_py()) + len(text)
 
 
 def _joined(text: pa.Array) -> pa.Buffer:
@@ -114,37 +197,5 @@ def _joined(text: pa.Array) -> pa.Buffer:
     return lines.buffers()[2].slice(start, offsets[len(lines)].as_py() - start)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def _texts(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of times: a schema has to say where a text is a time."""
-    if pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_texts(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _texts(one.type)) for one in kind])
-    return kind
-
-
-def _settled(one: pa.Field) -> bool:
-    """Whether a field that was found can be a column: one that was null throughout has no type yet."""
-    return not _ODD.search(one.name) and _has_type(one.type)
-
-
-def _has_type(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(_has_type(one.type) for one in kind)
-    if pa.types.is_list(kind):
-        return _has_type(kind.value_type)
-    return not pa.types.is_null(kind)
-
-
-def _on_one_line(value: bytes) -> bytes:
-    """JSON without line ends; what is not JSON stays, and is found out."""
-    try:
-        return json.dumps(json.loads(value), ensure_ascii=False).encode()
-    except ValueError:
-        return value.replace(b"\n", b" ").replace(b"\r", b" ")
+def _whole(chunks: pa.ChunkedArray) -> pa.Array:
+    return chunks.chunk(0) if chunks.num_chunks == 1 else pa.concat_arrays(chunks.chunks)

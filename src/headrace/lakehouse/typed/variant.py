@@ -2,10 +2,10 @@
 
 The form is the Variant encoding of Apache Parquet (VariantEncoding.md): a dictionary of the field names
 (`metadata`), and the value, whose objects point into it. Numbers are kept as Spark's `parse_json` keeps them: whole
-ones in as few bytes as they need, fractions as decimals while 38 digits are enough, others as doubles.
+ones in as few bytes as they need, fractions as decimals while 38 digits are enough, others as doubles. A number that
+a double would change is not encoded.
 """
 
-import math
 import struct
 from collections.abc import Callable, Iterable
 from itertools import accumulate
@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from headrace.lakehouse.typed.arrays import Inexact, as_double, is_double
+from headrace.lakehouse.typed.json_values import depth
 from headrace.lakehouse.write.columns import Decoded, first_line
 from headrace.lakehouse.write.table import VARIANT
 
@@ -21,7 +23,10 @@ COLUMN: Final = "json"
 STRUCT: Final = pa.struct([pa.field(one.name, one.type) for one in VARIANT])
 """A struct with the same two parts, for tables that readers without the type must be able to open."""
 
+DEEPEST: Final = 200
+"""Objects and lists in one another."""
 _MOST_DIGITS: Final = 38
+_LONGEST_NUMBER: Final = 100
 _SHORT: Final = 64
 """Strings of fewer bytes have their length in their first byte."""
 _MANY: Final = 256
@@ -41,13 +46,14 @@ _ARRAY: Final = 3
 class VariantDecoder:
     """Makes one column of JSON values: `json`."""
 
-    def __init__(self, known: pa.Schema, *, plain: bool) -> None:
+    def __init__(self, *, plain: bool) -> None:
         """A table that has the column keeps its type; otherwise it is STRUCT where `plain`, or VARIANT."""
-        there = known.field(COLUMN).type if COLUMN in known.names else None
-        self._kind = there if there in {VARIANT, STRUCT} else STRUCT if plain else VARIANT
+        self._plain = plain
 
-    def decode(self, values: pa.Array) -> Decoded:
-        """Values without nulls."""
+    def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
+        """Values without nulls, for a table with those columns that are `known`."""
+        there = known.field(COLUMN).type if COLUMN in known.names else None
+        kind = there if there in {VARIANT, STRUCT} else STRUCT if self._plain else VARIANT
         reasons: dict[int, str] = {}
         encoder = Encoder()
         metadata, encoded = [], []
@@ -55,13 +61,14 @@ class VariantDecoder:
             try:
                 names, value = encoder.encode(text)
             except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-                reasons[row] = first_line(error)
+                deep = isinstance(error, RecursionError)
+                reasons[row] = f"the value is nested deeper than {DEEPEST} levels" if deep else first_line(error)
                 names, value = b"", b""
             metadata.append(names)
             encoded.append(value)
         bad = pa.array([row in reasons for row in range(len(encoded))]) if reasons else None
         parts = [pa.array(metadata, pa.binary()), pa.array(encoded, pa.binary())]
-        column = pa.StructArray.from_arrays(parts, fields=list(self._kind), mask=bad)
+        column = pa.StructArray.from_arrays(parts, fields=list(kind), mask=bad)
         return Decoded(pa.StructArray.from_arrays([column], names=[COLUMN], mask=bad), reasons)
 
 
@@ -80,6 +87,8 @@ class Encoder:
         """
         names: dict[str, int] = {}
         found = _JSON.decode(text)
+        if text.count(b"{") + text.count(b"[") > DEEPEST and depth(found) > DEEPEST:
+            raise ValueError(f"the value is nested deeper than {DEEPEST} levels")
         value = _KINDS[type(found)](found, names)
         key = tuple(names)
         metadata = self._dictionaries.get(key)
@@ -91,18 +100,18 @@ class Encoder:
 def _fraction(text: str) -> bytes:
     """A number with a point or an exponent, encoded: the reader of JSON hands its text over."""
     before, _, behind = text.partition(".")
-    if behind.isdigit():
+    if behind.isdigit() and len(text) < _LONGEST_NUMBER:
         unscaled, scale = int(before + behind), len(behind)
         # As many digits as stand behind the point, at least.
         precision = max(len(str(abs(unscaled))), scale)
         if precision <= _MOST_DIGITS:
             return _decimal(unscaled, scale, precision)
-    return _double(float(text))
+    return _double(as_double(text))
 
 
-def _double(number: float) -> bytes:
-    if math.isinf(number):
-        raise ValueError("a number is larger than a double can be")
+def _double(number: float | Inexact) -> bytes:
+    if isinstance(number, Inexact):
+        raise ValueError(f"the number {number[:40]} has more digits than a double keeps, or is beyond doubles")
     return _DOUBLE + struct.pack("<d", number)
 
 
@@ -117,7 +126,9 @@ def _whole(number: int) -> bytes:
         if bits <= most:
             return first + number.to_bytes(size, "little", signed=True)
     digits = len(str(abs(number)))
-    return _decimal(number, 0, digits) if digits <= _MOST_DIGITS else _double(float(number))
+    if digits <= _MOST_DIGITS:
+        return _decimal(number, 0, digits)
+    return _double(float(number) if is_double(number) else Inexact(number))
 
 
 def _text(value: str) -> bytes:

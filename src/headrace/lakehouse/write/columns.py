@@ -1,19 +1,16 @@
-"""Columns that come from values: their names, how they grow, and the rows of one batch in them."""
+"""Columns that come from values: how a table's grow, and a batch's rows in them."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.lakehouse.write.table import COLUMNS, VARIANT
+from headrace.lakehouse.write.names import folded
+from headrace.lakehouse.write.table import VARIANT
 
-ODD: Final = re.compile(r"[ ,;{}()\n\t=]")
-"""What Delta allows in no column's name."""
-_OWN: Final = frozenset(name.lower() for name in COLUMNS.names)
-PREFIX: Final = "value_"
+MOST_COLUMNS: Final = 1_000
+"""Columns of values in a table, those inside structs counted: each is in every file, and in every checkpoint."""
 
 
 @dataclass
@@ -21,64 +18,42 @@ class Decoded:
     """A batch's values as columns."""
 
     columns: pa.StructArray
-    """As many rows as there were values; null where one could not be decoded, or was null."""
+    """As many rows as there were values; what is in those that could not be decoded means nothing."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Row -> why it could not be decoded."""
 
 
-def column_name(name: str) -> str:
-    """The column of a field: its name, with `value_` before it where the archive has a column of that name itself."""
-    plain = ODD.sub("_", name)
-    return PREFIX + plain if plain.lower() in _OWN else plain
-
-
-def field_name(column: str) -> str:
-    """The inverse of `column_name` for fields without odd characters."""
-    own = column.removeprefix(PREFIX)
-    return own if column.startswith(PREFIX) and own.lower() in _OWN else column
-
-
 def grown(known: pa.Schema, found: pa.Schema) -> pa.Schema:
     """`known` with the columns that only `found` has; those that both have stay as they are."""
-    names = {name.lower() for name in known.names}
-    return pa.schema([*known, *(one for one in found if one.name.lower() not in names)])
-
-
-def conflict(known: pa.Schema, found: pa.Schema) -> str | None:
-    """Why rows with the columns `found` do not fit a table with `known`; None when they do."""
-    kinds = {one.name.lower(): one for one in known}
-    for one in found:
-        there = kinds.get(one.name.lower())
-        if there is not None and there.type != one.type:
-            return f"column {there.name!r} of the table is {there.type}, the value's is {one.type}"
-    return None
-
-
-def rows(values: Sequence[dict[str, Any] | None], columns: pa.Schema, reasons: dict[int, str]) -> Decoded:
-    """Values that were decoded one by one, in columns; those that a column cannot hold join the others in `reasons`."""
-    kind = pa.struct(list(columns))
-    try:
-        return Decoded(pa.array(values, kind), reasons)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        parts = []
-        for row, value in enumerate(values):
-            try:
-                parts.append(pa.array([value], kind))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                reasons[row] = first_line(error)
-                parts.append(pa.nulls(1, kind))
-        return Decoded(pa.concat_arrays(parts), reasons)
+    names = {folded(name) for name in known.names}
+    return pa.schema([*known, *(one for one in found if folded(one.name) not in names)])
 
 
 def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
     """The same rows with more columns, or in another order."""
-    names = {one.name.lower(): place for place, one in enumerate(found.type)}
-    places = [names.get(one.name.lower()) for one in columns]
+    places = {one.name: place for place, one in enumerate(found.type)}
     arrays = [
-        fitted(None if place is None else found.field(place), len(found), one.type)
-        for place, one in zip(places, columns, strict=True)
+        fitted(found.field(places[one.name]) if one.name in places else None, len(found), one.type) for one in columns
     ]
-    return pa.StructArray.from_arrays(arrays, fields=list(columns)) if arrays else pa.nulls(len(found), pa.struct([]))
+    return pa.StructArray.from_arrays(arrays, fields=list(columns)) if arrays else nothing(len(found))
+
+
+def leaves(columns: pa.Schema) -> int:
+    """Columns, with those inside structs counted instead of the structs."""
+    return sum(_leaves(one.type) for one in columns)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return sum(_leaves(one.type) for one in kind)
+    if pa.types.is_map(kind):
+        return 1 + _leaves(kind.item_type)
+    return _leaves(kind.value_type) if pa.types.is_list(kind) else 1
+
+
+def nothing(rows: int) -> pa.StructArray:
+    """Rows without columns."""
+    return pa.array([{}] * rows, pa.struct([]))
 
 
 def fitted(column: pa.Array | None, rows: int, kind: pa.DataType) -> pa.Array:

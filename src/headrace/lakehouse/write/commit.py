@@ -4,15 +4,19 @@ Rule of this file: the order of the steps is the guarantee. Killed before a tabl
 killed after it, the fences make the repeated batch empty.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
-from headrace.client.errors import GroupCommitFailed, SparkError
+from headrace.client.errors import GroupCommitFailed, SparkError, TableError
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
-from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile
+from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
+from headrace.lakehouse.write.location import Place
+from headrace.lakehouse.write.names import folded
+from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile, merged
 
 
 class ArchiveGap(SparkError):
@@ -34,6 +38,8 @@ class RangeResult:
     """Files of the table beside, with records whose values could not be decoded."""
     columns: pa.Schema | None = None
     """Columns of values that were found, of a typed table."""
+    reason: str = ""
+    """Why the first record of `dead` is there."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class TopicResult:
     traces: tuple[str, ...] = ()
     dead: int = 0
     """Records that went to the table beside."""
+    reason: str = ""
+    """Why the first of them did."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class Fences:
     """The same of the tables beside."""
     columns: Mapping[str, pa.Schema] = field(default_factory=dict)
     """By topic the columns of values that a typed table has."""
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By topic the columns that its table cannot get, with the reason."""
 
 
 Writer = Callable[[Fences], Sequence[RangeResult]]
@@ -120,6 +130,7 @@ class _Done:
     dead: list[WrittenFile] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     traces: dict[str, None] = field(default_factory=dict)
+    reason: str = ""
 
 
 class BatchArchiver:
@@ -158,11 +169,13 @@ class BatchArchiver:
         """
         done: dict[str, _Done] = {}
         conflicts = 0
+        refused_columns: dict[str, dict[str, str]] = {}
         self._step("started")
         while True:
             targets, extents, snapshots, fences = self._look()
+            fences = replace(fences, refused=refused_columns)
             results = [result for result in write(fences) if result.offsets.end > result.offsets.start]
-            if self._widened(targets, fences, results):
+            if self._widened(targets, fences, results, refused_columns):
                 continue
             self._step("files written")
             refused = False
@@ -187,6 +200,7 @@ class BatchArchiver:
                 had.dead += dead
                 had.unreadable += [line for result in mine for line in result.unreadable]
                 had.traces |= {trace: None for result in mine for trace in result.traces}
+                had.reason = had.reason or next((result.reason for result in mine if result.dead), "")
                 self._step("table committed")
             # What was committed is below its fences now: the next round leaves it out.
             if not refused:
@@ -216,16 +230,32 @@ class BatchArchiver:
                 columns[name] = snapshots[name].typed()
         return targets, extents, snapshots, Fences(offsets, dead, columns)
 
-    def _widened(self, targets: Mapping[str, Target], fences: Fences, results: Sequence[RangeResult]) -> bool:
+    def _widened(
+        self,
+        targets: Mapping[str, Target],
+        fences: Fences,
+        results: Sequence[RangeResult],
+        refused: dict[str, dict[str, str]],
+    ) -> bool:
         """Give the tables the columns that were found; True when the batch is to be written again, for the new tables.
 
-        Columns are added by a commit of their own, before the fences are read for the one with the files.
+        Columns are added by a commit of their own, before the fences are read for the one with the files. One that the
+        table cannot get joins `refused`: the records that have it are set aside when the batch is written again.
         """
         changed = False
         for name, mine in _by_topic(results).items():
             found = [result.columns for result in mine if result.columns is not None]
-            if targets[name].table.widen(fences.columns.get(name, pa.schema([])), found):
-                changed = True
+            known = fences.columns.get(name, pa.schema([]))
+            mine_refused = refused.setdefault(name, {})
+            before = len(mine_refused)
+            new = _within(known, found, mine_refused)
+            try:
+                changed = targets[name].table.widen(known, [new]) or changed
+            except TableError:
+                mine_refused |= _refused(known, new)
+                if len(mine_refused) == before:
+                    raise  # it is not the columns
+            changed = changed or len(mine_refused) > before
         for result in results if changed else ():
             targets[result.offsets.partition.topic].table.discard(result.files)
             dead = targets[result.offsets.partition.topic].dead
@@ -255,6 +285,7 @@ class BatchArchiver:
                 unreadable=tuple(had.unreadable),
                 traces=tuple(had.traces),
                 dead=sum(file.rows for file in had.dead),
+                reason=had.reason,
             )
         return BatchResult(topics, error)
 
@@ -285,6 +316,36 @@ class BatchArchiver:
         if fence is None:
             return extents[partition].start
         return max(fence, extents[partition].start) if self._skip_lost else fence
+
+
+def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str]) -> pa.Schema:
+    """The columns that a table may get; those beyond its bound join `refused`."""
+    room = MOST_COLUMNS - leaves(known)
+    names = {folded(name) for name in known.names}
+    kept = []
+    for one in merged(found):
+        if folded(one.name) in names or one.name in refused:
+            continue
+        room -= leaves(pa.schema([one]))
+        if room < 0:
+            refused[one.name] = f"the table has {MOST_COLUMNS:,} columns of values, and gets no more"
+        else:
+            kept.append(one)
+    return pa.schema(kept)
+
+
+def _refused(known: pa.Schema, new: pa.Schema) -> dict[str, str]:
+    """The columns that Delta does not take, with the reason, found out with a table that is thrown away."""
+    refused = {}
+    with tempfile.TemporaryDirectory(prefix="headrace-columns-") as folder:
+        trial = ArchiveTable(Place.of(f"{folder}/t"))
+        trial.widen(pa.schema([]), [known])
+        for column in new:
+            try:
+                trial.widen(known, [pa.schema([column])])
+            except TableError as error:
+                refused[column.name] = f"Delta does not take such a column: {error}".replace(folder, "")[:500]
+    return refused
 
 
 def _set_aside(target: Target, files: Sequence[WrittenFile], after: Mapping[int, int]) -> None:

@@ -49,14 +49,18 @@ _CHECKPOINT_EVERY: Final = "50"
 
 
 def merged(found: Iterable[pa.Schema]) -> pa.Schema:
-    """New columns as several tasks have seen them: whole numbers give way to fractions, the rest to who came first."""
-    kinds: dict[str, pa.DataType] = {}
+    """New columns as several tasks have seen them.
+
+    Whole numbers give way to fractions and to decimals, other types to the first, and a name to the first in its case.
+    """
+    kinds: dict[str, tuple[str, pa.DataType]] = {}
     for columns in found:
         for one in columns:
-            known = kinds.setdefault(one.name, one.type)
-            if pa.types.is_int64(known) and pa.types.is_float64(one.type):
-                kinds[one.name] = one.type
-    return pa.schema([pa.field(name, kind) for name, kind in kinds.items()])
+            name, known = kinds.setdefault(one.name.casefold(), (one.name, one.type))
+            wider = pa.types.is_float64(one.type) or pa.types.is_decimal128(one.type)
+            if name == one.name and pa.types.is_int64(known) and wider:
+                kinds[one.name.casefold()] = name, one.type
+    return pa.schema(list(kinds.values()))
 
 
 class Conflict(SparkError):
@@ -155,14 +159,14 @@ class ArchiveTable:
         Raises:
             TableError, StoreUnavailable: they cannot be added.
         """
-        names = {name.lower() for name in known.names}
-        new = [one for one in merged(found) if one.name.lower() not in names]
+        names = {name.casefold() for name in known.names}
+        new = [one for one in merged(found) if one.name.casefold() not in names]
         if not new:
             return False
         try:
             self._table.update_incremental()
-            there = {one.name.lower() for one in self._table.schema().fields}
-            missing = [one for one in new if one.name.lower() not in there]
+            there = {one.name.casefold() for one in self._table.schema().fields}
+            missing = [one for one in new if one.name.casefold() not in there]
             if missing:
                 self._table.alter.add_columns([_field(one) for one in missing])
         except CommitFailedError:

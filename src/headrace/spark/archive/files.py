@@ -4,6 +4,7 @@ One file holds one partition's records in offset order, with small row groups an
 so that a reader finds an offset by reading little.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Destination:
     """Typed tables: the table beside, for records whose values cannot be decoded."""
     dead_fences: Mapping[int, int] = field(default_factory=dict)
     """By partition the first offset that the table beside lacks."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Typed tables: columns that the table cannot get, with the reason."""
 
 
 UNREADABLE: Final = "_unreadable"
@@ -59,6 +62,8 @@ class Written:
     """Of the table beside."""
     columns: pa.Schema | None = None
     """Columns of values, of a typed table."""
+    reason: str = ""
+    """Why the first record was set aside."""
 
 
 def write_range(
@@ -73,11 +78,33 @@ def write_range(
         unreadable: gets a line for each batch that was left out.
         traces: gets some of the traces that records belong to, where they are asked for.
 
+    A typed table's records that cannot be written go to the table beside it. When a file cannot be written, the range is
+    written once more, and each batch is tried in memory first.
+
     Raises:
         CorruptLog: a batch cannot be read, without `skip_unreadable`.
         DataLoss: part of the range is gone, with `fail_on_data_loss`.
         StoreUnavailable, TableError: the files cannot be written.
     """
+    told = len(unreadable), len(traces)
+    try:
+        return _write_once(destination, stream, offsets, unreadable, traces, careful=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        if destination.decoding is None:
+            raise
+        del unreadable[told[0] :], traces[told[1] :]
+        return _write_once(destination, stream, offsets, unreadable, traces, careful=True)
+
+
+def _write_once(
+    destination: Destination,
+    stream: str,
+    offsets: Range,
+    unreadable: list[str],
+    traces: list[str],
+    *,
+    careful: bool,
+) -> Written:
     with LogReader(destination.redis) as log:
         batches = log.records(
             stream,
@@ -97,32 +124,48 @@ def write_range(
         main = _Series(destination, destination.table, number)
         dead = None if destination.dead is None else _Series(destination, destination.dead, number)
         try:
-            columns = _write(destination, number, batches, main, dead)
-            return Written(main.finish(), () if dead is None else dead.finish(), columns)
+            values = _write(destination, number, batches, main, dead, careful=careful)
+            if values is None or dead is None:
+                return Written(main.finish())
+            return Written(main.finish(), dead.finish(), values.columns, values.reason)
         except BaseException as error:
-            main.abandon()
-            if dead is not None:
-                dead.abandon()
+            for series in (main, *([] if dead is None else [dead])):
+                with contextlib.suppress(pa.ArrowException):  # a file whose end cannot be written
+                    series.abandon()
             if isinstance(error, OSError):
                 raise failed(destination.table, "cannot be written", error) from error
             raise
 
 
 def _write(
-    destination: Destination, partition: int, batches: Iterator[pa.RecordBatch], main: "_Series", dead: "_Series | None"
-) -> pa.Schema | None:
-    """Write the batches; the columns of values that were known or found, of a typed table."""
+    destination: Destination,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    main: "_Series",
+    dead: "_Series | None",
+    *,
+    careful: bool,
+) -> Values | None:
+    """Write the batches; what was decoded of them, of a typed table."""
     if destination.decoding is None or dead is None:
         for batch in batches:
             main.add(_with_id(batch, destination.topic_id))
         return None
-    values = Values(destination.decoding, destination.columns)
+    values = Values(
+        destination.decoding, destination.columns, refused=destination.refused, check=_tried if careful else None
+    )
     fence = destination.dead_fences.get(partition, 0)
     for batch in batches:
         good, bad = values.split(_with_id(batch, destination.topic_id))
         main.add(good)
         dead.add(bad.filter(pc.greater_equal(bad.column("offset"), fence)))
-    return values.columns
+    return values
+
+
+def _tried(rows: pa.RecordBatch) -> None:
+    """Raise what writing a file of these records would."""
+    with layout.writer(pa.BufferOutputStream(), rows.schema) as writer:
+        writer.write_batch(rows)
 
 
 def _with_id(batch: pa.RecordBatch, topic_id: str) -> pa.RecordBatch:

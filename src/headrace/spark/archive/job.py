@@ -21,6 +21,7 @@ from headrace.client.errors import (
     OptionError,
     SparkError,
     TableError,
+    TaskFailed,
     TopicReplaced,
     UnknownTopic,
 )
@@ -49,7 +50,7 @@ _TASK_ROWS: Final = 500_000
 _POLL: Final = "50ms"
 _MASTER: Final = "local[*,4]"
 """A task whose Python worker was killed is tried again: four times at most."""
-_FOR_GOOD: Final = (OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError)
+_FOR_GOOD: Final = (OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError, TaskFailed)
 """What trying again does not help."""
 _LONGEST_PAUSE_S: Final = 30.0
 _TRIES: Final = 5
@@ -226,13 +227,13 @@ class Archive:
         try:
             failures = 0
             while not self._stopping.is_set():
-                before = self.progress.rows
+                before = self.progress.rows + self.progress.dead
                 try:
                     if failures:
                         self._begin()
                     self._run_query()
                 except Exception as error:
-                    failures = 1 if self.progress.rows > before else failures + 1
+                    failures = 1 if self.progress.rows + self.progress.dead > before else failures + 1
                     self._take(error, failures)
                 else:
                     return
@@ -378,6 +379,7 @@ class Archive:
         standing = self._targets.standing({name: topic.fences for name, topic in result.topics.items()})
         self.progress = Progress(
             rows=self.progress.rows + result.rows,
+            dead=self.progress.dead + sum(topic.dead for topic in result.topics.values()),
             batch_s=seconds,
             topics={
                 name: TopicProgress(
@@ -388,6 +390,9 @@ class Archive:
                     batch_bytes=topic.size,
                     batch_files=topic.files,
                     unreadable=topic.unreadable,
+                    batch_dead=topic.dead,
+                    dead_table=self._targets.place_of_dead(name).name if topic.dead else "",
+                    dead_reason=topic.reason,
                 )
                 for name, topic in result.topics.items()
             },
@@ -396,7 +401,10 @@ class Archive:
         for name, topic in result.topics.items():
             if topic.dead:
                 beside = self._targets.place_of_dead(name)
-                self._on_note(f"{topic.dead:,} records of {name!r} could not be decoded: they are in {beside.name}")
+                self._on_note(
+                    f"{topic.dead:,} records of {name!r} could not be decoded: they are in {beside.name}; "
+                    f"the first: {topic.reason}"
+                )
         if result.conflicts:
             self._on_note(
                 "another archive writes into the same table: each record goes in once, one of the two is idle"

@@ -6,6 +6,7 @@ would only cost. Offsets, limits and checkpoint are those of `format("headrace")
 
 import base64
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -20,11 +21,14 @@ from headrace.client import offsets as client_offsets
 from headrace.client.errors import (
     CorruptLog,
     DataLoss,
+    OptionError,
     SparkError,
     StorageUnavailable,
     StoreUnavailable,
     TableError,
+    TaskFailed,
     TopicReplaced,
+    one_line,
 )
 from headrace.client.offsets import Range, TopicPartition
 from headrace.lakehouse.write.commit import RangeResult, clip
@@ -52,7 +56,16 @@ RANGES: Final = StructType(
 _RESULT: Final = pa.schema([("result", pa.string())])
 _FAILURES: Final = {
     kind.__name__: kind
-    for kind in (CorruptLog, DataLoss, StorageUnavailable, StoreUnavailable, TableError, TopicReplaced)
+    for kind in (
+        CorruptLog,
+        DataLoss,
+        OptionError,
+        StorageUnavailable,
+        StoreUnavailable,
+        TableError,
+        TaskFailed,
+        TopicReplaced,
+    )
 }
 FENCES: Final = "fences"
 """An option of this source alone: where the tables stand, JSON as in a checkpoint."""
@@ -150,6 +163,11 @@ def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], r
             written = write_range(destination, stream, offsets, unreadable, traces)
     except tuple(_FAILURES.values()) as error:
         return json.dumps({"error": type(error).__name__, "message": str(error)})
+    except Exception as error:
+        traceback.print_exc()
+        where = f"offsets {offsets.start} to {offsets.end - 1} of {partition} cannot be archived"
+        message = f"{where}: {type(error).__name__}: {one_line(error)}"
+        return json.dumps({"error": TaskFailed.__name__, "message": message})
     bounds = {"partition": partition, "start": offsets.start, "end": offsets.end}
     columns = None if written.columns is None else base64.b64encode(written.columns.serialize()).decode()
     return json.dumps(
@@ -158,6 +176,7 @@ def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], r
             "files": [asdict(file) for file in written.files],
             "dead": [asdict(file) for file in written.dead],
             "columns": columns,
+            "reason": written.reason,
             "unreadable": unreadable,
             "traces": traces,
         }
@@ -178,4 +197,5 @@ def _decode(text: str) -> RangeResult:
         tuple(result["traces"]),
         dead=tuple(WrittenFile(**file) for file in result["dead"]),
         columns=None if columns is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns))),
+        reason=result["reason"],
     )

@@ -79,6 +79,7 @@ class Targets:
             table = ArchiveTable(place)
             self._targets[name] = Target(name, topic.id, table, dead)
             self._tell_of_others(name, table)
+            self._tell_of_columns(table)
             if self._settings.iceberg is not None:
                 wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
                 self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
@@ -97,6 +98,20 @@ class Targets:
                 f"careful: {table.place.name} has records of {named} as well; those of {name!r} go beside them, and "
                 "the column topic tells them apart"
             )
+
+    def _tell_of_columns(self, table: ArchiveTable) -> None:
+        """A table that was there may have columns that the schema's fields do not fit: their records are set aside."""
+        if self._decoding is None:
+            return
+        known = table.snapshot().typed()
+        found = self._decoding.columns(known) or ()
+        there = {one.name: one.type for one in known}
+        for one in found:
+            if there.get(one.name, one.type) != one.type:
+                self._on_note(
+                    f"careful: column {one.name!r} of {table.place.name} is {there[one.name]}, the schema's is {one.type}: "
+                    "records whose values do not fit it will be set aside; name another table to keep them"
+                )
 
     def gone(self) -> list[str]:
         """Those that are not there any more, in order."""
@@ -144,6 +159,7 @@ class Targets:
                 columns=fences.columns.get(name, pa.schema([])),
                 dead=None if target.dead is None else target.dead.place,
                 dead_fences={one.partition: offset for one, offset in fences.dead.items() if one.topic == name},
+                refused=fences.refused.get(name, {}),
             )
             for name, target in self._targets.items()
         }

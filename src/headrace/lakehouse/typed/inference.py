@@ -1,0 +1,178 @@
+"""Kinds of columns that nothing describes: those that the table has, and new ones, from the values themselves.
+
+Rule of this file: what most values of a batch are decides for a new column, so that a single odd value never does;
+those that differ are set aside. Whole numbers give way to fractions, and beyond 64 bits to decimals, when they are seen
+together, as long as that changes none of them.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.lakehouse.typed.arrays import Faults, Inexact, is_double, shows_type
+from headrace.lakehouse.typed.kinds import (
+    BOOL,
+    DEEPEST,
+    FLOAT,
+    INT,
+    MOST_DIGITS,
+    TEXT,
+    WIDE,
+    Field,
+    Kind,
+    array,
+    of_fields,
+    of_type,
+    struct,
+)
+from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
+from headrace.lakehouse.write.names import Names
+
+_GROUPS: Final = {
+    int: "number",
+    float: "number",
+    Inexact: "number",
+    bool: "bool",
+    str: "text",
+    list: "list",
+    dict: "object",
+}
+_NUMBERS: Final = {int, float, Inexact}
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
+_MOST: Final = 10**MOST_DIGITS
+_FULL: Final = f"the table has {MOST_COLUMNS:,} columns of values, and gets no more"
+
+
+def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults: Faults) -> Kind:
+    """The kind of whole values: a struct of all fields that have a column, or get one.
+
+    Args:
+        values: those that could be read.
+        known: the columns that the table has of values.
+        faults: gets a reason for each value with a field that can have no column.
+    """
+    names, types = Names(known.names), {one.name: one.type for one in known}
+    room = MOST_COLUMNS - leaves(known)
+    taken: dict[str, str] = {}
+    fields = []
+    for source in _sources(values, len(known) + max(0, room), faults):
+        here = [None if value is None else value.get(source) for value in values]
+        try:
+            column = names.column(source)
+            kind = adopted(types[column], here) if column in types else inferred(here)
+            if column in taken:
+                raise ValueError(f"field {source[:40]!r}: field {taken[column]!r} has its column")
+            if column not in types and kind is not None:
+                if kind.leaves > room:
+                    raise ValueError(f"field {source[:40]!r}: {_FULL}")
+                room -= kind.leaves
+                names.add(column)
+            if column in types and kind is None:
+                raise ValueError(f"field {source[:40]!r}: no JSON becomes {types[column]}")
+        except ValueError as error:
+            _blame(values, here, str(error), faults)
+            continue
+        if kind is not None:
+            taken[column] = source
+            fields.append(Field(source, column, kind))
+    return of_fields(fields)
+
+
+def _sources(values: Sequence[dict[str, Any] | None], most: int, faults: Faults) -> list[str]:
+    """The fields that show a type, in their order; values with more than fit are blamed, and theirs are left out."""
+    found = dict.fromkeys(chain.from_iterable(filter(None, values)))
+    if len(found) <= most:
+        return list(found)
+    kept: dict[str, None] = {}
+    for row, value in enumerate(values):
+        new = [name for name in value or () if name not in kept and shows_type((value or {})[name])]
+        if len(kept) + len(new) > most:
+            faults.setdefault(row, f"field {new[0][:40]!r}: {_FULL}")
+        else:
+            kept |= dict.fromkeys(new)
+    return list(kept)
+
+
+def _blame(values: Sequence[Any], here: Sequence[Any], why: str, faults: Faults) -> None:
+    for row, (value, each) in enumerate(zip(values, here, strict=True)):
+        if value is not None and shows_type(each):
+            faults.setdefault(row, why)
+
+
+def adopted(kind: pa.DataType, values: Sequence[Any]) -> Kind | None:
+    """The kind of a column that the table has, with the fields' names as these values have them."""
+    found = of_type(kind, text=True)
+    return None if found is None else _named(found, values)
+
+
+def _named(kind: Kind, values: Sequence[Any]) -> Kind:
+    if kind.name == "list":
+        items = list(chain.from_iterable(one for one in values if type(one) is list))
+        return Kind("list", kind.type, inner=(_named(kind.inner[0], items),), leaves=kind.leaves)
+    if kind.name != "struct":
+        return kind
+    objects = [one for one in values if type(one) is dict]
+    names = Names([one.column for one in kind.fields], own=False)
+    sources: dict[str, str] = {}
+    for source in dict.fromkeys(chain.from_iterable(objects)):
+        try:
+            sources.setdefault(names.column(source), source)
+        except ValueError:
+            continue  # it has no column, which is found where the column is made
+    fields = []
+    for one in kind.fields:
+        # A field that no value has: its own name is as good as another, since no value has it.
+        source = sources.get(one.column)
+        inner = one.kind if source is None else _named(one.kind, [value.get(source) for value in objects])
+        fields.append(Field(one.column if source is None else source, one.column, inner))
+    return Kind("struct", kind.type, tuple(fields), closed=True, leaves=kind.leaves)
+
+
+def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
+    """The kind of a new column; None while no value shows a type. Raises ValueError where none can hold it."""
+    if depth > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    counts = Counter(map(type, values))
+    groups: Counter[str] = Counter()
+    for one, count in counts.items():
+        if one in _GROUPS:
+            groups[_GROUPS[one]] += count
+    if len(groups) > 1:  # empty lists and objects show no type
+        groups = Counter(_GROUPS[type(one)] for one in values if shows_type(one))
+    if not groups:
+        return None
+    group = groups.most_common(1)[0][0]  # of those that are as many: the first
+    if group == "number":
+        return _number([one for one in values if type(one) in _NUMBERS])
+    if group == "list":
+        items = list(chain.from_iterable(one for one in values if type(one) is list))
+        item = inferred(items, depth + 1)
+        return None if item is None else array(item)
+    if group == "object":
+        return _object([one for one in values if type(one) is dict], depth)
+    return BOOL if group == "bool" else TEXT
+
+
+def _number(values: Sequence[Any]) -> Kind:
+    whole = [one for one in values if type(one) is int]
+    fractions = len(values) - len(whole)
+    if fractions and sum(not is_double(one) for one in whole) <= fractions:
+        return FLOAT
+    if any(not _INT64[0] <= one <= _INT64[1] and abs(one) < _MOST for one in (min(whole), max(whole))):
+        return WIDE
+    return INT
+
+
+def _object(values: Sequence[dict[str, Any]], depth: int) -> Kind | None:
+    found = []
+    sources = dict.fromkeys(chain.from_iterable(values))
+    if len(sources) > MOST_COLUMNS:
+        raise ValueError(f"objects with more than {MOST_COLUMNS:,} different fields")
+    for source in sources:
+        kind = inferred([value[source] for value in values if source in value], depth + 1)
+        if kind is not None:
+            found.append((source, kind))
+    return struct(found, closed=True) if found else None
