@@ -17,12 +17,13 @@ from headrace.lakehouse.typed import inference
 from headrace.lakehouse.typed.arrays import Faults, as_double, column
 from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields
 from headrace.lakehouse.write.columns import Decoded, first_line
-from headrace.lakehouse.write.names import assigned, plain_name
+from headrace.lakehouse.write.names import LONGEST, assigned, plain_name
 
 DEEPEST_TEXT: Final = 100
 """Levels of a JSON value, where a schema says which of them are columns."""
 _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
 """Where a number may be none that a double is: 15 digits a double always gives back."""
+_SAMPLE: Final = 20
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What pyarrow's reader takes and JSON has not, or reads in another way: numbers as above, NaN and Infinity, halves of
 # surrogate pairs, and line ends, between which it looks for values.
@@ -40,7 +41,7 @@ class JsonDecoder:
         """Values without nulls, in columns for a table with those that are `known`."""
         text = values.cast(pa.binary())
         kind = None if self.kind is None else placed(self.kind, known)
-        found = _read_plain(text, known if kind is None else _plain_fields(kind), others=kind is not None)
+        found = read_plain(text, known if kind is None else _plain_fields(kind), others=kind is not None)
         if found is not None:
             return Decoded(found)
         faults: Faults = {}
@@ -117,7 +118,7 @@ def depth(value: Any) -> int:
 # By pyarrow
 
 
-def _read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
+def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
     """The values with these columns; None where one of them is not what pyarrow reads as it is.
 
     Args:
@@ -127,19 +128,36 @@ def _read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa
     """
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields) or not _is_usual(text):
         return None
+    more = [] if others else _empty_fields(text, fields)
     try:
         table = pj.read_json(
             pa.BufferReader(_joined(text)),
             read_options=pj.ReadOptions(use_threads=False, block_size=max(_size(text) + 1, 1 << 10)),
             parse_options=pj.ParseOptions(
-                explicit_schema=fields, unexpected_field_behavior="ignore" if others else "error"
+                explicit_schema=pa.schema([*fields, *more]), unexpected_field_behavior="ignore" if others else "error"
             ),
         )
     except (pa.ArrowException, ValueError):
         return None
+    table = table.select(fields.names)
     if table.num_rows != len(text) or table.schema != fields:
         return None
     return pa.StructArray.from_arrays([_whole(one) for one in table.columns], fields=list(fields))
+
+
+def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
+    """Fields that are no columns as they have been null so far: they are in many topics, and make no value unusual.
+
+    pyarrow could find them itself, and any others, but makes a column as long as the batch of each.
+    """
+    found: dict[str, Any] = {}
+    for value in text.slice(0, _SAMPLE).to_pylist():
+        try:
+            read = _PLAIN.decode(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return []
+        found |= {name: each for name, each in read.items() if name not in fields.names and len(name) <= LONGEST}
+    return [pa.field(name, pa.null()) for name, each in found.items() if each is None][:_SAMPLE]
 
 
 def _plain_fields(kind: Kind) -> pa.Schema | None:

@@ -78,8 +78,8 @@ def write_range(
         unreadable: gets a line for each batch that was left out.
         traces: gets some of the traces that records belong to, where they are asked for.
 
-    A typed table's records that cannot be written go to the table beside it. When a file cannot be written, the range is
-    written once more, and each batch is tried in memory first.
+    A typed table's records that cannot be written go to the table beside it. When a file cannot be written, the range
+    is written once more, and each batch is tried in memory first.
 
     Raises:
         CorruptLog: a batch cannot be read, without `skip_unreadable`.

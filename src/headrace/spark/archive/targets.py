@@ -107,10 +107,11 @@ class Targets:
         found = self._decoding.columns(known) or ()
         there = {one.name: one.type for one in known}
         for one in found:
-            if there.get(one.name, one.type) != one.type:
+            has = there.get(one.name, one.type)
+            if has != one.type:
                 self._on_note(
-                    f"careful: column {one.name!r} of {table.place.name} is {there[one.name]}, the schema's is {one.type}: "
-                    "records whose values do not fit it will be set aside; name another table to keep them"
+                    f"careful: column {one.name!r} of {table.place.name} is {has}, the schema's is {one.type}: records "
+                    "whose values do not fit it will be set aside; name another table to keep them"
                 )
 
     def gone(self) -> list[str]:
