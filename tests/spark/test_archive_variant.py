@@ -31,8 +31,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=80)
 VALUES = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(10**38) + 1, 10**38 - 1)
-    | st.integers(-(1 << 53), 1 << 53).map(lambda number: number << 150)
+    | st.integers(-(1 << 200), 1 << 200)
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXTS,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS, inner, max_size=5),
@@ -82,10 +81,11 @@ def written(folder: Path, texts: Sequence[str], kind: pa.DataType = VARIANT) -> 
 def as_spark_reads(spark: "SparkSession", path: str) -> list[tuple[Any, ...]]:
     """By row: what our value is, its type, and what Spark makes of the text, in the same words."""
     spark.read.schema("n LONG, text STRING, json VARIANT").parquet(path).createOrReplaceTempView("variants")
-    # Apart: Spark 4.2.1 calls some variants malformed when both are in one row, and neither when each is by itself.
-    query = "SELECT to_json({0}), schema_of_variant({0}) FROM variants ORDER BY n"
-    ours, own = (spark.sql(query.format(one)).collect() for one in ("json", "parse_json(text)"))
-    return [(*one, *other) for one, other in zip(ours, own, strict=True)]
+    query = (
+        "SELECT to_json(json), schema_of_variant(json), to_json(own), schema_of_variant(own) "
+        "FROM (SELECT n, json, parse_json(text) AS own FROM variants) ORDER BY n"
+    )
+    return [tuple(row) for row in spark.sql(query).collect()]
 
 
 @pytest.mark.spark
@@ -101,7 +101,11 @@ def test_spark_reads_what_its_own_parser_would_have_made(
         generated.append(json.dumps(value, ensure_ascii=len(generated) % 2 == 0))
 
     generate()
-    texts = EDGES + generated
+    # What Spark's parser changes, ours sets aside.
+    whole = pa.array([text.encode() for text in generated])
+    changed = VariantDecoder(plain=True).decode(whole, pa.schema([])).reasons
+    texts = EDGES + [text for row, text in enumerate(generated) if row not in changed]
+    assert len(texts) > 300
     for text, (ours, our_type, own, own_type) in zip(
         texts, as_spark_reads(spark, written(tmp_path, texts, kind)), strict=True
     ):

@@ -213,7 +213,7 @@ def _read(value: bytes) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=80, deadline=None, database=None)
 @given(st.lists(_ANY | st.none(), max_size=8), st.lists(_ANY | st.none(), max_size=8))
 def test_whatever_comes_is_exact_or_set_aside(first: list[bytes | None], second: list[bytes | None]) -> None:
     known = NOTHING
@@ -233,7 +233,7 @@ def test_whatever_comes_is_exact_or_set_aside(first: list[bytes | None], second:
         known = found.columns
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(_OBJECTS | mutated(_OBJECTS, _TOKENS), min_size=1, max_size=6), st.data())
 def test_both_readers_give_the_same(values: list[bytes], data: st.DataObject) -> None:
     known = split(JSON, values).columns

@@ -17,7 +17,7 @@ NAMES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(NAMES, unique=True, max_size=12), st.booleans(), st.integers(0, 12))
 def test_fields_never_share_a_column(fields: list[str], own: bool, first: int) -> None:
     columns = assigned(fields, (), own=own)
