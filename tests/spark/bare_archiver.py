@@ -75,7 +75,8 @@ class Archiver:
             return self.destination
         held = {one.partition: offset for one, offset in fences.dead.items()}
         columns = fences.columns[self.topic.name]
-        return replace(self.destination, columns=columns, dead=self.dead.place, dead_fences=held)
+        refused = fences.refused.get(self.topic.name, {})
+        return replace(self.destination, columns=columns, dead=self.dead.place, dead_fences=held, refused=refused)
 
     def archive(self, *ranges: tuple[int, int, int]) -> int:
         """Archive ranges (partition, start, end); the rows that went into the table."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import fastavro
 import pyarrow as pa
@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
-from headrace.client.errors import OptionError, StoreUnavailable
+from headrace.client.errors import OptionError, StoreUnavailable, TableError
 from headrace.lakehouse.typed import protobuf_schema
 from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.write import maintenance
+from headrace.lakehouse.write import commit, layout, maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import ArchiveTable, Snapshot, WrittenFile
 from headrace.records.build import build
@@ -325,3 +325,111 @@ def test_much_json_is_decoded_by_the_batch() -> None:
     found = Decoding.of("json").decoder().decode(pa.array(values, pa.binary()), pa.schema([]))
     assert list(found.reasons) == [4_321]
     assert found.columns.field("n").to_pylist() == [*range(4_321), None, *range(4_322, 5_000)]
+
+
+def test_one_topic_never_changes_the_table_of_another(storage: BareStorage, tmp_path: Path) -> None:
+    contents = {
+        "typed-a": [b'{"a": 1}', b'{"same": 1}'],
+        "typed-b": [b'{"b": "x"}', b'{"same": "text"}', b"null"],
+        "typed-c": [b'{"same": {"c": 1.5}}'],
+    }
+    archivers = {}
+    for name, values in contents.items():
+        made = storage.create_topic(name)
+        send(storage, made, values)
+        archivers[name] = Archiver(storage, made, tmp_path / name, decoding=Decoding.of("json"))
+    for end in (1, 3):
+        for name, archiver in archivers.items():
+            archiver.archive((0, 0, min(end, len(contents[name]))))
+    assert rows(tmp_path / "typed-a") == [{"at": 0, "a": 1}, {"at": 1, "same": 1}]
+    assert rows(tmp_path / "typed-b") == [{"at": 0, "b": "x"}, {"at": 1, "same": "text"}]
+    assert rows(tmp_path / "typed-c") == [{"at": 0, "same": {"c": 1.5}}]
+    assert [len(dead(tmp_path / name)) for name in contents] == [0, 1, 0]
+
+
+def test_names_that_differ_in_case_and_names_that_delta_has_not(
+    storage: BareStorage, topic: Topic, tmp_path: Path
+) -> None:
+    values = [b'{"Id": 2}', b'{"ID": 3}', b'{"a b": 4}', b'{"offset": 5, "value_offset": 6}']
+    values.append(b'{"ID": 7, "x": {"A": 1, "a": 2}}')
+    send(storage, topic, values)
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    # Two tasks of one batch find different names, and each batch later finds the columns by the table alone.
+    assert archiver.archive((0, 0, 1), (0, 1, 2)) == 2
+    assert archiver.archive((0, 2, 5)) == 3
+    assert rows(tmp_path / "t") == [
+        {"at": 0, "Id": 2},
+        {"at": 1, "ID_3843971d": 3},
+        {"at": 2, "a_x0020_b": 4},
+        {"at": 3, "value_offset": 5, "value_value_offset": 6},
+        {"at": 4, "ID_3843971d": 7, "x": {"A": 1, "a_ca978112": 2}},
+    ]
+    assert dead(tmp_path / "t") == {}
+
+
+def test_a_record_that_cannot_be_written_stops_nothing(
+    storage: BareStorage, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = layout.writer
+
+    class Writer:
+        """Fails as pyarrow does for what Parquet has not: while a file is being written."""
+
+        def __init__(self, sink: Any, columns: pa.Schema) -> None:
+            self._writer = whole(sink, columns)
+
+        def write_batch(self, batch: pa.RecordBatch, **more: Any) -> None:
+            if "n" in batch.schema.names and 666 in batch.column("n").to_pylist():
+                raise pa.ArrowNotImplementedError("cannot write it")
+            self._writer.write_batch(batch, **more)
+
+        def close(self) -> None:
+            self._writer.close()
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+    monkeypatch.setattr(layout, "writer", Writer)
+    send(storage, topic, [b'{"n": %d}' % number for number in range(660, 680)])
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    assert archiver.archive((0, 0, 20)) == 19
+    assert dead(tmp_path / "t") == {6: "ArrowNotImplementedError: cannot write it"}
+    listed = {Path(path).name for path in DeltaTable(tmp_path / "t").file_uris()}
+    assert {path.name for path in (tmp_path / "t").rglob("*.parquet")} == listed, "what failed leaves no files"
+
+
+def test_a_column_that_delta_refuses_stops_nothing(
+    storage: BareStorage, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ArchiveTable.widen
+
+    def widen(self: ArchiveTable, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
+        if any("odd" in one.names for one in found):
+            raise TableError(f"{self.place.name} got no more columns: not this one")
+        return whole(self, known, found)
+
+    monkeypatch.setattr(ArchiveTable, "widen", widen)
+    send(storage, topic, [b'{"n": 1}', b'{"n": 2, "odd": 1}', b'{"m": 3}'])
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    assert archiver.archive((0, 0, 3)) == 2
+    assert rows(tmp_path / "t") == [{"at": 0, "n": 1}, {"at": 2, "m": 3}]
+    [reason] = dead(tmp_path / "t").values()
+    assert reason.startswith("column 'odd': Delta does not take such a column: ")
+    # Where it is not the columns, nothing is set aside.
+    monkeypatch.setattr(ArchiveTable, "widen", lambda *_: (_ for _ in ()).throw(TableError("not allowed")))
+    monkeypatch.setattr(commit, "_refused", lambda *_: {})
+    send(storage, topic, [b'{"new": 1}'])
+    with pytest.raises(TableError, match="not allowed"):
+        Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json")).archive((0, 3, 4))
+    assert sorted(dead(tmp_path / "t")) == [1]
+
+
+def test_tasks_that_find_more_columns_than_a_table_may_have(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
+    wide = [b"{" + b",".join(b'"k%d_%d": 1' % (row, number) for number in range(600)) + b"}" for row in range(3)]
+    send(storage, topic, [*wide, b'{"k0_1": 2}'])
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    assert archiver.archive((0, 0, 1), (0, 1, 2), (0, 2, 4)) == 2
+    assert sorted(dead(tmp_path / "t")) == [1, 2]

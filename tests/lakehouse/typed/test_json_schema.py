@@ -48,7 +48,7 @@ def decoding_of(folder: Path, schema: Any) -> Decoding:
 
 
 def test_what_pydantic_writes(tmp_path: Path) -> None:
-    value = {
+    value: dict[str, Any] = {
         "id": 1,
         "note": None,
         "ship": {"city": "x", "left out": 1},

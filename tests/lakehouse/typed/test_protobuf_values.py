@@ -109,10 +109,10 @@ def test_messages_are_exact(whole: tuple[Decoding, Any]) -> None:
         "nodes": ['{"v": 9}'],
         "raw": b"\xff",
         "value_offset": -1,
-        "Name_e50af54f": "N",
+        "Name_dcd1d522": "N",
         "small": 4_294_967_295,
         "several": ["{}"],
-    } | {name: each for name, each in row.items() if name.startswith("Name_")}
+    }
     assert found.table[1]["name"] == "n"
     assert "void" not in found.table[1]
     assert found.table[3] == {}
@@ -152,7 +152,7 @@ def test_anything_is_decoded_or_set_aside(whole: tuple[Decoding, Any], data: st.
         (b"\x0c", "not a message of this type"),
         (b"\x4a\x06\x10\x81\x80\x80\x80\x08", "nanoseconds"),
         (b"\x4a\x02\x10\x01", "has more digits than microseconds"),
-        (b"\x4a\x0b\x08" + b"\xff" * 8 + b"\x7f", "outside of the years 1 to 9999"),
+        (b"\x4a\x0a\x08" + b"\xff" * 8 + b"\x7f", "outside of the years 1 to 9999"),
     ],
 )
 def test_what_is_wrong_is_said(whole: tuple[Decoding, Any], value: bytes, reason: str) -> None:

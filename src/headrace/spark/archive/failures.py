@@ -12,9 +12,7 @@ from headrace.client.errors import SparkError, TaskFailed
 _CAUSE: Final = re.compile(r"Caused by: (.+)")
 _PYTHON: Final = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|NotImplemented|Invalid)(?:: .*)?$")
 """How a traceback of Python ends."""
-_PASSING: Final = re.compile(
-    r"(?:\w+\.)*(?:OSError|ConnectionError|\w*Timeout\w*|MemoryError|Py4J\w+|\w*ConnectionError)\b"
-)
+_PASSING: Final = re.compile(r"(?:\w+\.)*(?:OSError|MemoryError|Py4J\w+|\w*(?:Timeout|Connection|Pipe)\w*)\b")
 """What may be otherwise the next time."""
 _STAGE_ERROR: Final = re.compile(r"headrace\.(?:client|lakehouse|spark)(?:\.\w+)*\.(\w+): (.*)")
 

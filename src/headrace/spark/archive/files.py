@@ -129,9 +129,9 @@ def _write_once(
                 return Written(main.finish())
             return Written(main.finish(), dead.finish(), values.columns, values.reason)
         except BaseException as error:
-            for series in (main, *([] if dead is None else [dead])):
-                with contextlib.suppress(pa.ArrowException):  # a file whose end cannot be written
-                    series.abandon()
+            main.abandon()
+            if dead is not None:
+                dead.abandon()
             if isinstance(error, OSError):
                 raise failed(destination.table, "cannot be written", error) from error
             raise
@@ -279,4 +279,6 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """Delete the files written so far."""
+        with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+            self._writer.close()  # while it has where to write to
         self._table.abandon(self._sink, self._relative)
