@@ -154,6 +154,8 @@ def _float(kind: Kind, value: Any) -> float:
 def as_double(text: str) -> float | Inexact:
     """A fraction, when the double, written with as many digits, is the same number again."""
     number = float(text)
+    if repr(number) == text and math.isfinite(number):
+        return number
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, behind = mantissa.lstrip("-").partition(".")
     digits = (whole + behind).lstrip("0")

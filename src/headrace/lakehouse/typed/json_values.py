@@ -23,11 +23,12 @@ DEEPEST_TEXT: Final = 100
 """Levels of a JSON value, where a schema says which of them are columns."""
 _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
 """Where a number may be none that a double is: 15 digits a double always gives back."""
+_NUMBER: Final = re.compile(rb"-?[0-9]+(?=[.eE])(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?[0-9]{16,}")
+"""Fractions, and whole numbers that may be none."""
 _SAMPLE: Final = 20
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# What pyarrow's reader takes and JSON has not, or reads in another way: numbers as above, NaN and Infinity, halves of
-# surrogate pairs, and line ends, between which it looks for values.
-_UNUSUAL: Final = _LONG_NUMBERS + rb"|NaN|Inf|\\u[dD]|[\n\r]"
+# What pyarrow's reader takes and JSON has not, and what it reads in another way: halves of surrogate pairs.
+_UNUSUAL: Final = (b"NaN", b"Inf", b"\\u", b"\r")
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,16 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
         fields: the columns.
         others: whether fields that are no columns are left out; otherwise they make it None.
     """
-    if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields) or not _is_usual(text):
+    if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
+        return None
+    joined = _joined(text)
+    if not _is_usual(text, joined.to_pybytes(), fields, others=others):
         return None
     more = [] if others else _empty_fields(text, fields)
     try:
         table = pj.read_json(
-            pa.BufferReader(_joined(text)),
-            read_options=pj.ReadOptions(use_threads=False, block_size=max(_size(text) + 1, 1 << 10)),
+            pa.BufferReader(joined),
+            read_options=pj.ReadOptions(use_threads=False, block_size=max(joined.size + 1, 1 << 10)),
             parse_options=pj.ParseOptions(
                 explicit_schema=pa.schema([*fields, *more]), unexpected_field_behavior="ignore" if others else "error"
             ),
@@ -187,7 +191,7 @@ def _is_simple(one: pa.Field, *, own: bool) -> bool:
 _SIMPLE: Final = {pa.bool_(), pa.int64(), pa.float64(), pa.string()}
 
 
-def _is_usual(text: pa.Array) -> bool:
+def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) -> bool:
     """Whether each value is in UTF-8, on a line, from `{` to `}`, flat enough, and has only usual numbers.
 
     From `{` to `}`: as many objects as values are then one in each, since no object goes on behind a line that ends in
@@ -199,12 +203,28 @@ def _is_usual(text: pa.Array) -> bool:
         return False
     if not pc.all(pc.and_(pc.starts_with(text, b"{"), pc.ends_with(text, b"}"))).as_py():
         return False
+    if lines.count(b"\n") != len(text) or any(one in lines for one in _UNUSUAL):
+        return False
+    # Whole numbers that do not fit are no numbers to pyarrow. How deep it goes the columns say, but where it skips.
+    if any(_has_fractions(one.type) for one in fields):
+        suspects = text.filter(pc.match_substring_regex(text, _LONG_NUMBERS)).to_pylist()
+        if not all(map(_has_doubles, suspects)):
+            return False
+    if not others:
+        return True
     brackets = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"["))
-    return pc.max(brackets).as_py() <= DEEPEST_TEXT and not pc.any(pc.match_substring_regex(text, _UNUSUAL)).as_py()
+    return bool(pc.max(brackets).as_py() <= DEEPEST_TEXT)
 
 
-def _size(text: pa.Array) -> int:
-    return int(pc.sum(pc.binary_length(text)).as_py()) + len(text)
+def _has_doubles(value: bytes) -> bool:
+    """Whether all numbers of a value are what a double gives back; those in its texts count as well."""
+    return all(type(as_double(one.decode())) is float for one in _NUMBER.findall(value))
+
+
+def _has_fractions(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_fractions(one.type) for one in kind)
+    return _has_fractions(kind.value_type) if pa.types.is_list(kind) else kind == pa.float64()
 
 
 def _joined(text: pa.Array) -> pa.Buffer:
