@@ -23,8 +23,8 @@ DEEPEST_TEXT: Final = 100
 """Levels of a JSON value, where a schema says which of them are columns."""
 _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
 """Where a number may be none that a double is: 15 digits a double always gives back."""
-_NUMBER: Final = re.compile(rb"-?[0-9]+(?=[.eE])(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?[0-9]{16,}")
-"""Fractions, and whole numbers that may be none."""
+_NUMBER: Final = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]*[eE][-+]?[0-9]+")
+"""The numbers of `_LONG_NUMBERS`, whole, and what looks like one in a text."""
 _SAMPLE: Final = 20
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What pyarrow's reader takes and JSON has not, and what it reads in another way: halves of surrogate pairs.
@@ -218,7 +218,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
 
 def _has_doubles(value: bytes) -> bool:
     """Whether all numbers of a value are what a double gives back; those in its texts count as well."""
-    return all(type(as_double(one.decode())) is float for one in _NUMBER.findall(value))
+    return all(one.count(b".") < 2 and type(as_double(one.decode())) is float for one in _NUMBER.findall(value))
 
 
 def _has_fractions(kind: pa.DataType) -> bool:
