@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ HOSTILE = [
 ]
 
 
-def fill(storage: BareStorage, name: str, values: list[bytes | None]) -> None:
+def fill(storage: BareStorage, name: str, values: Sequence[bytes | None]) -> None:
     topic = storage.create_topic(name)
     storage.append_batch(topic, 0, bytes(build([(None, value, DAY, ()) for value in values])))
 
