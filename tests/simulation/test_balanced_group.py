@@ -74,7 +74,11 @@ class World:
         self.positions: dict[int, int] = {}
         self.life_of: dict[GroupCursor, int] = {}
         """In which life of the server a cursor was issued."""
-        self.updates = self.resets = self.refusals = self.repeated = 0
+        self.times_reset = [0] * self.partitions
+        """By partition: how often its position was set from outside."""
+        self.resets_before: dict[GroupCursor, tuple[int, ...]] = {}
+        """Cursor -> `times_reset` when it was issued."""
+        self.updates = self.resets = self.refusals = self.repeated = self.resumed = 0
 
     def _client(self, number: int) -> Client:
         return Client(
@@ -176,8 +180,7 @@ class World:
                     assert (ticket.result.partitions[TopicPartition(TOPIC, partition)] is None) is not busy
                 if ticket.lost or not busy:
                     self.resets += 1
-                    self.not_before.pop(partition, None)
-                    self._begin_again()
+                    self._begin_again_at(partition)
             case _:
                 self._classic_members()
 
@@ -203,17 +206,28 @@ class World:
             position = self.ctx.at(partition.partition)
             offset = self.random.randint(position, max(position, self.ctx.logs[TOPIC][partition.partition].end))
             self.ctx.commit_all(member, {partition: Position(offset=offset)})
-            self.not_before.pop(partition.partition, None)
             for client in self.clients:
                 if client.running and client.cursor is not None:
                     cursor = client.cursor
                     self.ctx.refused(InstanceProblem.GROUP_IN_USE, lambda cursor=cursor: self.ctx.beat(cursor))
             self.ctx.leave(member)
-            self._begin_again()
+            self._begin_again_at(partition.partition)
         self.ctx.crash = crash
 
+    def _begin_again_at(self, partition: int) -> None:
+        """A position was set from outside: what was delivered of the partition before counts no longer."""
+        self.times_reset[partition] += 1
+        self.not_before.pop(partition, None)
+        self.positions[partition] = self.origin[partition] = self.ctx.at(partition)
+        self.received.pop(partition, None)
+
+    def _issued(self, cursor: GroupCursor) -> None:
+        """An instance has a cursor; one that it has already may come again."""
+        self.life_of.setdefault(cursor, self.ctx.lives)
+        self.resets_before.setdefault(cursor, tuple(self.times_reset))
+
     def _begin_again(self) -> None:
-        """Positions were set from outside: what was delivered before counts no longer."""
+        """All positions were set from outside: what was delivered before counts no longer."""
         self.positions = {index: self.ctx.at(index) for index in range(self.partitions)}
         self.origin = dict(self.positions)
         self.received = {}
@@ -257,6 +271,8 @@ class World:
         """The one refusal that an instance must reckon with, and its cure."""
         self.refusals += 1
         assert not self.calm, f"{client.name}: {error}"
+        if error.kind is InstanceProblem.UNRESERVED_PARTITION:
+            self._check_taken_away(client, error)
         assert error.kind in (InstanceProblem.UNRESERVED_PARTITION, InstanceProblem.UNKNOWN_GROUP), error
         client.forget()
 
@@ -270,7 +286,7 @@ class World:
         finally:
             if not known and TOPIC in self.ctx.whole.balanced:
                 self._begin_again()
-        self.life_of[cursor] = self.ctx.lives
+        self._issued(cursor)
         client.cursor = client.beating = cursor
 
     def _work(self, client: Client) -> None:
@@ -294,6 +310,7 @@ class World:
         plan = self.ctx.begin_get(cursor)
         assert self.ctx.lives == before
         self.life_of[plan.cursor] = self.ctx.lives
+        self.resets_before[plan.cursor] = tuple(self.times_reset)
         shares = self.ctx.shares()
         assert {each.partition for each in plan.reads} <= set(shares.get(client.name, ()))
         if cursor.commit_on_get:
@@ -307,6 +324,8 @@ class World:
         (_, plan), client.reading = client.reading, None
         got = self.ctx.answer_get(plan, client.limit, most_offsets=self.random.choice([1, 3, 100]))
         self.life_of[got.cursor] = self.ctx.lives
+        # Its generation is that of the plan.
+        self.resets_before[got.cursor] = self.resets_before[plan.cursor]
         if not self.calm and self.random.random() < 0.08:
             # The answer is lost: the same request will be sent again.
             return
@@ -324,7 +343,7 @@ class World:
     def _send(self, verb: str, cursor: GroupCursor) -> GroupCursor:
         self._remember(verb, cursor)
         answer: GroupCursor = getattr(self.ctx, verb)(cursor)
-        self.life_of.setdefault(answer, self.ctx.lives)
+        self._issued(answer)
         if not self.calm and self.random.random() < 0.08:
             return cursor
         return answer
@@ -342,8 +361,20 @@ class World:
         # What a server that has restarted did not know to be in flight it may have let go.
         if outdated or cursor.epoch != section.epoch or self.life_of.get(cursor) != self.ctx.lives:
             return
+        self.resumed += bool(cursor.offsets) and cursor.generation < member.joined
         for partition, offset in cursor.offsets:
+            if self.resets_before[cursor][partition] != self.times_reset[partition]:
+                continue
             assert self.ctx.at(partition) >= offset, f"{cursor}: {partition} is at {self.ctx.at(partition)}"
+
+    def _check_taken_away(self, client: Client, error: InstanceError) -> None:
+        """Only a partition that another instance holds is refused, or the cursor of an earlier life."""
+        member = next(
+            (each for each in self.ctx.whole.balanced[TOPIC].stored().instances if each.name == client.name), None
+        )
+        holder = next((name for name, held in self.ctx.shares().items() if error.partition in held), None)
+        earlier = member is not None and client.cursor is not None and client.cursor.incarnation < member.incarnation
+        assert earlier or holder not in {None, client.name}, f"{client.name}: {error}, held by {holder}"
 
     def check(self) -> None:
         """Positions move forward only, and over records that somebody was given."""
@@ -459,6 +490,7 @@ def test_the_simulation_reaches_what_it_is_for() -> None:
     assert sum(world.updates for world in worlds) > 0
     assert sum(world.resets for world in worlds) > 0
     assert sum(world.refusals for world in worlds) > 0
+    assert sum(world.resumed for world in worlds) > 0
     assert sum(world.repeated for world in worlds) > 0
     assert sum(len(world.received) for world in worlds) > 0
     assert max(world.ctx.whole.balanced[TOPIC].generation for world in worlds if TOPIC in world.ctx.whole.balanced) > 20

@@ -22,6 +22,7 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.group import BalancedGroup
 from headrace.groups.balanced.model import Reservation
+from headrace.groups.balanced.offset_commit import unreserved
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.description import GroupDescription, described_as_balanced
@@ -157,8 +158,12 @@ class Group:
             # Whoever wants to make one finds, or makes, a group that is alive.
             raise self._unknown(request)
         section = self.balanced.get(request.topic.name)
-        # A commit needs no check: it makes no member, and there are none.
-        if self.classic.state is not GroupState.EMPTY and (section is None or isinstance(request, Get | Beat | Update)):
+        consumed = self.classic.state is not GroupState.EMPTY
+        if consumed and section is not None and isinstance(request, CommitCursor) and request.cursor.offsets:
+            # Kafka's consumers hold what was the instance's.
+            raise unreserved(request.cursor.offsets[0][0])
+        # A commit without offsets needs no check: it makes no member, and there are none.
+        if consumed and (section is None or isinstance(request, Get | Beat | Update)):
             raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self.name!r}")
         if section is None and isinstance(request, CreateCursor) and request.starts is not None:
             section = BalancedGroup.create(

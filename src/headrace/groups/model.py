@@ -122,6 +122,8 @@ class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
     """By partition; only those where nothing was committed yet."""
     topic_id: UUID | None = None
     """As a position's."""
+    valid_from: dict[int, int] = {}
+    """Partition -> the generation from which on cursors' offsets may be committed; only those where it is not 0."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -146,6 +146,8 @@ def test_other_partitions_keep_what_they_have_in_hand(four: InstanceContext) -> 
 def test_an_instance_that_lost_a_partition_is_told_so_as_ever(four: InstanceContext) -> None:
     cursor = four.get(four.create("a")).cursor
     four.lose(1, 4)
-    four.get(four.create("b"))
+    b = four.create("b")
+    four.get(b)
     four.sleep(60_000)
+    four.get(b)
     four.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: four.get(cursor))

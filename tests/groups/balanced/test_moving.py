@@ -261,17 +261,3 @@ def test_partitions_that_come_back_go_on_from_the_group_s_position() -> None:
     got = ctx.get(stale)
     assert got.records == ()
     assert (ctx.committed(0), ctx.committed(1)) == (4, 8)
-
-
-def test_requests_of_somebody_who_left_and_returned_commit_nothing_old() -> None:
-    ctx = InstanceContext(2)
-    ctx.publish(0, 4)
-    ctx.publish(1, 4)
-    old = ctx.get(ctx.create("a", commit_on_get=False)).cursor
-    ctx.sleep(TIMEOUT_MS + 1)
-    # Without commitOnGet a get commits nothing, so there is nothing to refuse: it is taken in again.
-    got = ctx.get(old)
-    assert len(got.records) == 8
-    ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.commit_cursor(old))
-    ctx.commit_cursor(got.cursor)
-    assert (ctx.committed(0), ctx.committed(1)) == (4, 4)

@@ -251,32 +251,6 @@ def test_a_heartbeat_s_cursor_carries_the_offsets_on(ctx: InstanceContext) -> No
         assert ctx.committed() == committed
 
 
-def test_a_commit_after_silence_is_refused(ctx: InstanceContext) -> None:
-    ctx.publish(0, 5)
-    cursor = ctx.get(ctx.create("a", commit_on_get=False)).cursor
-    ctx.sleep(TIMEOUT_MS + 1)
-
-    error = ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.commit_cursor(cursor))
-    assert (error.partition, str(error)) == (0, "Trying to commit unreserved partition 0")
-    # It is not taken in again by that.
-    assert ctx.shares() == {}
-    assert ctx.committed() is None
-
-
-def test_a_get_that_would_commit_after_silence_is_refused(ctx: InstanceContext) -> None:
-    ctx.publish(0, 5)
-    cursor = ctx.get(ctx.create("a")).cursor
-    ctx.sleep(TIMEOUT_MS + 1)
-
-    ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.get(cursor))
-    assert ctx.shares() == {}
-    # Also when heartbeats have taken it in again meanwhile.
-    ctx.beat(cursor)
-    ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.get(cursor))
-    # The cure: a new cursor.
-    assert ctx.get(ctx.create("a")).by_partition() == {0: [0, 1, 2, 3, 4]}
-
-
 def test_a_get_that_has_nothing_to_commit_after_silence_is_served(ctx: InstanceContext) -> None:
     cursor = ctx.get(ctx.create("a")).cursor
     ctx.sleep(TIMEOUT_MS + 1)

@@ -187,6 +187,7 @@ def test_a_loss_by_silence_is_remembered_over_a_restart_of_the_server(ctx: Insta
     ctx.publish(0, 5)
     a = ctx.get(ctx.create("a")).cursor
     ctx.sleep(TIMEOUT_MS + 1)
+    ctx.get(ctx.create("b"))
     ctx.restart()
 
     ctx.refused(InstanceProblem.UNRESERVED_PARTITION, lambda: ctx.get(a))

@@ -131,6 +131,7 @@ class BalancedGroup:
             return
         # Its leader epoch, if any, came with it.
         section.holdings[index].leader_epoch = -1
+        section.invalidate(index)
         if section.holdings[index].start is not None:
             section.holdings[index].start = None
             section.changed()
@@ -140,6 +141,7 @@ class BalancedGroup:
         section = self._section
         if index < len(section.holdings):
             section.holdings[index].start = BEGINNING
+            section.invalidate(index)
             section.changed()
 
     def finish(self, turn: Turn) -> None:

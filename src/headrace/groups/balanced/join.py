@@ -62,7 +62,7 @@ def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Tu
     member.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, turn.ticks_ms)
     section.changed()
     for index in section.held_by(member.name):
-        section.holdings[index].forget_flight()
+        section.holdings[index].begin_tenure(section.moved())
     watch(section, member, turn)
 
 

@@ -8,20 +8,24 @@ from headrace.groups.turn import Turn
 
 
 def check(section: Section, cursor: GroupCursor) -> None:
-    """Raise InstanceError UNRESERVED_PARTITION if a cursor's offsets may not be committed, for one that was lost.
+    """Raise InstanceError UNRESERVED_PARTITION if a cursor has offsets in a partition that another instance has taken.
 
-    Lost is what was taken from the instance: because it was silent, or held on for too long. What it gave up with a
-    request of its own had nothing in flight, and what UpdateGroup has overtaken means nothing any more: neither is an
-    error, and neither is committed.
+    A partition is taken from an instance that was silent, or held on for too long. Until another instance holds it, it
+    still belongs to the first one. What an instance gave up with a request of its own had nothing in flight, and what
+    UpdateGroup or a reset has overtaken means nothing any more: neither is an error, and neither is committed.
     """
     if not cursor.offsets or cursor.epoch != section.epoch:
         return
     member = section.instances.get(cursor.instance)
-    if member is None or cursor.generation < member.joined:
-        raise unreserved(cursor.offsets[0][0])
+    away = member is None or cursor.generation < member.joined
     for index, _ in cursor.offsets:
-        if member.lost.get(index, 0) > cursor.generation:
+        owner = section.holdings[index].owner if index < len(section.holdings) else None
+        if owner not in {None, cursor.instance} and (away or _lost(member, index) > cursor.generation):
             raise unreserved(index)
+
+
+def _lost(member: Instance | None, index: int) -> int:
+    return 0 if member is None else member.lost.get(index, 0)
 
 
 def unreserved(index: int) -> InstanceError:

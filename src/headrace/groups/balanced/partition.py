@@ -6,17 +6,43 @@ from headrace.groups.model import StoredOwner, StoredStart
 class Holding:
     """A partition's owner and what hangs on it.
 
-    A tenure is the time one owner has it without a break; `granted` names it.
+    A tenure is the time one owner has it without a break; `granted` names it. A tenure that has lapsed continues if its
+    instance returns before the partition was granted to another one.
     """
 
-    __slots__ = ("delivered", "granted", "leader_epoch", "owner", "readers", "since_ms", "start", "target")
+    __slots__ = (
+        "delivered",
+        "exposed",
+        "granted",
+        "lapsed",
+        "leader_epoch",
+        "owner",
+        "readers",
+        "since_ms",
+        "start",
+        "target",
+        "valid_from",
+    )
 
-    def __init__(self, start: StoredStart | None, owner: StoredOwner | None = None) -> None:
+    def __init__(
+        self,
+        start: StoredStart | None,
+        owner: StoredOwner | None = None,
+        valid_from: int = 0,
+        *,
+        exposed: bool = False,
+    ) -> None:
         self.start = start
         """Where it began, as long as nothing was committed."""
         self.owner = None if owner is None else owner.instance
         self.granted = 0 if owner is None else owner.generation
         """The generation in which the owner got it."""
+        self.lapsed: tuple[str, int] | None = None
+        """Name and incarnation of the instance whose tenure has lapsed, while no instance owns the partition."""
+        self.valid_from = valid_from
+        """Offsets of older cursors cannot be committed: the position or the log was replaced in this generation."""
+        self.exposed = exposed
+        """Whether cursors may exist whose offsets in this partition are valid."""
         self.target: str | None = None
         """Who shall have it instead of the owner."""
         self.since_ms = 0
@@ -33,20 +59,37 @@ class Holding:
         """The form in which the owner survives a restart."""
         return None if self.owner is None else StoredOwner(self.owner, self.granted)
 
-    def grant(self, owner: str, generation: int) -> None:
-        """Give the partition to an instance, by this generation."""
-        self.owner, self.granted, self.target = owner, generation, None
-        self.forget_flight()
+    def grant(self, owner: str, incarnation: int, generation: int) -> None:
+        """Give the partition to an instance, by this generation. A tenure that has lapsed continues."""
+        self.owner, self.target = owner, None
+        if self.lapsed != (owner, incarnation):
+            self.begin_tenure(generation)
+        self.lapsed = None
 
-    def renew(self, generation: int) -> None:
-        """The owner keeps the partition, but what it has in hand can no longer be committed."""
+    def begin_tenure(self, generation: int) -> None:
+        """The owner has the partition from this generation on, with nothing in flight."""
         self.granted = generation
         self.forget_flight()
 
+    def invalidate(self, generation: int) -> None:
+        """Start over with this generation: no offset that was delivered before it can be committed."""
+        self.valid_from = generation
+        self.exposed = False
+        self.begin_tenure(generation)
+
     def release(self) -> None:
         """The tenure ends; for whom it is meant stays known."""
-        self.owner = None
+        self.owner = self.lapsed = None
         self.forget_flight()
+
+    def lapse(self, incarnation: int) -> None:
+        """The owner is silent: the partition is free, and still the owner's until another instance takes it."""
+        assert self.owner is not None
+        self.lapsed, self.owner = (self.owner, incarnation), None
+
+    def belongs_to(self, name: str, incarnation: int) -> bool:
+        """Whether an instance owns the partition, or did when it fell silent."""
+        return self.owner == name or self.lapsed == (name, incarnation)
 
     def forget_flight(self) -> None:
         """What is in flight can no longer be committed."""

@@ -65,7 +65,7 @@ def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
         turn.cancel_timer(timers.instance(section.topic, member.name))
         for index in section.held_by(member.name):
             section.moved()
-            section.holdings[index].release()
+            section.holdings[index].lapse(member.incarnation)
     if silent:
         rebalance(section, turn)
 
@@ -78,7 +78,7 @@ def rebalance(section: Section, turn: Turn) -> None:
         return
     for holding, due in zip(section.holdings, _shares(section), strict=True):
         if holding.owner is None:
-            holding.grant(due, section.moved())
+            holding.grant(due, section.instances[due].incarnation, section.moved())
         else:
             holding.aim(None if holding.owner == due else due, turn.ticks_ms)
 

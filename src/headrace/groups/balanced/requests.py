@@ -7,6 +7,7 @@ from headrace.groups.balanced.events import Delivered, Plan, ReadFrom
 from headrace.groups.balanced.instance import Instance
 from headrace.groups.balanced.join import check_cursor, enter, is_outdated
 from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.balanced.partition import Holding
 from headrace.groups.balanced.rebalance import hand_over
 from headrace.groups.balanced.section import OpenRead, Section
 from headrace.groups.turn import Turn
@@ -45,8 +46,9 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
             raise offset_commit.unreserved(cursor.offsets[0][0])
         return cursor
     offset_commit.check(section, cursor)
-    if cursor.instance in section.instances:
-        # A commit does not make a member, but speaks for one.
+    if cursor.instance in section.instances or section.valid_offsets(cursor):
+        # A commit without offsets makes no member, but speaks for one. With offsets, it is of an instance whose
+        # reservation has lapsed, and extends it.
         member = enter(section, cursor, turn)
         offset_commit.commit(section, member, cursor, turn)
         member.extended_ms = turn.ticks_ms
@@ -82,6 +84,7 @@ def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
             # To be given up: nothing new is read. What is in flight is read again when the answer was lost.
             continue
         holding.readers += 1
+        holding.exposed = True
         tenures[index] = holding.granted
         reads.append(read)
     section.last_read += 1
@@ -145,30 +148,38 @@ def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Tur
         return
     holding = section.holdings[index]
     holding.leader_epoch = leader_epoch
-    if holding.owner is not None:
-        holding.renew(section.moved())
+    holding.invalidate(section.moved())
     if section.position(index) > offset:
         section.move_positions({index: offset}, turn)
     else:
         section.save_leader_epochs([index], turn)
 
 
+def _keep_tenure(section: Section, holding: Holding) -> None:
+    if holding.valid_from < holding.granted:
+        holding.valid_from = holding.granted
+        section.changed()
+
+
 def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> None:
     member = section.instances.get(read.instance)
-    if member is None or member.incarnation != read.incarnation:
+    if member is not None and member.incarnation != read.incarnation:
         return
     offsets, epochs = dict(event.offsets), dict(event.leader_epochs)
     in_hand = []
     for index, granted in read.tenures.items():
         holding = section.holdings[index]
-        if holding.owner != member.name or holding.granted != granted:
+        if not holding.belongs_to(read.instance, read.incarnation) or holding.granted != granted:
             continue
         if holding.readers:
             holding.readers -= 1
         if index in offsets:
             holding.delivered = max(holding.delivered, offsets[index])
+            if epochs.get(index, -1) > section.leader_epoch(index):
+                # Whether the log still has what earlier owners were given was not asked.
+                _keep_tenure(section, holding)
             holding.leader_epoch = max(holding.leader_epoch, epochs.get(index, -1))
             in_hand.append(index)
     section.save_leader_epochs(in_hand, turn)
-    if event.offsets:
+    if event.offsets and member is not None:
         member.served = event.offsets[-1][0]

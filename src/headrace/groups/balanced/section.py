@@ -78,7 +78,8 @@ class Section:
         section._stored_used_ms = stored.used_ms
         section.instances = {each.name: Instance.restore(each, turn.ticks_ms) for each in stored.instances}
         for index, owner in enumerate(stored.owners):
-            section.add(Holding(stored.starts.get(index), owner))
+            valid_from = stored.valid_from.get(index, 0)
+            section.add(Holding(stored.starts.get(index), owner, valid_from, exposed=True))
         return section
 
     def stored(self) -> StoredBalanced:
@@ -95,6 +96,7 @@ class Section:
             owners=tuple(holding.stored_owner() for holding in self.holdings),
             starts={index: each.start for index, each in enumerate(self.holdings) if each.start is not None},
             topic_id=self.topic_id,
+            valid_from={index: each.valid_from for index, each in enumerate(self.holdings) if each.valid_from},
         )
 
     # changes
@@ -115,6 +117,14 @@ class Section:
             self._changed = True
             self.generation += 1
         return self.generation
+
+    def invalidate(self, index: int) -> None:
+        """A position was set from outside: what was delivered of the partition before can no longer be committed.
+
+        A group whose Kafka consumers commit all the time pays for this once: no cursor of an instance is valid then.
+        """
+        if self.holdings[index].exposed:
+            self.holdings[index].invalidate(self.moved())
 
     def finish(self, turn: Turn) -> None:
         """End a turn: make durable what has changed."""
@@ -199,16 +209,24 @@ class Section:
         return [index for index, holding in enumerate(self.holdings) if holding.owner == name]
 
     def offsets_of(self, member: Instance, cursor: GroupCursor) -> dict[int, int]:
-        """Those of a cursor's offsets that are in partitions the member has held ever since. Must not be outdated."""
-        if cursor.epoch != self.epoch:
-            return {}
+        """Those of a cursor's offsets that are valid, in partitions that the member holds. Must not be outdated.
+
+        Another instance may have held such a partition since. What the cursor's chain of gets delivered before its
+        offsets, its instance had all the same: committing them skips nothing.
+        """
         return {
-            index: offset
-            for index, offset in cursor.offsets
-            if index < len(self.holdings)
-            and self.holdings[index].owner == member.name
-            and self.holdings[index].granted <= cursor.generation
+            index: offset for index, offset in self.valid_offsets(cursor) if self.holdings[index].owner == member.name
         }
+
+    def valid_offsets(self, cursor: GroupCursor) -> list[tuple[int, int]]:
+        """Those of a cursor's offsets before which every record was delivered to its instance, or committed."""
+        if cursor.epoch != self.epoch:
+            return []
+        return [
+            (index, offset)
+            for index, offset in cursor.offsets
+            if index < len(self.holdings) and self.holdings[index].valid_from <= cursor.generation
+        ]
 
     def next_cursor(self, cursor: GroupCursor, offsets: tuple[tuple[int, int], ...] = ()) -> GroupCursor:
         """A cursor of the same life, as of now."""
