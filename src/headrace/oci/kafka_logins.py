@@ -22,6 +22,7 @@ _log = structlog.get_logger("headrace.oci")
 
 _FORM = "the user name has to be <tenancy>/[<domain>/]<user>/<OCID of a stream pool>"
 _WRONG = "Authentication failed: invalid username or password"
+_UNVERIFIED = "Authentication failed: no auth token is verified at this listener; the server needs oci.auth=verify"
 _HASHED = "sha256:"
 
 
@@ -35,14 +36,18 @@ def is_pool_name(username: str) -> bool:
 class PoolLogins:
     """Lets Kafka clients in to the virtual clusters of stream pools."""
 
-    def __init__(self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None]) -> None:
-        """As `oci.auth` says.
+    def __init__(
+        self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None], *, any_token: bool = True
+    ) -> None:
+        """Prepare.
 
         Args:
             settings: the OCI API's settings.
             cluster_of_pool: the virtual cluster of a pool that is there, by its OCID; None for others.
+            any_token: whether any token will do unless `oci.auth` is `verify`.
         """
         self._cluster_of_pool = cluster_of_pool
+        self._any_token = any_token
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
     def admit(self, username: str, password: str) -> Admitted:
@@ -51,6 +56,8 @@ class PoolLogins:
             raise LoginRefused(f"Authentication failed: {_FORM}", f"user name {username[:300]!r}")
         user, _, pool = username.rpartition("/")
         tenancy, _, _ = user.partition("/")
+        if self._tokens is None and not self._any_token:
+            raise LoginRefused(_UNVERIFIED, "other machines reach this listener, and oci.auth verifies no token")
         if self._tokens is not None and not self._tokens.has(user, password):
             raise LoginRefused(_WRONG, f"{user[:300]!r} has no such auth token")
         broker = self._cluster_of_pool(pool)

@@ -3,6 +3,8 @@
 import importlib
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from headrace.broker.admin.logins import Admitted, Answer, Bearer, LoginRefused, Mechanism
 from headrace.broker.admin.users import TooManyLogins, Users
 from headrace.broker.broker import Broker
@@ -129,7 +131,7 @@ class ListenerLogins:
 
     async def _by_password(self, name: str, password: str) -> Admitted:
         if self._pools is not None and (self._users is None or self._is_pool_name(name)):
-            return self._pools(name, password)
+            return msgspec.structs.replace(self._pools(name, password), lifetime_ms=self._lifetime_ms)
         if self._users is None:
             raise LoginRefused(_WRONG, "nobody has a password here")
         try:

@@ -19,7 +19,7 @@ from headrace.oci.exposure import kafka_login_required
 from headrace.oci.kafka_logins import PoolLogins, is_pool_name
 from headrace.oci.settings import OciSettings
 from headrace.sasl.listener import Check, ListenerLogins
-from headrace.security.access.listeners import Protocol
+from headrace.security.access.exposure import is_loopback
 from headrace.security.access.principal import ANONYMOUS
 from headrace.server.config import StartError
 from headrace.server.listeners import BoundListener
@@ -141,16 +141,17 @@ def logins_at(
 ) -> Logins | None:
     """Who may log in at a listener; None: nobody, and nobody has to. Raises StartError."""
     protocol, settings = bound.listener.protocol, bound.settings
-    if protocol is Protocol.SSL:
+    if bound.certified:
         return None
     if protocol.login and tokens is None and _OAUTHBEARER in _mechanisms(settings):
         raise StartError(_NO_KEYS)
-    # Any token will do for a pool unless tokens are verified: nothing to rely on where a login is asked for.
-    pools = PoolLogins(oci, cluster_of_pool).admit if not protocol.login or oci.auth == "verify" else None
+    # Unless tokens are verified any will do, as any key does at the HTTP API. That must not open a listener with
+    # passwords to other machines.
+    any_token = not protocol.login or is_loopback(bound.host) or settings.headrace_insecure
     return ListenerLogins(
         clusters.default,
         clusters.default.users if protocol.login else None,
-        pools,
+        PoolLogins(oci, cluster_of_pool, any_token=any_token).admit,
         tokens,
         is_pool_name,
         required=protocol.login or kafka_login_required(oci, bound.host),

@@ -15,7 +15,7 @@ from headrace.kafka.server.listener import KafkaListener
 from headrace.oci import exposure
 from headrace.oci.settings import OciSettings
 from headrace.security.access.exposure import Exposed, refusal
-from headrace.security.access.listeners import Listener
+from headrace.security.access.listeners import Listener, Protocol
 from headrace.security.access.principal_mapping import Mapping
 from headrace.security.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
 from headrace.security.tls.peer_certificates import Tls
@@ -41,6 +41,11 @@ class BoundListener(msgspec.Struct, frozen=True):
         """The address it is bound to."""
         host: str = self.socket.getsockname()[0]
         return host
+
+    @property
+    def certified(self) -> bool:
+        """Whether its clients identify themselves by certificates: then they cannot log in as well."""
+        return self.listener.protocol is Protocol.SSL and self.settings.ssl_client_auth != "none"
 
     @property
     def told(self) -> tuple[str, int]:
@@ -112,7 +117,7 @@ def open_listeners(
     certificates = _Certificates()
     kafka = tuple(_bound(each, sock, settings, certificates) for each, sock in sockets)
     tls = certificates.needed_by("--http https://", settings) if https else certificates.first
-    plain = [each.host for each in kafka if not (each.listener.protocol.login or each.listener.protocol.encrypted)]
+    plain = [each.host for each in kafka if not (each.listener.protocol.login or each.certified)]
     refused = exposure.missing(oci, plain)
     if refused is not None:
         raise SettingsError(refused)
@@ -212,7 +217,7 @@ def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
     listener, host, settings = bound.listener, bound.host, bound.settings
     protocol = listener.protocol
     certified = protocol.encrypted and settings.ssl_client_auth == "required"
-    signed = not protocol.encrypted and oci.auth == "verify" and exposure.kafka_login_required(oci, host)
+    signed = not bound.certified and oci.auth == "verify" and exposure.kafka_login_required(oci, host)
     return Exposed(
         where=f"listeners={listener.name}://{listener.address}" if settings.listeners else f"--kafka {host}",
         host=host,
