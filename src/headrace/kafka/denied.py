@@ -76,6 +76,16 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the answer to a request of which nothing is left, where its handler does that (`always` of `parts`)."""
 
 
+def drained(steps: Steps) -> Rest:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            rest: Rest = end.value
+            return rest
+
+
 def whole(answer: Callable[[Any, Exchange, No], Any]) -> TakeOut:
     """Whatever is refused, the request is: `answer` says so."""
 

@@ -40,6 +40,14 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
         "loopback. Who does not log in sees the default stream pool.",
     ),
     ConfigKey(
+        name="oci.kafka",
+        type=ConfigType.STRING,
+        default="off",
+        choices=("off", "strict"),
+        doc="Whether Kafka listeners refuse what OCI Streaming's endpoint does not support (strict), for tests. With "
+        "strict, auto.create.topics.enable is false unless given.",
+    ),
+    ConfigKey(
         name="oci.region",
         type=ConfigType.STRING,
         default="local",
@@ -124,6 +132,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
     auth_keys: str
     auth_tokens: str
     auth_kafka: Literal["auto", "required", "optional"]
+    kafka: Literal["off", "strict"]
     region: str
     messages_endpoint: str
     pools: Literal["shared", "compartment"]

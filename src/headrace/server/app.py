@@ -28,6 +28,7 @@ from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
 from headrace.http.reset import ResetCall
 from headrace.http.startup_gate import Front
+from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener
 from headrace.lakehouse.read.catalog import Lake
 from headrace.metrics.counters import Counters, StoreCounters
@@ -251,6 +252,7 @@ def _kafka(
             limits=limits,
             logins=logins_at(bound, service.settings, clusters, known.tokens, pool_cluster),
             tls=bound.tls,
+            restriction=STRICT if service.settings.kafka == "strict" else None,
         )
         for bound in listening.kafka
     )

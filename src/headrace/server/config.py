@@ -122,9 +122,13 @@ def load(
     settings = file_settings | _pairs(environ.get(PREFIX + "SET", "").split(), PREFIX + "SET") | _pairs(sets, "--set")
     broker = {name: value for name, value in settings.items() if not name.startswith(OCI_PREFIX)}
     oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
+    settings_of_oci = _oci_settings(oci)
+    if settings_of_oci.kafka == "strict":
+        # The service creates no topics unless a stream pool says so.
+        broker.setdefault("auto.create.topics.enable", Given("false", "oci.kafka=strict"))
     settings_of_broker = _broker_settings(broker)
     options = _with_listeners(_options(given), given, settings_of_broker)
-    return options, settings_of_broker, _oci_settings(oci)
+    return options, settings_of_broker, settings_of_oci
 
 
 def who_said(

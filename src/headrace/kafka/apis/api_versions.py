@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0-4.
 
 Behavior
-- Lists what is registered: an API that is not written is not offered.
+- Lists what the listener serves. With `oci.kafka=strict`, it serves less than there is.
 - A version newer than ours is answered in the body format of version 0 with UNSUPPORTED_VERSION (KIP-511).
 
 Version notes
@@ -12,7 +12,7 @@ Version notes
 import re
 
 from headrace.kafka.errors import Code
-from headrace.kafka.server.registry import APIS, register
+from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import Exchange
 from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.security.access.required_acls import ANYBODY
@@ -20,16 +20,16 @@ from headrace.security.access.required_acls import ANYBODY
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _offered() -> list[ApiVersionsResponse.ApiVersion]:
+def _offered(exchange: Exchange) -> list[ApiVersionsResponse.ApiVersion]:
     return [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.oldest, max_version=api.newest)
-        for key, api in sorted(APIS.items())
+        for key, api in sorted(exchange.outlet.served.items())
     ]
 
 
-def refusal() -> ApiVersionsResponse:
+def refusal(exchange: Exchange) -> ApiVersionsResponse:
     """The answer to a version that is not served; to be encoded as version 0."""
-    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered())
+    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered(exchange))
 
 
 @register(ApiVersionsRequest, 0, 4, needs=ANYBODY)
@@ -40,4 +40,4 @@ def handle(request: ApiVersionsRequest, exchange: Exchange) -> None:
     ):
         exchange.answer(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))
         return
-    exchange.answer(ApiVersionsResponse(api_keys=_offered()))
+    exchange.answer(ApiVersionsResponse(api_keys=_offered(exchange)))

@@ -73,9 +73,9 @@ def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, An
     """
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
-        api = APIS.get(key)
+        api = outlet.served.get(key)
         if api is None:
-            raise NotServed(f"API key {key} is not served")
+            raise NotServed(f"API {APIS[key].name if key in APIS else f'key {key}'} is not served")
         exchange = Exchange(outlet, key, version, correlation_id, client_id, len(frame))
         if version < api.oldest or version > api.newest or version < api.refused_below:
             if key == ApiVersionsRequest.API_KEY:
@@ -106,6 +106,7 @@ class Connection(Framing):
         self.principal = ANONYMOUS
         self._grants: Grants | None = None
         self.listener_name = listener.name
+        self.served = listener.served
         self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"

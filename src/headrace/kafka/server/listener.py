@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from headrace.kafka.apis import api_versions
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.connection_tasks import Work
 from headrace.kafka.server.memory_pool import RequestMemory
-from headrace.kafka.server.registry import APIS
+from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.restriction import Restriction
 from headrace.kafka.server.timeouts import SWEEP_MS
 from headrace.metrics.counters import Counters
 from headrace.security.access.principal import ANONYMOUS
@@ -69,6 +71,7 @@ class KafkaListener:
         counters: Counters | None = None,
         limits: ConnectionLimits | None = None,
         tls: Tls | None = None,
+        restriction: Restriction | None = None,
     ) -> None:
         """Prepare; `start` accepts.
 
@@ -82,8 +85,10 @@ class KafkaListener:
             counters: the server's; None: nobody looks.
             limits: of the connections of all listeners; None: of this one's, as the settings say.
             tls: what its connections begin with; None: they are not encrypted.
+            restriction: what is refused of the registered APIs; None: nothing.
         """
         apis.load()
+        self.served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
         self.telling = tells_requests(structlog.get_logger())
         """Whether each connection and request has a line in the log."""
         self.broker = broker
@@ -261,4 +266,4 @@ class KafkaListener:
 
     def refuse_api_versions(self, exchange: Exchange) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
-        exchange.answer(api_versions.refusal(), version=0)
+        exchange.answer(api_versions.refusal(exchange), version=0)

@@ -22,6 +22,7 @@ from headrace.text.addresses import is_everywhere
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.kafka.server.registry import Api
 
 
 _SIZE = Struct(">i")
@@ -41,6 +42,8 @@ class Outlet(Protocol):
     local_host: str
     """The address of ours that the client connected to."""
     listener_name: str
+    served: "Mapping[int, Api]"
+    """The APIs that this listener serves, by key."""
     counted: ListenerCounters
     """What this listener's connections count together."""
     fetches: int

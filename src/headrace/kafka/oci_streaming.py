@@ -1,0 +1,129 @@
+"""What the Kafka endpoint of OCI Streaming does not support, for `oci.kafka=strict`. One table.
+
+Oracle documents compacted topics, idempotent producers, transactions, Kafka Streams, adding partitions and "some
+administrative APIs" as not implemented, and the Admin API as supported from 0.10.1.0 on, which had CreateTopics and
+DeleteTopics. A client that needs an API that the endpoint lacks reports so itself: "The broker does not support
+INIT_PRODUCER_ID". The retention and the partitions of a stream cannot be changed after its creation, and the service's
+own users, policies and limits take the place of those of a broker.
+Source: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka"; UpdateStreamDetails; helidon-io/helidon#6718.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.kafka.denied import No, Place
+from headrace.kafka.errors import Code
+from headrace.kafka.server.restriction import Restriction
+from headrace.protocol.messages import CreateTopicsRequest
+from headrace.security.access.required_acls import ResourceType
+
+REASON = "oci.kafka=strict"
+_POLICY, _COMPACT = "cleanup.policy", "compact"
+_NO_COMPACTION = No(
+    Code.INVALID_CONFIG, f"OCI Streaming has no compacted topics ({REASON}): leave {_POLICY} out, or use delete"
+)
+
+
+class Unsupported(msgspec.Struct, frozen=True):
+    """A feature that the endpoint does not have."""
+
+    feature: str
+    apis: dict[int, str]
+    """API key -> name of those that are withheld with it."""
+    documented: bool
+    """Whether Oracle names it. The others are our reading of "some administrative APIs"."""
+
+
+UNSUPPORTED = (
+    Unsupported("Idempotent producers", {22: "InitProducerId"}, documented=True),
+    Unsupported(
+        "Transactions",
+        {
+            24: "AddPartitionsToTxn",
+            25: "AddOffsetsToTxn",
+            26: "EndTxn",
+            27: "WriteTxnMarkers",
+            28: "TxnOffsetCommit",
+            61: "DescribeProducers",
+            65: "DescribeTransactions",
+            66: "ListTransactions",
+        },
+        documented=True,
+    ),
+    Unsupported("Adding partitions", {37: "CreatePartitions"}, documented=True),
+    Unsupported(
+        "Kafka Streams",
+        # It purges its repartition topics, and compacts its changelogs.
+        {21: "DeleteRecords", 88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"},
+        documented=True,
+    ),
+    Unsupported(
+        "Group protocols newer than the classic one",
+        {
+            68: "ConsumerGroupHeartbeat",
+            69: "ConsumerGroupDescribe",
+            76: "ShareGroupHeartbeat",
+            77: "ShareGroupDescribe",
+            78: "ShareFetch",
+            79: "ShareAcknowledge",
+            90: "DescribeShareGroupOffsets",
+            91: "AlterShareGroupOffsets",
+            92: "DeleteShareGroupOffsets",
+        },
+        documented=False,
+    ),
+    Unsupported(
+        "Changes of configurations",
+        {33: "AlterConfigs", 44: "IncrementalAlterConfigs", 74: "ListConfigResources"},
+        documented=False,
+    ),
+    Unsupported("Disks of brokers", {34: "AlterReplicaLogDirs", 35: "DescribeLogDirs"}, documented=False),
+    Unsupported(
+        "Replicas and controllers",
+        {
+            43: "ElectLeaders",
+            45: "AlterPartitionReassignments",
+            46: "ListPartitionReassignments",
+            55: "DescribeQuorum",
+            57: "UpdateFeatures",
+            64: "UnregisterBroker",
+        },
+        documented=False,
+    ),
+    Unsupported(
+        "Users, ACLs, quotas and delegation tokens",
+        {
+            29: "DescribeAcls",
+            30: "CreateAcls",
+            31: "DeleteAcls",
+            38: "CreateDelegationToken",
+            39: "RenewDelegationToken",
+            40: "ExpireDelegationToken",
+            41: "DescribeDelegationToken",
+            48: "DescribeClientQuotas",
+            49: "AlterClientQuotas",
+            50: "DescribeUserScramCredentials",
+            51: "AlterUserScramCredentials",
+        },
+        documented=False,
+    ),
+)
+SUPPORTED = frozenset({0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 23, 32, 36, 42, 47, 60, 75})
+"""Keys of the APIs that stay: producers, consumers, classic groups, and topics as they are. An API that is registered
+belongs here or above, which a test checks."""
+
+
+def _compacted(request: CreateTopicsRequest) -> Iterator[tuple[Place, No]]:
+    """Topics that are to be compacted, such as the changelogs of Kafka Streams."""
+    for topic in request.topics:
+        for item in topic.configs:
+            if item.name == _POLICY and _COMPACT in (each.strip() for each in (item.value or "").split(",")):
+                yield (ResourceType.TOPIC, topic.name), _NO_COMPACTION
+
+
+STRICT = Restriction(
+    reason=REASON,
+    withheld=frozenset(key for each in UNSUPPORTED for key in each.apis),
+    parts={CreateTopicsRequest.API_KEY: _compacted},
+)
