@@ -55,7 +55,7 @@ class Running:
         return " ".join(said)
 
 
-def opened(folder: Path, made: Made, **settings: object) -> InProcessServer:
+def opened(folder: Path, made: Made, **settings: Any) -> InProcessServer:
     return InProcessServer(
         folder / "data",
         bootstrap_user=folder / "first",

@@ -152,12 +152,18 @@ def test_kafka_python_fails_by_default_and_works_without_idempotence(strict: InP
 
 def _incremental(client: AdminClient) -> dict[Any, Any]:
     entry = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
-    return client.incremental_alter_configs([ConfigResource("topic", TOPIC, incremental_configs=[entry])])  # type: ignore[no-any-return]
+    return client.incremental_alter_configs([ConfigResource("topic", TOPIC, incremental_configs=[entry])])
 
 
 def _acls(client: AdminClient) -> dict[Any, Any]:
     every = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.TOPIC,
+        TOPIC,
+        ResourcePatternType.LITERAL,
+        "User:jane",
+        "*",
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     return {None: client.describe_acls(every)}
 

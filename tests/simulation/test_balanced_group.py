@@ -357,9 +357,10 @@ class World:
         """A commit that was not refused is not in vain, also where the partition has moved on in good order."""
         section = self.ctx.whole.balanced[TOPIC].stored()
         member = next((each for each in section.instances if each.name == cursor.instance), None)
-        outdated = member is None or member.incarnation != cursor.incarnation
+        if member is None or member.incarnation != cursor.incarnation:
+            return
         # What a server that has restarted did not know to be in flight it may have let go.
-        if outdated or cursor.epoch != section.epoch or self.life_of.get(cursor) != self.ctx.lives:
+        if cursor.epoch != section.epoch or self.life_of.get(cursor) != self.ctx.lives:
             return
         self.resumed += bool(cursor.offsets) and cursor.generation < member.joined
         for partition, offset in cursor.offsets:
