@@ -177,6 +177,27 @@ def test_the_same_get_sent_twice_loses_nothing(client: Client, stream: Any, read
     assert reservations(client, stream) == [(29, "A")]
 
 
+@pytest.mark.parametrize("commit_on_get", [True, False])
+def test_a_slow_instance_alone_in_its_group_is_not_refused(
+    client: Client, stream: Any, reader: Start, headrace_clock: MovableClock, *, commit_on_get: bool
+) -> None:
+    """A published consumer: `timeoutInMs` 1000, and more than a second between two requests."""
+    put(client, stream.id, *numbers(1, 30))
+    a = reader("A", timeout_in_ms=1_000, commit_on_get=commit_on_get)
+    seen = []
+    for _ in range(3):
+        seen += a.values(10)
+        headrace_clock.advance(seconds=1.1)
+        a.heartbeat()
+        headrace_clock.advance(seconds=1.1)
+        if not commit_on_get:
+            a.commit()
+            headrace_clock.advance(seconds=1.1)
+    assert seen == numbers(1, 30)
+    assert a.values(10) == []
+    assert reservations(client, stream) == [(29, "A")]
+
+
 def test_without_commit_on_get_only_commit_commits(
     client: Client, stream: Any, reader: Start, headrace_clock: MovableClock
 ) -> None:
