@@ -10,6 +10,7 @@ from headrace.groups.snapshot import Snapshot
 from headrace.membership.lock import ALONE, Lock
 from headrace.records.batch import peek
 from headrace.storage.native.topics import RedisNative
+from headrace.metrics.unreadable import Unreadable
 from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
@@ -238,6 +239,12 @@ class MemoryTopics:
         """As they were before, with streams that are to go."""
         self.ids = 0
 
+    def unreadable(self, name: str) -> str | None:
+        return None
+
+    async def delete_unreadable(self, name: str) -> None:
+        raise UnknownTopic(f"topic {name!r} can be read")
+
     async def load(self) -> list[Topic]:
         return [self.stored[name] for name in sorted(self.stored)]
 
@@ -303,8 +310,14 @@ class MemoryGroups:
     async def names(self) -> list[str]:
         return sorted(self.stored)
 
-    async def load_one(self, name: str, view: int) -> StoredGroup:
+    async def drop_offline(self, group: str) -> None:
+        raise AssertionError(f"{group} is not offline")
+
+    async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
         return self.stored.get(name, Snapshot.empty(name)).stored
+
+    def is_offline(self, group: str) -> bool:
+        return False
 
     def forget(self, group: str) -> None:
         pass
@@ -316,6 +329,7 @@ class MemoryDocuments:
     def __init__(self, shared: "MemoryStorage") -> None:
         self._shared = shared
         self.stored: dict[tuple[str, str], bytes] = {}
+        self.unreadable = Unreadable()
 
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: value for (k, name), value in sorted(self.stored.items()) if k == kind}

@@ -148,6 +148,7 @@ class Broker:
         enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self._archives)
         self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
+        await self.unopened.look()
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
 
     async def _attach(self, logs: Mapping[LogPartition, Topic]) -> None:

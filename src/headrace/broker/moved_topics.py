@@ -1,6 +1,7 @@
 """Topics that moved to another virtual cluster and kept their streams: where that is written down."""
 
 from headrace.broker.ports import DocumentStorage
+from headrace.broker.stored_values import readable
 
 KIND = "moved-topics"
 """The kind of the documents, which say nothing but their ids. Written before the move: a name too many does no harm."""
@@ -13,4 +14,9 @@ def entry(cluster: str, topic: str) -> str:
 
 async def load(documents: DocumentStorage) -> set[str]:
     """All that have moved. Raises StorageUnavailable."""
-    return set(await documents.load(KIND))
+    return set(await readable(documents, KIND, _name))
+
+
+def _name(name: str, _: bytes) -> str:
+    name.encode()  # raises ValueError for what is no text
+    return name

@@ -12,6 +12,7 @@ from headrace.membership.leader import Leader
 from headrace.membership.lock import Lock
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Member, View
+from headrace.metrics.unreadable import Unreadable
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.callbacks import AppendDone, Lost, PlaceDone
 from headrace.topics.errors import TopicError
@@ -25,10 +26,16 @@ class TopicStorage(Protocol):
     """The registry of one virtual cluster's topics."""
 
     async def load(self) -> list[Topic]:
-        """Every topic, in name order."""
+        """Every topic whose entry can be read, in name order."""
 
     async def find(self, name: str) -> Topic | None:
-        """The topic of that name as it is stored; None when there is none."""
+        """The topic of that name as it is stored; None when there is none. Raises UnreadableTopic."""
+
+    def unreadable(self, name: str) -> str | None:
+        """Why the entry of a name cannot be read; None: it can be, or there is none, as far as is known."""
+
+    async def delete_unreadable(self, name: str) -> None:
+        """Remove an entry that cannot be read, and what it has. Raises UnknownTopic: it can be read."""
 
     async def create(self, topic: Topic) -> None:
         """Raises TopicExists when the name is taken."""
@@ -340,8 +347,17 @@ class GroupStorage(Protocol):
     async def names(self) -> list[str]:
         """Every group's name; some of them may have ended."""
 
-    async def load_one(self, name: str, view: int) -> StoredGroup:
-        """Take a group over as its owner by the view of that number; empty if there is none. Raises Fenced."""
+    async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
+        """Take a group over as its owner by the view of that number; empty if there is none. Raises Fenced.
+
+        `view`: None for the present one.
+        """
+
+    def is_offline(self, group: str) -> bool:
+        """Whether its keys held something else than a group when it was loaded last: it can only be dropped."""
+
+    async def drop_offline(self, group: str) -> None:
+        """Remove the keys of such a group."""
 
     def forget(self, group: str) -> None:
         """Somebody else owns a group from now on."""
@@ -349,6 +365,10 @@ class GroupStorage(Protocol):
 
 class DocumentStorage(Protocol):
     """Small values that listeners keep, such as OCI's stream pools: by kind and id, whatever is in them."""
+
+    @property
+    def unreadable(self) -> Unreadable:
+        """What of all that is stored cannot be read: noted by those who read it."""
 
     async def load(self, kind: str) -> dict[str, bytes]:
         """Every document of a kind by id. A kind is a word of letters, digits, `.`, `_` and `-`."""

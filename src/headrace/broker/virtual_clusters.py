@@ -6,6 +6,7 @@ for each stream pool of the OCI API. Producer ids, the budget of cached tails an
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from uuid import UUID
@@ -20,11 +21,13 @@ from headrace.broker.ports import ClusterStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.services import Parts
+from headrace.broker.stored_values import readable
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import take_move
 from headrace.broker.topics.table import Progress, StreamName
 from headrace.groups.model import DropGroup
 from headrace.membership.leader import Leader
+from headrace.metrics.unreadable import WHOLE
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
 
@@ -38,6 +41,7 @@ TopicListener = Callable[[Broker, LiveTopic], None]
 Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
 """Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _settings = msgspec.json.Decoder(dict[str, str])
 _log = structlog.get_logger("headrace.broker")
 
@@ -96,8 +100,7 @@ class Clusters:
         await self.access.load()
         await self.quotas.load()
         self._moved = await moved_topics.load(self._storage.documents)
-        stored = await self._storage.documents.load(KIND)
-        self._own = {name: _settings.decode(text) for name, text in stored.items()}
+        self._own = await readable(self._storage.documents, KIND, _own)
         self.default.configure(self._settings_of(DEFAULT))
         await self.default.start(progress)
         for name in self._own:
@@ -108,10 +111,10 @@ class Clusters:
         """Take over which clusters there are, and their settings, from what another broker has stored."""
         async with self._changes:
             self._moved = await moved_topics.load(self._storage.documents)
-            stored = await self._storage.documents.load(KIND)
-            self._own = {name: _settings.decode(text) for name, text in stored.items()}
+            self._own = await readable(self._storage.documents, KIND, _own)
+            unreadable = self._storage.documents.unreadable.names(KIND)
             for name in tuple(self._brokers):
-                if name != DEFAULT and name not in self._own:
+                if name != DEFAULT and name not in self._own and name not in unreadable and WHOLE not in unreadable:
                     await self._forget(name)
             for name in self._own:
                 if name in self._brokers:
@@ -224,7 +227,7 @@ class Clusters:
         return broker
 
     async def _has_moved(self, topic: str, stream: str) -> bool:
-        for name in (DEFAULT, *await self._storage.documents.load(KIND)):
+        for name in (DEFAULT, *await readable(self._storage.documents, KIND, _own)):
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
             found = await storage.topics.find(topic)
             if found is not None and stream in found.streams:
@@ -381,6 +384,15 @@ class Clusters:
             # logs; these stay open.
             if topics.has(topic):  # else somebody was fast to delete it
                 topics.leading.tell_again(topics.get(topic).partitions, {})
+
+
+def _own(name: str, text: bytes) -> dict[str, str]:
+    """A cluster's settings. Raises ValueError: they, or its name, cannot be what a server has stored."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} cannot be the name of a virtual cluster")
+    own = _settings.decode(text)
+    BrokerSettings.of(own)
+    return own
 
 
 _RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")

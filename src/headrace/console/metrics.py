@@ -197,7 +197,10 @@ def _write_process(page: Exposition, facts: ProcessFacts) -> None:
 def _write_unopened(page: Exposition, brokers: Brokers) -> Iterator[None]:
     unopened = 0
     for _, live in _topics(brokers):
-        unopened += sum(each.log is not None and each.log.doubt is not None for each in live.partitions)
+        unopened += sum(
+            each.offline is not None or (each.log is not None and each.log.doubt is not None)
+            for each in live.partitions
+        )
         yield
     page.sample(families.UNOPENED, unopened)
 

@@ -115,6 +115,8 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
+    topics.PartitionOffline: Code.KAFKA_STORAGE_ERROR,
+    topics.UnreadableTopic: Code.KAFKA_STORAGE_ERROR,
     topics.StorageAway: Code.KAFKA_STORAGE_ERROR,
     topics.StorageMoving: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnwritten: Code.KAFKA_STORAGE_ERROR,

@@ -392,4 +392,5 @@ async def _health(storage: RedisStorage, clusters: Clusters) -> http_app.Health:
     except TopicError as error:
         return http_app.Health(version=__version__, storage=False, detail=str(error))
     unopened = [broker.unopened.told for _, broker in clusters]
-    return http_app.Health(version=__version__, storage=True, detail="; ".join(filter(None, (*unanswered, *unopened))))
+    told = (*unanswered, *unopened, storage.unreadable.told)
+    return http_app.Health(version=__version__, storage=True, detail="; ".join(filter(None, told)))

@@ -1,9 +1,12 @@
 """Consumer groups in Redis: `broker.ports.GroupStorage`."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from time import monotonic
+from typing import TypeVar
+
+import msgspec
 
 from headrace.groups.model import (
     DropBalanced,
@@ -20,14 +23,19 @@ from headrace.groups.model import (
     TopicPartition,
     is_nothing,
 )
+from headrace.metrics.unreadable import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import registry
-from headrace.storage.layout.keys import Keyspace
+from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import StorageAway, StorageUnavailable
+from headrace.topics.errors import Fenced, StorageAway, StorageFull, StorageUnavailable, TopicError
 
+S = TypeVar("S")
+T = TypeVar("T")
+_MOST_SAID = 3
+"""Things that cannot be read in a group, and are named."""
 _LOADED_AT_ONCE = 64
 _ENCODED_AT_ONCE = 1_000
 """Changes that are encoded in one turn of the loop; a group may have 10 000 members."""
@@ -44,13 +52,30 @@ class RedisGroups:
     """Members, positions and balanced sections of groups."""
 
     def __init__(
-        self, scripts: Scripts, keyspace: Keyspace, fence: Fence, now_s: Callable[[], float] = monotonic
+        self,
+        scripts: Scripts,
+        keyspace: Keyspace,
+        fence: Fence,
+        now_s: Callable[[], float] = monotonic,
+        unreadable: Unreadable | None = None,
     ) -> None:
-        """`now_s`: seconds that also pass while the process is stopped."""
+        """Begin.
+
+        Args:
+            scripts: call Redis.
+            keyspace: of the virtual cluster.
+            fence: the number of the view.
+            now_s: seconds that also pass while the process is stopped.
+            unreadable: where groups that cannot be read, wholly or in part, are noted.
+        """
+        self._unreadable = unreadable or Unreadable()
+        self._kind = "groups" if keyspace.cluster == DEFAULT_CLUSTER else f"groups:{keyspace.cluster}"
         self._now_s = now_s
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
+        self._offline: set[str] = set()
+        """Groups whose keys hold something else, when they were loaded last."""
         self._registered: set[str] = set()
         self._registering: dict[str, object] = {}
         """Groups that are being entered in the list, and which call does it; not those that are others' since."""
@@ -77,37 +102,87 @@ class RedisGroups:
         names = await self.names()
         groups: list[StoredGroup] = []
         for start in range(0, len(names), _LOADED_AT_ONCE):
-            groups += await asyncio.gather(*(self._load(name) for name in names[start : start + _LOADED_AT_ONCE]))
+            some = names[start : start + _LOADED_AT_ONCE]
+            found = await asyncio.gather(*(self._load_readable(name) for name in some))
+            groups += [group for group in found if group is not None]
         self._registered = set(names).difference(self._doubted)
         # A crash came between the dropping of a group and its leaving the list.
         for group in groups:
-            if is_nothing(group):
+            if is_nothing(group) and self._unreadable.reason(self._kind, group.name) is None:
                 await self.save(group.name, [DropGroup()])
         return [group for group in groups if not is_nothing(group)]
 
     async def names(self) -> list[str]:
         """Every group's name, in order; some of them may have ended."""
         key = self._keyspace.groups
-        stored = checked(await self._scripts.shards.at(key).call("SMEMBERS", key))
-        return sorted(name.decode() for name in stored)
+        try:
+            stored = checked(await self._scripts.shards.at(key).call("SMEMBERS", key))
+        except (Fenced, StorageFull, StorageUnavailable):
+            raise
+        except TopicError as error:
+            self._unreadable.note(self._kind, WHOLE, error)
+            return []
+        self._unreadable.clear(self._kind, WHOLE)
+        # A name that is no text is nothing that a server wrote.
+        return sorted(text for name in stored if (text := _text(name)) is not None)
 
-    async def load_one(self, name: str, view: int) -> StoredGroup:
+    async def _load_readable(self, name: str) -> StoredGroup | None:
+        """A group; None for one whose keys hold something else: the others are loaded, and it can be deleted."""
+        try:
+            return await self._load(name)
+        except (Fenced, StorageFull, StorageUnavailable):
+            raise
+        except TopicError as error:
+            self._unreadable.note(self._kind, name, error)
+            self._offline.add(name)
+            return None
+
+    def is_offline(self, group: str) -> bool:
+        """See `broker.ports.GroupStorage.is_offline`."""
+        return group in self._offline
+
+    async def drop_offline(self, group: str) -> None:
+        """See `broker.ports.GroupStorage.drop_offline`."""
+        await self.save(group, [DropGroup()])
+
+    async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
         """A group, empty if there is none; who owned it under an older view can write to it no more. Raises Fenced."""
-        return await self._load(name, view)
+        try:
+            found = await self._load(name, view)
+        except (Fenced, StorageFull, StorageUnavailable):
+            raise
+        except TopicError as error:
+            self._unreadable.note(self._kind, name, error)
+            self._offline.add(name)
+            raise
+        self._offline.discard(name)
+        return found
 
     async def _load(self, name: str, view: int | None = None) -> StoredGroup:
         number = self._fence.number if view is None else view
         header, members, positions, sections = await self._call("load_group", self._keys(name), self._epoch(number))
-        return StoredGroup(
+        # What cannot be read is left out: a group without some of its members or positions goes on with the others.
+        bad: list[str] = []
+        places = zip(positions[::2], positions[1::2], strict=True)
+        read_header = _readable(registry.header, header, "its header", bad) if header else None
+        read_members = _all_readable(registry.member, members, "a member", bad)
+        if bad:
+            # Header and members belong together. Clients join again, and go on at what is committed.
+            read_header, read_members = None, []
+        found = StoredGroup(
             name=name,
-            header=registry.header(header) if header else None,
-            members=tuple(registry.member(text) for text in members),
-            positions={
-                registry.partition(field): registry.position(text)
-                for field, text in zip(positions[::2], positions[1::2], strict=True)
-            },
-            balanced=tuple(sorted((registry.section(text) for text in sections), key=lambda each: each.topic)),
+            header=read_header,
+            members=tuple(read_members),
+            positions=dict(_all_readable(_position, places, "a committed offset", bad)),
+            balanced=tuple(
+                sorted(_all_readable(registry.section, sections, "a section", bad), key=lambda each: each.topic)
+            ),
         )
+        if bad:
+            self._unreadable.note(self._kind, name, "; ".join(bad[:_MOST_SAID]))
+        else:
+            self._unreadable.clear(self._kind, name)
+        return found
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
         """Apply changes, as the owner by the view of this number; None: by the present one."""
@@ -121,6 +196,8 @@ class RedisGroups:
                 entered = True
             await self._save(group, number, told)
         if changes and isinstance(changes[-1], DropGroup):
+            self._offline.discard(group)
+            self._unreadable.clear(self._kind, group)
             self._registered.discard(group)
             await self._leave(group, number)
 
@@ -162,6 +239,29 @@ class RedisGroups:
         """Somebody else owns a group from now on, and may drop it."""
         self._registered.discard(group)
         self._registering.pop(group, None)
+
+
+def _text(name: bytes) -> str | None:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _position(place: tuple[bytes, bytes]) -> tuple[TopicPartition, Position]:
+    return registry.partition(place[0]), registry.position(place[1])
+
+
+def _readable(decode: Callable[[S], T], text: S, what: str, bad: list[str]) -> T | None:
+    try:
+        return decode(text)
+    except (ValueError, msgspec.MsgspecError) as error:
+        bad.append(f"{what} is skipped: {error}")
+        return None
+
+
+def _all_readable(decode: Callable[[S], T], texts: Iterable[S], what: str, bad: list[str]) -> list[T]:
+    return [value for text in texts if (value := _readable(decode, text, what, bad)) is not None]
 
 
 def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:

@@ -13,6 +13,7 @@ import structlog
 
 from headrace.aio.tasks import end
 from headrace.metrics.counters import StoreCounters
+from headrace.metrics.unreadable import Unreadable
 from headrace.storage.documents import RedisDocuments
 from headrace.storage.errors import Unreachable, unusable
 from headrace.storage.fence import Fence
@@ -51,8 +52,8 @@ class ClusterParts:
         self.logs = shared.logs
         self.native = shared.native
         self.documents = shared.documents
-        self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native)
-        self.groups = RedisGroups(shared.scripts, keyspace, shared.fence)
+        self.topics = RedisTopics(shared.scripts, keyspace, shared.fence, shared.logs, shared.native, shared.unreadable)
+        self.groups = RedisGroups(shared.scripts, keyspace, shared.fence, unreadable=shared.unreadable)
 
 
 class RedisStorage:
@@ -86,6 +87,8 @@ class RedisStorage:
         """The number under which everything is written; raised with each view."""
         self._admin = admin
         self._shards = shards
+        self.unreadable = Unreadable(_tell_unreadable)
+        """Stored values that were skipped, since they cannot be read."""
         self.scripts = Scripts(shards, disk)
         self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
         self._file, self._early = file, early
@@ -107,7 +110,7 @@ class RedisStorage:
             counted=counted,
             copies=self._copies,
         )
-        self.documents = RedisDocuments(self.scripts, keyspace, self.fence)
+        self.documents = RedisDocuments(self.scripts, keyspace, self.fence, self.unreadable)
         self._default = ClusterParts(self, keyspace)
         self.topics, self.groups = self._default.topics, self._default.groups
 
@@ -249,6 +252,13 @@ class RedisStorage:
         for task in tuple(self._leaving):
             await end(task)
         await self._admin.aclose()
+
+
+def _tell_unreadable(kind: str, name: str, reason: str | None) -> None:
+    if reason is None:
+        _log.info("a stored value can be read again, or is gone", kind=kind, name=name)
+    else:
+        _log.error("a stored value cannot be read: it is skipped", kind=kind, name=name, reason=reason)
 
 
 def _count_reconnect(counted: StoreCounters) -> None:

@@ -4,50 +4,100 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
+import msgspec
+
+from headrace.metrics.unreadable import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native, registry
-from headrace.storage.layout.keys import Keyspace, producers_of, state_of
+from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace, producers_of, state_of
 from headrace.storage.logs.open import RedisLogs
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
+from headrace.topics.config import TopicDefaults, resolve
+from headrace.topics.errors import (
+    Fenced,
+    InvalidConfig,
+    StorageFull,
+    StorageUnavailable,
+    TopicChanged,
+    TopicError,
+    TopicExists,
+    UnknownTopic,
+    UnreadableTopic,
+)
 from headrace.topics.model import Topic
-from headrace.topics.native import NativeStream, adopted, bits_of, is_native
+from headrace.topics.native import STORAGE, NativeStream, adopted, bits_of, is_native
 
 _PARTITIONS_AT_ONCE = 64
+_DEFAULTS = TopicDefaults()
 
 
 class RedisTopics:
     """The topics of one virtual cluster."""
 
     def __init__(
-        self, scripts: Scripts, keyspace: Keyspace, fence: Fence, logs: RedisLogs, native: RedisNative
+        self,
+        scripts: Scripts,
+        keyspace: Keyspace,
+        fence: Fence,
+        logs: RedisLogs,
+        native: RedisNative,
+        unreadable: Unreadable | None = None,
     ) -> None:
+        """`unreadable`: where entries that cannot be read are noted."""
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
         self._logs = logs
         self._native = native
+        self._unreadable = unreadable or Unreadable()
+        default = keyspace.cluster == DEFAULT_CLUSTER
+        self._kind = "topics" if default else f"topics:{keyspace.cluster}"
+        self._deleted_kind = "deleted" if default else f"deleted:{keyspace.cluster}"
 
     async def load(self) -> list[Topic]:
-        """Every topic, in name order. Deletions that a crash has cut short are finished first."""
+        """Every topic that can be read, in name order. Deletions that a crash has cut short are finished first."""
         await self.finish_deletions()
         return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
 
     async def _in(self, key: str) -> list[Topic]:
-        return [registry.topic(text) for text in checked(await self._scripts.shards.at(key).call("HVALS", key))]
+        stored = checked(await self._scripts.shards.at(key).call("HGETALL", key))
+        found, bad = [], {}
+        for field, text in zip(stored[::2], stored[1::2], strict=True):
+            name = field.decode("utf-8", "replace")
+            try:
+                found.append(_entry(name, text))
+            except UnreadableTopic as error:
+                bad[name] = error
+        self._unreadable.keep(self._kind, bad)
+        return found
+
+    def unreadable(self, name: str) -> str | None:
+        """See `broker.ports.TopicStorage.unreadable`."""
+        return self._unreadable.reason(self._kind, name)
 
     async def find(self, name: str) -> Topic | None:
         """The topic of that name as it is stored; None when there is none."""
         key = self._keyspace.topics
         text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
-        return None if text is None else registry.topic(text)
+        try:
+            found = None if text is None else _entry(name, text)
+        except UnreadableTopic as error:
+            self._unreadable.note(self._kind, name, error)
+            raise
+        self._unreadable.clear(self._kind, name)
+        return found
 
     async def create(self, topic: Topic) -> None:
         """Store a new topic with empty logs; a stream under a native topic's key stays. Raises TopicExists."""
-        if await self.find(topic.name) is not None:
+        try:
+            taken = await self.find(topic.name) is not None
+        except UnreadableTopic as error:
+            raise TopicExists(f"topic {topic.name!r} exists already, and {error}: it can only be deleted") from None
+        if taken:
             raise TopicExists(f"topic {topic.name!r} exists already")
         # A deletion or a creation that was cut short may have left something under these keys.
         await self.finish_deletions()
@@ -103,7 +153,7 @@ class RedisTopics:
             await self._remove("end", str(topic.id))
         return stored
 
-    async def _remove(self, what: str, *place: str) -> Any:
+    async def _remove(self, what: str, *place: str | bytes) -> Any:
         keyspace = self._keyspace
         keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
         return await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
@@ -111,15 +161,54 @@ class RedisTopics:
     async def finish_deletions(self) -> None:
         """Remove streams of topics that were deleted, or have others since they were converted."""
         key = self._keyspace.deleted
-        noted = checked(await self._scripts.shards.at(key).call("HGETALL", key))
+        try:
+            noted = checked(await self._scripts.shards.at(key).call("HGETALL", key))
+        except (Fenced, StorageFull, StorageUnavailable):
+            raise
+        except TopicError as error:
+            self._unreadable.keep(self._deleted_kind, {WHOLE: error})
+            return
         if not noted:
+            self._unreadable.keep(self._deleted_kind, {})
             return
         # A topic of the same name may have been created since, on the same keys.
         alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
+        left: dict[str, object] = {}
         for field, text in zip(noted[::2], noted[1::2], strict=True):
-            topic = registry.topic(text)
-            await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
-            await self._remove("end", field.decode())
+            try:
+                await self._finish_deletion(field, text, alive)
+            except (Fenced, StorageFull, StorageUnavailable):
+                raise
+            except (TopicError, ValueError) as error:
+                left[field.decode("utf-8", "replace")] = error
+        self._unreadable.keep(self._deleted_kind, left)
+
+    async def _finish_deletion(self, field: bytes, text: bytes, alive: set[str]) -> None:
+        topic = registry.topic(text)
+        if (reason := self.unreadable(topic.name)) is not None:
+            # The topic that has the name now may have these streams.
+            raise UnreadableTopic(f"topic {topic.name!r} has the name by now, and {reason}")
+        await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
+        await self._remove("end", field.decode())
+
+    async def delete_unreadable(self, name: str) -> None:
+        """See `broker.ports.TopicStorage.delete_unreadable`."""
+        key = self._keyspace.topics
+        text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
+        if text is None:
+            self._unreadable.clear(self._kind, name)
+            raise UnknownTopic(f"topic {name!r} is not there any more")
+        try:
+            _entry(name, text)
+        except UnreadableTopic:
+            pass
+        else:
+            raise UnknownTopic(f"topic {name!r} can be read by now")
+        left = _remains(name, text, self._keyspace)
+        await self._remove("unreadable", str(left.id), self._keyspace.cluster, name, text, registry.encode(left))
+        self._unreadable.clear(self._kind, name)
+        with contextlib.suppress(StorageUnavailable):
+            await self.finish_deletions()
 
     async def drop_streams(self, topic: Topic) -> None:
         """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
@@ -156,3 +245,45 @@ class RedisTopics:
         """The first of `count` producer ids nobody was given before."""
         keys = [self._keyspace.producer_ids, self._keyspace.epoch, self._keyspace.view]
         return int(await self._fence.write(lambda number: self._scripts.run("take_producer_ids", keys, number, count)))
+
+
+def _entry(name: str, text: bytes) -> Topic:
+    """The topic that the registry has under a name. Raises UnreadableTopic, with a reason that says what is wrong."""
+    try:
+        topic = registry.topic(text)
+        resolve(topic.config, _DEFAULTS)
+    except (ValueError, msgspec.MsgspecError, InvalidConfig) as error:
+        raise UnreadableTopic(f"its entry in the registry cannot be read: {error}") from None
+    if topic.name != name:
+        raise UnreadableTopic(f"its entry in the registry is that of topic {topic.name!r}")
+    if not topic.streams:
+        raise UnreadableTopic("its entry in the registry has no partitions")
+    return topic
+
+
+def _remains(name: str, text: bytes, keyspace: Keyspace) -> Topic:
+    """What an entry that cannot be read still says, to be removed: only streams with names that the server gives.
+
+    An adopted stream has another name, and belongs to others.
+    """
+    try:
+        said = msgspec.json.decode(text)
+    except (ValueError, msgspec.MsgspecError):
+        said = None
+    facts: dict[str, Any] = said if isinstance(said, dict) else {}
+    streams = facts.get("streams")
+    texts = [each for each in streams if isinstance(each, str)] if isinstance(streams, list) else []
+    own = {keyspace.stream(name, index) for index in range(len(texts))}
+    config = facts.get("config")
+    is_plain = isinstance(config, dict) and config.get(STORAGE) == "native"
+    try:
+        topic_id = UUID(str(facts.get("id")))
+    except ValueError:
+        topic_id = uuid4()
+    return Topic(
+        name=name,
+        id=topic_id,
+        streams=tuple(each for each in texts if each.partition("@")[0] in own),
+        config={STORAGE: "native"} if is_plain else {},
+        created_ms=0,
+    )

@@ -92,6 +92,14 @@ class StorageUnavailable(TopicError):
     """Redis does not answer; whether the last write happened is not known."""
 
 
+class PartitionOffline(StorageUnavailable):
+    """A partition's keys in Redis hold something else than the server keeps there; see its log for what."""
+
+
+class UnreadableTopic(UnknownTopic):
+    """The registry has an entry of that name, and it cannot be read: the topic can only be deleted."""
+
+
 class StorageAway(StorageUnavailable):
     """There is no connection to Redis: nothing was sent, and nothing will happen later."""
 

@@ -16,7 +16,7 @@ from headrace.topics.errors import Fenced, StorageUnavailable
 
 
 def over(clock: ManualClock, *logs: Any) -> Unopened:
-    return Unopened([cast("LiveTopic", SimpleNamespace(partitions=logs))], clock)
+    return Unopened([cast("LiveTopic", SimpleNamespace(partitions=logs, natives=[]))], clock)
 
 
 async def looked(unopened: Unopened, clock: ManualClock, ms: int) -> None:
@@ -28,7 +28,7 @@ async def looked(unopened: Unopened, clock: ManualClock, ms: int) -> None:
 async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again(
     partition: LogPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    unopened = over(clock, partition, SimpleNamespace(log=None))
+    unopened = over(clock, partition, SimpleNamespace(log=None, offline=None))
     await looked(unopened, clock, LONG_MS)
     assert (partition.doubt, unopened.told) == (None, "")
     storage.unavailable = True

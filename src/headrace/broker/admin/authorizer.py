@@ -12,6 +12,8 @@ from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.stored_values import readable
+from headrace.metrics.unreadable import WHOLE
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights
 from headrace.security.access.principal import Principal
@@ -119,6 +121,8 @@ class Access:
         """Another number after each change."""
         self._super_users = settings.super_principals
         self._first: frozenset[str] = frozenset()
+        self._closed: frozenset[str] = frozenset()
+        """Virtual clusters with a rule that cannot be read; WHOLE: no rule of any can be."""
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
         self._changing = asyncio.Lock()
@@ -134,12 +138,14 @@ class Access:
             return
         async with self._changing:
             found: dict[str, dict[str, Acl]] = {}
-            for name, text in (await self._documents.load(KIND)).items():
+            for name, acl in (await readable(self._documents, KIND, lambda _, text: _decoder.decode(text))).items():
                 cluster, _, digest = name.partition("/")
-                found.setdefault(cluster, {})[digest] = _decoder.decode(text)
-            first = frozenset(f"User:{name}" for name in await self._documents.load(FIRST))
-            if (found, first) != (self._acls, self._first):
-                self._acls, self._first = found, first
+                found.setdefault(cluster, {})[digest] = acl
+            first = frozenset(f"User:{name}" for name in await readable(self._documents, FIRST, lambda name, _: name))
+            # One that cannot be read may have been a denial: where there is such a rule all but super users are denied.
+            closed = frozenset(name.partition("/")[0] for name in self._documents.unreadable.names(KIND))
+            if (found, first, closed) != (self._acls, self._first, self._closed):
+                self._acls, self._first, self._closed = found, first, closed
                 self._changed()
 
     async def reload(self, kinds: frozenset[str]) -> None:
@@ -151,8 +157,10 @@ class Access:
         """The rules of a virtual cluster as they are now."""
         found = self._authorizers.get(cluster)
         if found is None:
-            acls = self._acls.get(cluster, {}).values()
-            found = Authorizer(acls, self._super_users | self._first, allow_unless_told=self._allow_unless_told)
+            closed = cluster in self._closed or WHOLE in self._closed
+            acls = () if closed else self._acls.get(cluster, {}).values()
+            allow_unless_told = self._allow_unless_told and not closed
+            found = Authorizer(acls, self._super_users | self._first, allow_unless_told=allow_unless_told)
             self._authorizers[cluster] = found
         return found
 

@@ -14,6 +14,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
+from headrace.broker.stored_values import readable
 from headrace.security.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, Filter, Held, Key, held, held_by_address
 from headrace.security.quotas.rates import Rate, TokenBucket, Windows
 from headrace.text.addresses import holder, plain
@@ -413,9 +414,8 @@ class Quotas:
         """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
         async with self._taking:
             found: dict[str, dict[Entity, dict[Key, float]]] = {name: {} for name in self._clusters}
-            for name, text in (await self._documents.load(KIND)).items():
-                cluster, _, entity = name.partition("/")
-                found.setdefault(cluster, {})[Entity(_parts.decode(entity))] = _values.decode(text)
+            for cluster, entity, values in (await readable(self._documents, KIND, _quota)).values():
+                found.setdefault(cluster, {})[entity] = values
             for cluster, entities in found.items():
                 self.of(cluster).take(entities)
 
@@ -439,6 +439,11 @@ class Quotas:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._changing.save({(KIND, name): None for name in stored})
             self._clusters.pop(cluster, None)
+
+
+def _quota(name: str, text: bytes) -> tuple[str, Entity, dict[Key, float]]:
+    cluster, _, entity = name.partition("/")
+    return cluster, Entity(_parts.decode(entity)), _values.decode(text)
 
 
 def _place(cluster: str, entity: Entity) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
+from headrace.broker.stored_values import readable
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, credential, invented, salt
 
 KIND = "users"
@@ -29,6 +30,11 @@ _REMEMBERED_MS = 60_000
 _MOST_REMEMBERED = 10_000
 
 Key = tuple[str, Mechanism]
+
+
+def _credential(key: str, text: bytes) -> tuple[Key, Credential]:
+    mechanism, _, name = key.partition(" ")
+    return (name, Mechanism(mechanism)), msgspec.json.decode(text, type=Credential)
 
 
 class TooManyLogins(Exception):
@@ -62,11 +68,8 @@ class Users:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
         if kinds and KIND not in kinds:
             return
-        found = await self._documents.load(KIND)
-        self._known = {
-            (name, Mechanism(mechanism)): msgspec.json.decode(stored, type=Credential)
-            for mechanism, _, name, stored in ((*key.partition(" "), stored) for key, stored in found.items())
-        }
+        found = await readable(self._documents, KIND, _credential)
+        self._known = dict(found.values())
 
     def close(self) -> None:
         """End the threads that check passwords; checks that are queued are dropped."""

@@ -14,10 +14,11 @@ import structlog
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.recovery import tell_offline
 from headrace.broker.ports import TopicStorage
 from headrace.broker.topics.live import LiveTopic
 from headrace.membership.leader import Leader
-from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Topic
 
 _AT_ONCE = 64
@@ -129,7 +130,7 @@ class Leading:
                 some = logs[start : start + _AT_ONCE]
                 for log in some:
                     log.opened = self._name_self
-                await asyncio.gather(*(log.open(create=True) for log in some))
+                await asyncio.gather(*(self._open_alone(topic, log) for log in some))
                 self._collect(len(some))
             return
         for log in logs:
@@ -138,6 +139,23 @@ class Leading:
         # Whoever has made the topic will write to it next.
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=1)
+
+    async def _open_alone(self, topic: Topic | None, log: LogPartition) -> None:
+        """Open a log that can only be this server's; where storage holds something else it is tried again later."""
+        if topic is None:
+            await log.open(create=True)
+            return
+        try:
+            await self._open_or_take_offline(log)
+        except (Fenced, StorageFull, StorageUnavailable):
+            raise
+        except Exception:
+            self._due[log] = topic
+            self._open_soon()
+
+    def _open_soon(self) -> None:
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open_due())
 
     def adopt(self, topic: Topic, partitions: Iterable[Partition]) -> None:
         """Go by the present view from now on, if there is one."""
@@ -235,8 +253,7 @@ class Leading:
         log.lead(number, self._leaders.known.get(log.stream, _UNTOLD).epoch)
         if not log.is_open:
             self._due[log] = topic
-            if self._opening is None:
-                self._opening = asyncio.get_running_loop().create_task(self._open_due())
+            self._open_soon()
 
     async def _open_due(self) -> None:
         try:
@@ -284,7 +301,7 @@ class Leading:
             return False
         try:
             if not log.is_open:
-                await log.open(create=True)
+                await self._open_or_take_offline(log)
             if topic is not None:
                 await self._check_there(log, topic)
         except (Fenced, UnknownTopic):
@@ -292,14 +309,24 @@ class Leading:
             return False
         except (StorageUnavailable, StorageFull):
             return True
-        except TopicError as error:
-            _log.error("partition cannot be opened", topic=log.topic, partition=log.index, reason=str(error))
-            return True
-        except Exception:
-            # The others are still to be opened.
-            _log.exception("partition cannot be opened", topic=log.topic, partition=log.index)
+        except Exception as error:
+            # The others are still to be opened. Whatever is wrong may be put right.
+            if not log.offline:
+                _log.error("partition cannot be opened", topic=log.topic, partition=log.index, reason=str(error))
             return True
         return False
+
+    async def _open_or_take_offline(self, log: LogPartition) -> None:
+        try:
+            await log.open(create=True)
+        except (Fenced, StorageFull, StorageUnavailable, UnknownTopic):
+            raise
+        except Exception as error:
+            if not log.deleted and log.leader is None:
+                if log.offline != str(error):
+                    tell_offline(log.topic, log.index, error)
+                log.go_offline(error)
+            raise
 
     async def _check_there(self, log: LogPartition, topic: Topic) -> None:
         """An opening makes what is missing, so it may have made a log of a topic that was deleted meanwhile."""

@@ -195,6 +195,8 @@ class GroupTable:
         """Return once a group can be asked here. Raises Unready."""
         coordination = self.coordination
         if not coordination.shared:
+            if self.storage.is_offline(name):
+                await self._try_again(name)
             return
         if not coordination.owns(name) or self.in_doubt():
             raise Unready(GroupError.NOT_COORDINATOR, "another broker coordinates it")
@@ -212,6 +214,22 @@ class GroupTable:
             raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         if number != coordination.number:
             raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, _VIEW_CHANGED)
+
+    async def _try_again(self, name: str) -> None:
+        """Load a group that could not be read at the start. Raises Unready while that is so."""
+        try:
+            stored = await self.storage.load_one(name)
+        except TopicError as error:
+            raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        if name not in self._runners and not is_nothing(stored):
+            self._runners[name] = Runner(stored, self)
+
+    async def drop_offline(self, name: str) -> bool:
+        """Delete a group whose keys hold something else; whether it was one. Raises TopicError."""
+        if not self.storage.is_offline(name):
+            return False
+        await self.storage.drop_offline(name)
+        return True
 
     async def _take_over(self, name: str) -> None:
         """Load a group as its coordinator, if there is one. Raises TopicError."""

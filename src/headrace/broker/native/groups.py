@@ -203,8 +203,16 @@ class NativeGroups:
         """Every group's name; some of them may have ended."""
         return await self._storage.names()
 
-    async def load_one(self, name: str, view: int) -> StoredGroup:
-        """Take a group over as its owner by the view of that number."""
+    def is_offline(self, group: str) -> bool:
+        """Whether its keys hold something else than a group."""
+        return self._storage.is_offline(group)
+
+    async def drop_offline(self, group: str) -> None:
+        """Remove the keys of such a group. Its Redis consumer groups stay: what it had in them is not known."""
+        await self._storage.drop_offline(group)
+
+    async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
+        """Take a group over as its owner by the view of that number, None: the present one."""
         group = await self._storage.load_one(name, view)
         self._owners.load(group)
         return group

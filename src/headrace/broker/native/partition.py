@@ -136,6 +136,8 @@ class NativePartition:
         self.stream = stream.key
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
+        self.offline: str | None = None
+        """See `Partition.offline`; clients are sent here all the same, and each has the reason as its answer."""
         self.leader: int | None = None
         """Where clients are sent; None: here."""
         self.named = Leader(0, -1)
@@ -207,7 +209,7 @@ class NativePartition:
             # Whoever reads or writes is told.
             return
         except TopicError as error:
-            _log.warning("stream not readable", topic=self.topic, partition=self.index, reason=str(error))
+            self.go_offline(error)
         finally:
             self._looking = None
 
@@ -229,9 +231,28 @@ class NativePartition:
         if not self._marks or extent.log_end > self._marks[-1].end:
             self._marks.append(_Mark(extent.log_end, extent.added))
             self._heard = monotonic()
+        if self.offline is not None:
+            self.offline = None
+            _log.info("partition online again", topic=self.topic, partition=self.index, stream=self.stream)
         self.log_start = extent.log_start
         # Redis may have told of entries elsewhere that came after this answer was made.
         self._reaches(extent.log_end)
+
+    def go_offline(self, reason: Exception) -> None:
+        """Its keys hold something else than a stream and what is kept with it."""
+        if self.offline != str(reason):
+            _log.error("partition offline", topic=self.topic, partition=self.index, reason=str(reason))
+        self.offline = str(reason)
+
+    async def try_again(self) -> None:
+        """Open it once more where it is offline: what was wrong may have been put right."""
+        try:
+            if self.offline is not None and not self.deleted and await self.listed():
+                self.learn(await self.storage.open(self.place))
+        except (Fenced, StorageFull, StorageUnavailable):
+            return
+        except TopicError as error:
+            self.go_offline(error)
 
     def check_place(self, offset: int, extent: Extent) -> None:
         """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.
@@ -328,6 +349,8 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
+        if type(result) is TopicError:
+            self.go_offline(result)
         if type(result) is OutOfOrderSequence and self.refusals.waits(append):
             result = BehindRefused(f"{result}: sent behind one that was refused")
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced):

@@ -3,8 +3,6 @@
 import asyncio
 from functools import partial
 
-import structlog
-
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -15,7 +13,6 @@ from headrace.topics.native import Extent, NativeStream, bits_of
 from headrace.topics.rejected_batches import Refusals
 
 _AT_ONCE = 64
-_log = structlog.get_logger("headrace.broker.native")
 
 
 async def open_partitions(topic: Topic, storage: NativeStorage, clock: Clock, first: int = 0) -> list[NativePartition]:
@@ -47,8 +44,9 @@ async def open_partition(
     except TopicError as error:
         if must_exist:
             raise
-        _log.error("partition not readable", topic=topic.name, partition=index, reason=str(error))
-        extent = Extent()
+        partition = NativePartition(topic.name, index, stream, Extent(), storage, Refusals(clock.ticks_ms))
+        partition.go_offline(error)
+        return partition
     return NativePartition(topic.name, index, stream, extent, storage, Refusals(clock.ticks_ms))
 
 

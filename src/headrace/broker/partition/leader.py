@@ -29,6 +29,7 @@ from headrace.topics.errors import (
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
+    PartitionOffline,
     StorageUnavailable,
     StorageUnwritten,
     UnknownTopic,
@@ -206,6 +207,22 @@ class LogPartition:
         """Why nothing can be appended to it; None: it is open here, or is another broker's."""
         return None if self.deleted or self.leader is not None else self._doubt
 
+    @property
+    def offline(self) -> str | None:
+        """Why storage cannot open it, where it holds something else than this log; None: it is not known to be so."""
+        doubt = self.doubt
+        return str(doubt) if isinstance(doubt, PartitionOffline) else None
+
+    def go_offline(self, reason: Exception) -> None:
+        """Storage holds something else than this log: clients are named no leader until it can be opened.
+
+        Where it never was open here nothing is known of it, and it cannot be read either.
+        """
+        self._doubt = PartitionOffline(str(reason) or type(reason).__name__)
+        if self._epochs is None:
+            self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
+        self.named = Leader(self.leader_epoch if self._epochs is not None else -1, -1)
+
     def lead(self, view: int, last_epoch: int = -1) -> None:
         """By the view of this number it is this server's. Where it is not open, `open` comes next.
 
@@ -259,7 +276,9 @@ class LogPartition:
                 raise
 
         try:
-            opened = await reopened(self.topic, self.index, open_by, lambda: self._view, reason, self._clock)
+            opened = await reopened(
+                self.topic, self.index, open_by, lambda: self._view, reason, self._clock, self.go_offline
+            )
         except (Fenced, UnknownTopic) as error:
             # Another server has it, or it was deleted: this partition takes nothing any more.
             self._doubt = error

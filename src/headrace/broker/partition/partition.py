@@ -121,6 +121,10 @@ class Partition(Source, Protocol):
     def log(self) -> "LogPartition | None":
         """Itself where it is a log of batches, which one broker leads; None: a plain stream, which is open to all."""
 
+    @property
+    def offline(self) -> str | None:
+        """Why it takes no records, where its keys in Redis hold something else; None: none is known to."""
+
     def want_copies(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
 

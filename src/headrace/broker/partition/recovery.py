@@ -7,7 +7,7 @@ import structlog
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import Backoff
-from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, UnknownTopic
+from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import OpenedLog
 
@@ -27,6 +27,7 @@ async def reopened(
     view: Callable[[], int | None],
     reason: Exception,
     clock: Clock,
+    offline: Callable[[Exception], None],
 ) -> OpenedLog:
     """What the log has when it is open again, by the view that holds then.
 
@@ -37,6 +38,7 @@ async def reopened(
         view: the number of the view that holds now.
         reason: why it has to be opened.
         clock: for the pauses between.
+        offline: called where storage holds something else than the log.
 
     Raises:
         Fenced, UnknownTopic: another server has it, or it was deleted.
@@ -67,8 +69,21 @@ async def reopened(
             # Somebody has laid hands on the log, say; whatever it is may be put right.
             if str(error) != told:
                 told = str(error)
-                _log.exception("partition cannot be opened", topic=topic, partition=index)
+                tell_offline(topic, index, error)
+                offline(error)
             await tries.pause()
+
+
+def tell_offline(topic: str, index: int, reason: Exception) -> None:
+    """Tell in our log that a partition is offline."""
+    foreseen = isinstance(reason, TopicError | ValueError)
+    _log.error(
+        "partition offline: storage holds something else than its log",
+        topic=topic,
+        partition=index,
+        reason=str(reason),
+        exc_info=None if foreseen else reason,
+    )
 
 
 def tell_refused(reason: Exception) -> None:

@@ -18,6 +18,7 @@ from headrace.aio.tasks import in_thread
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.stored_values import readable
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
@@ -196,8 +197,7 @@ class Archives:
         """Let logs read what is in their topics' tables, as far as that is written down; no table is opened."""
         if not logs:
             return
-        stored = await self._documents.load(STARTS)
-        self._starts |= {name: int(text) for name, text in stored.items() if text.isdigit()}
+        self._starts |= await readable(self._documents, STARTS, lambda _, text: int(text))
         for log, topic in logs.items():
             start = self._starts.get(start_id(str(topic.id), log.index))
             if start is not None:

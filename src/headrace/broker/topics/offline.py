@@ -1,4 +1,4 @@
-"""Tells of partitions that this server leads and that have taken nothing for long: their logs are not open."""
+"""Reports partitions that take no records: offline ones at once, and those whose logs are not open for long."""
 
 import asyncio
 from collections.abc import Iterable
@@ -23,33 +23,56 @@ class Unopened:
     def __init__(self, topics: Iterable[LiveTopic], clock: Clock) -> None:
         """`topics`: iterated at each look; `clock`: its ticks say for how long."""
         self.told = ""
-        """What is wrong as of the last look, without names: for whoever asks; empty: nothing."""
+        """What is wrong as of the last look, without names; empty: nothing."""
+        self.offline = 0
+        """Partitions that were offline at the last look, of native topics too."""
         self._topics = topics
         self._clock = clock
+        self._long = ""
+        """Which of that is of logs that are not open for long."""
         self._since: dict[LogPartition, tuple[Exception, int]] = {}
         """Why each takes nothing, and since which look."""
 
     async def look(self) -> None:
         """Look at all partitions once."""
         now_ms, since = self._clock.ticks_ms(), {}
-        logs = [log for live in self._topics for each in live.partitions if (log := each.log) is not None]
-        for number, log in enumerate(logs, 1):
-            doubt, before = log.doubt, self._since.get(log)
-            if doubt is not None:
+        await self._try_natives()
+        offline = 0
+        for number, each in enumerate([each for live in self._topics for each in live.partitions], 1):
+            offline += each.offline is not None
+            log = each.log
+            if log is not None and (doubt := log.doubt) is not None:
+                before = self._since.get(log)
                 # With another reason it was open in between, or somebody has tried again.
                 since[log] = before if before is not None and before[0] is doubt else (doubt, now_ms)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._since = since
+        self._since, self.offline = since, offline
         self._tell(now_ms)
 
+    async def _try_natives(self) -> None:
+        """Plain streams have no owner that would open them again."""
+        for live in self._topics:
+            for native in live.natives:
+                if native.offline is not None:
+                    await native.try_again()
+
     def _tell(self, now_ms: int) -> None:
-        long = [(since, log, doubt) for log, (doubt, since) in self._since.items() if now_ms - since >= LONG_MS]
-        before, self.told = self.told, ""
+        long = [
+            (since, log, doubt)
+            for log, (doubt, since) in self._since.items()
+            if now_ms - since >= LONG_MS and log.offline is None
+        ]
+        offline = f"partitions offline: {self.offline}, see the log" if self.offline else ""
+        self._tell_long(now_ms, long)
+        self.told = "; ".join(filter(None, (offline, self._long)))
+
+    def _tell_long(self, now_ms: int, long: list[tuple[int, LogPartition, Exception]]) -> None:
+        before, self._long = self._long, ""
         if long:
             since, log, doubt = min(long, key=lambda each: each[0])
             for_s = (now_ms - since) // 1_000
-            self.told = f"partitions led here that have taken no records for {for_s} s: {len(long)}, see the log"
+            self._long = f"partitions led here that have taken no records for {for_s} s: {len(long)}, see the log"
             if not before:
                 _log.error(
                     "partitions take no records: their logs are not open",

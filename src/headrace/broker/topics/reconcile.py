@@ -5,6 +5,7 @@ import structlog
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
 from headrace.topics.config import resolve
+from headrace.topics.errors import UnreadableTopic
 from headrace.topics.model import Topic
 
 _log = structlog.get_logger("headrace.broker.topics")
@@ -13,7 +14,11 @@ _log = structlog.get_logger("headrace.broker.topics")
 async def refresh(table: TopicTable, name: str) -> None:
     """Make a topic what storage has of it; harmless when it is that. Raises StorageUnavailable."""
     async with table.changing:
-        stored = await table.storage.topics.find(name)
+        try:
+            stored = await table.storage.topics.find(name)
+        except UnreadableTopic:
+            # What this broker knows of it still holds; storage has reported it.
+            return
         await _take(table, name, stored)
 
 
@@ -21,7 +26,8 @@ async def refresh_all(table: TopicTable) -> None:
     """Make every topic what storage has of it. Raises StorageUnavailable."""
     async with table.changing:
         stored = {topic.name: topic for topic in await table.storage.topics.load()}
-        for name in sorted({*stored, *table.names()}):
+        unreadable = {name for name in table.names() if table.storage.topics.unreadable(name) is not None}
+        for name in sorted({*stored, *table.names()} - unreadable):
             await _take(table, name, stored.get(name))
 
 

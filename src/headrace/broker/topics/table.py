@@ -37,6 +37,7 @@ from headrace.topics.errors import (
     TopicChanged,
     TopicExists,
     UnknownTopic,
+    UnreadableTopic,
 )
 from headrace.topics.model import Topic
 from headrace.topics.names import MAX_LENGTH, check_name
@@ -72,12 +73,16 @@ class KnownTopics:
         return name in self._by_name
 
     def get(self, name: str) -> LiveTopic:
-        """Raises UnknownTopic."""
+        """Raises UnknownTopic; UnreadableTopic where the registry has an entry of that name that cannot be read."""
         try:
             return self._by_name[name]
         except KeyError:
-            # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
-            raise UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}") from None
+            raise self._missing(name) from None
+
+    def _missing(self, name: str) -> UnknownTopic:
+        """Why there is no topic of a name."""
+        # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
+        return UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}")
 
     def by_id(self, topic_id: UUID) -> LiveTopic:
         """Raises UnknownTopic."""
@@ -173,6 +178,12 @@ class TopicTable(KnownTopics):
         """Tells the topics of other virtual clusters, whose streams are theirs."""
         self.adopted: list[Callable[[LiveTopic], None]] = []
         """Called with each topic whose partitions are others, or more, from now on."""
+
+    def _missing(self, name: str) -> UnknownTopic:
+        reason = self.storage.topics.unreadable(name)
+        return (
+            super()._missing(name) if reason is None else UnreadableTopic(f"topic {name!r} cannot be opened: {reason}")
+        )
 
     async def load(self, progress: Progress | None = None) -> None:
         """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
@@ -284,7 +295,8 @@ class TopicTable(KnownTopics):
             try:
                 await self.storage.topics.create(topic)
             except TopicExists:
-                await self.open_stored(name)
+                if self.storage.topics.unreadable(name) is None:
+                    await self.open_stored(name)
                 raise
             except StorageUnavailable as error:
                 if isinstance(error, StorageAway) or not await self._stored(topic):
@@ -405,11 +417,15 @@ class TopicTable(KnownTopics):
             _log.info("topic altered", topic=name, partitions=partitions, before=present)
 
     async def delete(self, name: str) -> None:
-        """Delete a topic with its records; raises UnknownTopic."""
+        """Delete a topic with its records, also one whose registry entry cannot be read. Raises UnknownTopic."""
         await to_the_end(self._delete(name))
 
     async def _delete(self, name: str) -> None:
         async with self.changing:
+            if not self.has(name) and self.storage.topics.unreadable(name) is not None:
+                await self.storage.topics.delete_unreadable(name)
+                _log.info("topic deleted whose registry entry could not be read", topic=name)
+                return
             await self._delete_live(self.get(name))
 
     async def _delete_live(self, live: LiveTopic) -> None:
@@ -450,7 +466,7 @@ class TopicTable(KnownTopics):
         """Whether a topic is in the registry, after a change whose answer was lost; None: storage does not say."""
         try:
             stored = await patiently(partial(self.storage.topics.find, topic.name))
-        except StorageUnavailable:
+        except (StorageUnavailable, UnreadableTopic):
             return None
         return stored is not None and stored.id == topic.id
 

@@ -44,6 +44,10 @@ async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGrou
     results = []
     async for index, name in exchange.parts(enumerate(request.groups_names)):
         error = await groups.ready(name)
+        if error is not None and await groups.drop_offline(name):
+            exchange.changed(f"group {name} deleted, which could not be read")
+            results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name))
+            continue
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND
         if error is None:

@@ -69,6 +69,10 @@ async def _delete(exchange: Exchange, name: str | None, topic_id: UUID) -> Resul
     try:
         if not broker.settings.delete_topic_enable:
             raise RequestError(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
+        if name is not None and not broker.topics.has(name) and broker.topics.storage.topics.unreadable(name):
+            await broker.topics.delete(name)
+            exchange.changed(f"topic {name} deleted, whose registry entry could not be read")
+            return Result(name=name, topic_id=topic_id)
         live = broker.topics.by_id(topic_id) if name is None else broker.topics.get(name)
         exchange.count_change(len(live.partitions), strict_from=_STRICT_FROM)
         await broker.topics.delete(live.topic.name)

@@ -74,6 +74,8 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     # Clients try 503 again, which is right when Redis is away for a moment or full.
     topics.StorageFull: (503, "ServiceUnavailable"),
     topics.StorageUnavailable: (503, "ServiceUnavailable"),
+    topics.PartitionOffline: (503, "ServiceUnavailable"),
+    topics.UnreadableTopic: (503, "ServiceUnavailable"),
     topics.StorageAway: (503, "ServiceUnavailable"),
     topics.StorageMoving: (503, "ServiceUnavailable"),
     topics.StorageUnwritten: (503, "ServiceUnavailable"),

@@ -25,7 +25,7 @@ from headrace.oci.resources.records import (
 )
 from headrace.oci.resources.streams import Streams
 from headrace.oci.settings import OciSettings
-from headrace.topics.errors import LockLost
+from headrace.topics.errors import Fenced, LockLost, StorageFull, StorageUnavailable, TopicError
 
 MOST_NAMED = 100
 """Streams of a deleted pool that its work request names: a list has 50 requests, and a pool may have 10 000 streams."""
@@ -63,6 +63,12 @@ class Catalog:
             except LockLost as error:
                 # Another broker deletes a large pool, say: nobody else answers for this server meanwhile.
                 _log.warning("the start waits for another broker's change", reason=str(error))
+            except (Fenced, StorageFull, StorageUnavailable):
+                raise
+            except TopicError as error:
+                # Kafka's clients are served all the same. What is stored is reported as unreadable.
+                _log.error("the resources of the OCI API cannot be stored", reason=str(error))
+                return None
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""

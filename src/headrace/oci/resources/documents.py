@@ -14,6 +14,7 @@ from headrace.broker.brokers.locks import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import PATIENCE_S, patiently
+from headrace.broker.stored_values import readable
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import (
     HarnessRecord,
@@ -32,8 +33,6 @@ V = TypeVar("V", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
-_DECODED_AT_ONCE = 1_000
-"""Documents that are decoded in one turn of the loop: some 1.5 ms."""
 CLUSTERS = frozenset({virtual_clusters.KIND, moved_topics.KIND})
 """Kinds of documents that tell of virtual clusters."""
 _encode = msgspec.json.Encoder().encode
@@ -49,12 +48,10 @@ class Table(Generic[V]):
 
     async def load(self, storage: DocumentStorage) -> None:
         """Read everything; others go first meanwhile, for there may be tens of thousands."""
-        values: dict[str, V] = {}
-        for place, (name, text) in enumerate((await storage.load(self.kind)).items(), 1):
-            values[name] = self._decoder.decode(text)
-            if place % _DECODED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        self.values = values
+        self.values = await readable(storage, self.kind, self._decode)
+
+    def _decode(self, name: str, text: bytes) -> V:
+        return self._decoder.decode(text)
 
     def get(self, name: str) -> V | None:
         """The value, None when there is none."""

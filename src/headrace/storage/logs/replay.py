@@ -14,7 +14,8 @@ from headrace.storage.logs.restore import Acknowledged, Opened
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.native import is_native
 
 _log = structlog.get_logger("headrace.storage.logs")
 
@@ -24,9 +25,10 @@ async def replay(
 ) -> Journal | None:
     """Store what is in the journal where it is missing; the journal to go on with. Done twice it is the same as once.
 
-    Entries of a log that is gone were deleted with it, unless a topic still has it. Where an entry cannot be placed
-    (its log was written to by somebody else, or has less than it had, or is lost) or is damaged, the journal is set
-    aside beside the data, and a new one begins.
+    Entries of a log that is gone were deleted with it, unless a topic still has it: logs are told apart by their ids,
+    not by their keys. Where an entry cannot be placed (something else is under its log's keys, the log has less than
+    it had, or is lost) or is damaged, the journal is set aside beside the data, and a new one begins. A log that cannot
+    be restored does not keep the others from it.
 
     Args:
         connection: to a Redis that nobody else writes to.
@@ -42,9 +44,10 @@ async def replay(
     scripts = Scripts(connection)
     doubtful, damaged = journal.found()
     stored, unfit = 0, []
+    registered = _Registered(scripts)
     by_log = sorted(doubtful, key=lambda entry: (entry.stream, entry.number))
     for stream, found in groupby(by_log, key=lambda entry: entry.stream):
-        placed, left_over = await _replay_log(scripts, epoch, stream, list(found), empty=empty)
+        placed, left_over = await _replay_log(scripts, epoch, stream, list(found), registered, empty=empty)
         stored += placed
         unfit += left_over
     # A write that changes nothing: it is refused where the disk had no room for those before it.
@@ -80,30 +83,90 @@ def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
         )
 
 
-async def _is_registered(scripts: Scripts, stream: str) -> bool:
-    """Whether a topic of any virtual cluster has this log."""
-    keyspace = Keyspace()
-    key = keyspace.documents("clusters")
-    clusters = checked(await scripts.shards.at(key).call("HKEYS", key))
-    for name in {keyspace.cluster, *(each.decode() for each in clusters)}:
-        topics = msgspec.structs.replace(keyspace, cluster=name).topics
-        found = checked(await scripts.shards.at(topics).call("HVALS", topics))
-        if any(stream in registry.topic(text).streams for text in found):
-            return True
-    return False
+class _Registered:
+    """The log topics of all virtual clusters, read once and only where they are needed."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+        self._streams: dict[str, int] | None = None
+        self._unknown = False
+
+    async def has(self, stream: str) -> bool:
+        """Whether a log topic may have this stream: nothing of the journal is given up while that is uncertain."""
+        return stream in await self._known() or self._unknown
+
+    async def since_ms(self, stream: str) -> int:
+        """When the log topic that has this stream was created; 0: no topic is known to have it."""
+        return (await self._known()).get(stream, 0)
+
+    async def _known(self) -> dict[str, int]:
+        if self._streams is None:
+            self._streams = await self._read()
+        return self._streams
+
+    async def _read(self) -> dict[str, int]:
+        keyspace, streams = Keyspace(), dict[str, int]()
+        clusters = await self._fields("HKEYS", keyspace.documents("clusters"))
+        for name in {keyspace.cluster, *(each.decode("utf-8", "replace") for each in clusters)}:
+            try:
+                topics = msgspec.structs.replace(keyspace, cluster=name).topics
+            except ValueError:
+                continue  # no cluster has such a name
+            for text in await self._fields("HVALS", topics):
+                try:
+                    topic = registry.topic(text)
+                except msgspec.MsgspecError:
+                    self._unknown = True
+                    continue
+                if not is_native(topic):
+                    streams.update(dict.fromkeys(topic.streams, topic.created_ms))
+        return streams
+
+    async def _fields(self, command: str, key: str) -> list[bytes]:
+        reply = await self._scripts.shards.at(key).call(command, key)
+        try:
+            found: list[bytes] = checked(reply)
+        except StorageUnavailable:
+            raise
+        except TopicError:
+            self._unknown = True
+            return []
+        return found
 
 
 async def _replay_log(
-    scripts: Scripts, epoch: int, stream: str, found: list[Entry], *, empty: bool
+    scripts: Scripts, epoch: int, stream: str, found: list[Entry], registered: _Registered, *, empty: bool
 ) -> tuple[int, list[Entry]]:
     """How many entries of a log were missing and are stored now, and those that cannot be."""
-    keys = [stream, state_of(stream), foreign_of(stream)]
     try:
-        # Keys are never used again: where the state is gone, what is there is still this log.
-        answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
+        stored = checked(await scripts.shards.at(stream).call("HGET", state_of(stream), "i"))
+        if stored is not None and all(entry.log_id != stored for entry in found):
+            # They went with an earlier log under this key. The one that is there now is none of the journal's business.
+            return 0, []
+        if stored is None:
+            # The log's id is lost, if there is a log: what is older than the topic went with an earlier one.
+            since_ms = await registered.since_ms(stream)
+            found = [entry for entry in found if entry.now_ms >= since_ms]
+            if not found:
+                return 0, []
+        return await _restore_log(scripts, epoch, stream, found)
     except UnknownTopic:
         # Deleted with all that is in it, or lost.
-        return 0, found if empty or await _is_registered(scripts, stream) else []
+        return 0, found if empty or await registered.has(stream) else []
+    except (Fenced, StorageFull, StorageUnavailable):
+        raise
+    except (TopicError, ValueError) as error:
+        # One log in a state that no server leaves it in. The others are to be stored, and the server is to start.
+        if not await registered.has(stream):
+            return 0, []
+        _log.error("the journal of a partition cannot be replayed", stream=stream, reason=str(error))
+        return 0, found
+
+
+async def _restore_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
+    keys = [stream, state_of(stream), foreign_of(stream)]
+    # Keys are never used again: where the state is gone, what is there is still this log.
+    answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
     term, start, end, _, newest, size, _, rows, log_id, *_ = answer
     opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
     # Those of an earlier log under this key went with it.

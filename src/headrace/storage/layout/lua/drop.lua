@@ -2,10 +2,10 @@
 -- KEYS: stream, state, producers, foreign
 -- ARGV: view (the server's epoch)
 -- Answer: how many keys went. Error: FENCED.
--- Parts: epoch
+-- Parts: epoch, kept_epoch
 --
 -- Nothing brings the stream back: appends are XADD NOMKSTREAM.
-local no = fenced(redis.call('HGET', KEYS[2], 'v'))
+local no = fenced(epoch_in(KEYS[2], 'v'))
 if no then
   return no
 end

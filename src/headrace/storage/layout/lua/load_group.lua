@@ -6,6 +6,12 @@
 --
 -- allow-oom: a server that starts while Redis is full must come up.
 -- Parts: fences
+for _, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'hash' and kind ~= 'none' then
+    return redis.error_reply('FOREIGN ' .. key .. ' is a ' .. kind .. ', not the hash that Headrace keeps there')
+  end
+end
 local no = fenced(redis.call('HGET', KEYS[1], 'e'))
 if no then
   return no

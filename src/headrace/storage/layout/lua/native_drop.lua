@@ -3,8 +3,8 @@
 -- KEYS: stream, state, producers, groups
 -- ARGV: fencing epoch, 'keep' to leave the stream where it is
 -- Answer: how many keys went. Error: FENCED.
--- Parts: epoch
-local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+-- Parts: epoch, kept_epoch
+local no = fenced(epoch_in(KEYS[2], 'e'))
 if no then
   return no
 end

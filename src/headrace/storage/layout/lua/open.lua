@@ -19,7 +19,52 @@ local kind = redis.call('TYPE', stream).ok
 if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
-local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h')
+-- Nothing may go in and out of keys that hold something else: an error in the middle would leave half an opening.
+for _, pair in ipairs({{state_key, 'hash'}, {foreign, 'stream'}}) do
+  local key, expected = pair[1], pair[2]
+  local found = redis.call('TYPE', key).ok
+  if found ~= expected and found ~= 'none' then
+    return redis.error_reply('FOREIGN ' .. key .. ' is a ' .. found .. ', not the ' .. expected .. ' that Headrace keeps there')
+  end
+end
+local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f')
+local names = {'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f'}
+
+-- Which field of a state cannot be what an owner wrote; nil: none. Offsets have 16 digits at most, times 19.
+local function garbled()
+  local longest = {[7] = 19}
+  for place, name in ipairs(names) do
+    local value = state[place]
+    if name == 'l' then
+      local rest = value and string.gsub(value .. ' ', '%d+:%d+:%d+ ', '')
+      if not rest or (rest ~= '' and rest ~= ' ') then
+        return name
+      end
+    elseif name == 'i' then
+      if not value or value == '' then
+        return name
+      end
+    elseif not (value or name == 'h') then
+      return name
+    elseif value then
+      local digits = string.match(value, name == 't' and '^-?(%d+)$' or '^(%d+)$')
+      if not digits or #digits > (longest[place] or 16) then
+        return name
+      end
+    end
+  end
+end
+
+if redis.call('EXISTS', state_key) == 1 then
+  if not state[6] and redis.call('HEXISTS', state_key, 'n') == 1 then
+    return redis.error_reply('FOREIGN ' .. state_key .. ' is the state of a native partition')
+  end
+  local field = garbled()
+  if field then
+    return redis.error_reply('FOREIGN field ' .. field .. ' of ' .. state_key .. ' is not what Headrace wrote; without '
+      .. 'that key the state is made again from the entries')
+  end
+end
 local no = fenced(state[2])
 if no then
   return no

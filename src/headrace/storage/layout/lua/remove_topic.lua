@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Take a topic out of the registry and note that its records are still to go; or strike that note out.
 -- KEYS: topics, epoch, deleted, view, changes
--- ARGV: fencing epoch, 'begin' | 'end', topic id ('end': field of the note), ['begin': virtual cluster, name]
+-- ARGV: fencing epoch, 'begin' | 'end' | 'unreadable', topic id ('end': field of the note), ['begin': virtual cluster, name]
+--       ['unreadable', where the entry has to be what it was: virtual cluster, name, entry, what is noted]
 -- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
 -- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
 -- Parts: epoch
@@ -16,7 +17,12 @@ if ARGV[2] == 'end' then
   return redis.call('HDEL', KEYS[3], ARGV[3])
 end
 local topic = redis.call('HGET', KEYS[1], ARGV[5])
-if not topic or not string.find(topic, '"id":"' .. ARGV[3] .. '"', 1, true) then
+if ARGV[2] == 'unreadable' then
+  if topic ~= ARGV[6] then
+    return 0
+  end
+  topic = ARGV[7]
+elseif not topic or not string.find(topic, '"id":"' .. ARGV[3] .. '"', 1, true) then
   return redis.call('HGET', KEYS[3], ARGV[3])
 end
 -- Records without a topic would never be found again, should the server die between the two.

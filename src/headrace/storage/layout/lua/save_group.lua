@@ -8,9 +8,16 @@
 --
 -- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
 -- Parts: fences
-local no = fenced(redis.call('HGET', KEYS[1], 'e'))
+local function epoch_of(key)
+  return redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'e')
+end
+local no = fenced(epoch_of(KEYS[1]))
 if no then
   return no
+end
+-- A group can also be dropped where its keys hold something else.
+if #ARGV == 3 and ARGV[2] == 'X' and redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
+  redis.call('DEL', unpack(KEYS))
 end
 local filled = {M = KEYS[2], P = KEYS[3]}
 local emptied = {m = KEYS[2], p = KEYS[3]}

@@ -11,7 +11,8 @@ end
 
 -- Why the server is refused whose fencing number is ARGV[1], where `epoch` is the last that counts (false: none); or nil.
 local function fenced(epoch)
-  if epoch and above(epoch, ARGV[1]) then
+  -- What is no number fences nobody: it is written over.
+  if epoch and string.match(epoch, '^%d+%.?%d*$') and above(epoch, ARGV[1]) then
     return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. epoch)
   end
 end
