@@ -1,13 +1,15 @@
 """`oci.limits=strict`, faults on purpose, and storage that fails: what clients are told then."""
 
 import http.client
+import json
+import socket
 import time
 from collections.abc import Iterator
 
 import pytest
 from tests.harness.clocks import StandingClock
 from tests.harness.memory import MemoryStorage
-from tests.oci.conftest import Api, details, new_stream
+from tests.oci.conftest import BASE, Api, details, new_stream
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
@@ -112,6 +114,28 @@ def test_faults_of_the_setting_and_slowness_by_the_servers_clock() -> None:
         assert time.monotonic() - began >= 0.09
         assert "outside the retention period" in api.get(stream, cursor).error[2]
         assert api.get(stream, cursor).status == 200
+        api.close()
+
+
+def test_who_is_slow_on_purpose_holds_no_memory_that_others_wait_for() -> None:
+    """Bodies over 64 KiB have one budget. Before, a few of those that wait held all of it, also when they had left."""
+    with InProcessServer(oci_auth="off", queued_max_request_bytes=4 << 20) as server:
+        api = Api(server.http)
+        stream, _ = new_stream(api)
+        host = server.http.removeprefix("http://")
+        name, port = host.split(":")
+        content = json.dumps(details((None, b"v" * 200_000))).encode()
+        head = f"POST {BASE}/streams/{stream}/messages HTTP/1.1\r\nhost: {host}\r\n"
+        head += f"x-headrace-fault: slow=60000\r\ncontent-length: {len(content)}\r\n\r\n"
+        waiting = [socket.create_connection((name, int(port))) for _ in range(24)]
+        for each in waiting:
+            each.sendall(head.encode() + content[:1_000])
+        began = time.monotonic()
+        for _ in range(3):
+            assert api.call("POST", f"/streams/{stream}/messages", content).status == 200
+        assert time.monotonic() - began < 30
+        for each in waiting:
+            each.close()
         api.close()
 
 

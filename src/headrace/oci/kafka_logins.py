@@ -91,7 +91,7 @@ class TokenFile:
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if stamp == self._stamp:
                 return
-            lines = self._path.read_text("utf-8").splitlines()
+            lines = self._path.read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             _log.warning("the file of auth tokens (oci.auth.tokens) cannot be read", reason=str(error))
             self._stamp, self._known = None, {}

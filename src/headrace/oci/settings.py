@@ -120,6 +120,12 @@ OCI_KEYS: tuple[ConfigKey, ...] = (
         default="",
         doc="Faults on purpose, for tests of retries, such as PutMessages:429*3: see docs/oci-operations.md.",
     ),
+    ConfigKey(
+        name="oci.faults.header",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        doc="Whether a request may ask for faults with the header x-headrace-fault; for tests only.",
+    ),
 )
 
 OCI_KEY = {key.name: key for key in OCI_KEYS}
@@ -144,6 +150,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
     lifecycle_delay_ms: int
     work_requests: bool
     faults: str
+    faults_header: bool
 
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "OciSettings":

@@ -22,7 +22,7 @@ from headrace.server.event_loop import loop_factory
 from headrace.server.shutdown import Stop
 from headrace.testing.clock import MovableClock
 from headrace.testing.guard import Guard
-from headrace.testing.process import ServerFailed, texts_of
+from headrace.testing.process import TESTING, ServerFailed, texts_of
 
 _STOP_S = 60
 _ANY_PORT = "127.0.0.1:0"
@@ -60,7 +60,7 @@ class InProcessServer:
         self._guard: Guard | None = None
         self._data = data
         self._redis = redis
-        self._sets = texts_of(given)
+        self._sets = texts_of({**TESTING, **given})
         self._first_user = None if bootstrap_user is None else str(bootstrap_user)
         self._http_scheme = "https://" if https else ""
         self._load(_ANY_PORT, self._http_scheme + _ANY_PORT)

@@ -91,6 +91,8 @@ def started(command: Sequence[str], log: IO[bytes], environment: Mapping[str, st
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment)
 
 
+TESTING: Mapping[str, object] = {"oci_faults_header": True}
+"""Settings that servers of this package have where nothing else is said: what only tests should have."""
 launch: Launch = started
 """How every server is started; whoever starts many may know of a faster way."""
 
@@ -350,7 +352,7 @@ def server(
         ServerFailed: it did not start, or did not stop cleanly.
         TypeError: no such setting.
     """
-    given = [*arguments, *(argument for text in texts_of(settings) for argument in ("--set", text))]
+    given = [*arguments, *(argument for text in texts_of({**TESTING, **settings}) for argument in ("--set", text))]
     if redis is not None:
         given += ["--redis", redis]
     with contextlib.ExitStack() as stack:

@@ -87,6 +87,38 @@ def test_the_setting_is_checked_and_kept() -> None:
     assert parse(" , #only a name") == []
 
 
+def test_a_header_counts_only_where_it_is_enabled() -> None:
+    assert not OciSettings.of().faults_header
+    faults = Faults("GetStream:500*1", header=False)
+    with pytest.raises(OciError, match=r"x-headrace-fault.*--set oci\.faults\.header=true") as caught:
+        faults.of("GetStream", "429")
+    assert caught.value.status == 400
+    assert statuses(faults, "GetStream", None, 2) == [500, 200]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("429#" + "x" * 1_021, "1025 characters"),
+        (",".join(["429"] * 17), "17 rules"),
+        ("slow=30000,slow=30001", "60000 ms"),
+    ],
+)
+def test_a_header_is_bounded(text: str, told: str) -> None:
+    with pytest.raises(OciError, match=told) as caught:
+        Faults("").of("GetStream", text)
+    assert caught.value.status == 400
+
+
+def test_a_header_without_a_count_is_not_kept() -> None:
+    faults = Faults("")
+    faults.of("GetStream", "500*1 #kept")
+    for number in range(2_000):
+        faults.of("GetStream", f"500#{number}")
+    # It would have been forgotten for 1,000 others.
+    assert statuses(faults, "GetStream", "500*1 #kept", 1) == [200]
+
+
 def test_an_operation_that_does_not_exist_is_told_with_what_may_be_meant() -> None:
     with pytest.raises(InvalidFault, match=r"there is no operation GetMesages, did you mean GetMessages$"):
         parse("GetMesages:429")

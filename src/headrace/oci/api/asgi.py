@@ -18,6 +18,7 @@ from structlog.contextvars import bind_contextvars
 
 from headrace import __version__
 from headrace.broker.coordinator.event_log import tells_requests
+from headrace.broker.runtime.clock import pause
 from headrace.http.peers.signature import HEADER
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
@@ -25,6 +26,7 @@ from headrace.oci.api.bodies import Gone, announced, whole
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.api.faults import HEADER as FAULT_HEADER
+from headrace.oci.api.faults import NONE, Injected
 from headrace.oci.api.openapi import describe
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
@@ -148,6 +150,8 @@ class _Request(msgspec.Struct):
     principal: Principal
     content: bytes | None = None
     """The body, whole; None: its method has none."""
+    injected: Injected = NONE
+    """Faults on purpose."""
 
 
 class OciApp:
@@ -263,12 +267,19 @@ class OciApp:
             if principal != ANONYMOUS:
                 bind_contextvars(user=principal.name)
         request = _Request(scope, receive, headers, match, principal)
+        carried = self.groups is not None and HEADER in headers
+        if not carried:
+            # Before there is a share of the memory for bodies: a fault may take minutes.
+            request.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         if method in _WITHOUT_BODY:
+            await self._delay(request, left=True)
             return await self._known(request)
         size = announced(headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
         if size <= _LARGE:
             request.content = await whole(receive, size)
+            await self._delay(request, left=True)
             return await self._known(request)
+        await self._delay(request, left=False)
         bodies = self._service.bodies
         granted = await bodies.acquire(size, size)
         try:
@@ -276,6 +287,25 @@ class OciApp:
             return await self._known(request)
         finally:
             bodies.release(granted)
+
+    async def _delay(self, request: _Request, *, left: bool) -> None:
+        """Wait where a fault asks for it. Raises Gone.
+
+        `left`: whether only the end of the connection is to be expected of the client. A large body stays where it is,
+        and the end behind it is met when it is read.
+        """
+        if not request.injected.delay_ms:
+            return
+        waiting = asyncio.ensure_future(pause(self._service.clock, request.injected.delay_ms))
+        gone = asyncio.ensure_future(_left(request.receive)) if left else None
+        try:
+            await asyncio.wait({waiting} if gone is None else {waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise Gone
+        finally:
+            waiting.cancel()
+            if gone is not None:
+                gone.cancel()
 
     async def _known(self, request: _Request) -> Done:
         """Run the operation; once more for what is not known here, where another broker has just made it."""
@@ -340,9 +370,7 @@ class OciApp:
                 here=doing,
                 repeats=operation.repeats,
             )
-        injected = call.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
-        if injected.delay_ms:
-            await self._service.sleep(injected.delay_ms)
+        injected = call.injected = request.injected
         if injected.error is not None:
             raise injected.error
         done = await self._unanswered.wait(doing(), len(content))
@@ -387,9 +415,14 @@ async def _drop(scope: Scope, receive: Receive) -> None:
     extension = scope.get("extensions", {}).get(DROP)
     if extension is not None:
         extension["drop"]()
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await _left(receive)
         raise Gone
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _query(operation: Operation, text: bytes) -> Any:

@@ -4,12 +4,15 @@
 
     [OPERATION:]FAULT[=NUMBER][*COUNT]
 
+The header counts only where `oci.faults.header=true`, as the servers of `headrace.testing` have it; elsewhere a request
+that carries it is answered with 400. It has at most 1,024 characters and 16 rules.
+
 A rule holds for one operation (`GetMessages`) or, without, for all; `*COUNT` for so many requests, then no more. For a
 header these are the requests that carry the same text, retries above all; what follows a `#` in it only makes it
-another one. Faults:
+another one. The server keeps the last 1,000 texts that have counts. Faults:
 
 - `429`, `500`, or any other status from 400 to 599: the answer, and nothing is done;
-- `slow=MS`: the request is answered so much later, at most ten minutes;
+- `slow=MS`: the request is begun so much later, at most ten minutes, one minute by a header;
 - `lost`: the operation is done and the connection closed without an answer;
 - `entries=N`: the first N messages of a PutMessages are throttled, in an answer of 200;
 - `expired`, `invalid`, `behind`, `unreserved=PARTITION`: what the service says about a cursor.
@@ -55,6 +58,9 @@ _RULE = re.compile(
     r"(?:(?P<operation>[A-Za-z]+):)?(?P<fault>[a-z]+|[45][0-9][0-9])(?:=(?P<number>[0-9]{1,9}))?(?:\*(?P<count>[0-9]{1,9}))?"
 )
 _MOST_TEXTS = 1_000
+_LONGEST_TEXT = 1_024
+_MOST_RULES = 16
+_OFF = "this server takes faults from no header; start it with --set oci.faults.header=true, as headrace.testing does"
 _EXPECTED = "expected [OPERATION:]FAULT[=NUMBER][*COUNT], such as PutMessages:429*3"
 
 
@@ -91,6 +97,8 @@ _CURSORS: dict[str, Callable[[int], OciError]] = {
 _OTHERS = frozenset({"slow", "lost", "entries"})
 _NEED_NUMBER = frozenset({"slow", "entries"})
 _SLOWEST_MS = 600_000
+_SLOWEST_BY_HEADER_MS = 60_000
+"""A client that leaves may not be noticed before, where it has a large body to send."""
 
 
 def parse(text: str) -> list[Rule]:
@@ -127,6 +135,11 @@ class _Uses:
         self._rules = rules
         self._used = [0] * len(rules)
 
+    @property
+    def counted(self) -> bool:
+        """Whether it has to be kept how often they have been used."""
+        return any(rule.count is not None for rule in self._rules)
+
     def of(self, operation: str) -> list[Rule]:
         """The rules that hold for a request; each is used once more by that."""
         found = []
@@ -143,8 +156,9 @@ class _Uses:
 class Faults:
     """The rules of the setting and of headers."""
 
-    def __init__(self, setting: str) -> None:
-        """Begin with the rules of `oci.faults`; raises InvalidFault."""
+    def __init__(self, setting: str, *, header: bool = True) -> None:
+        """Begin with the rules of `oci.faults`; raises InvalidFault. `header`: whether headers count."""
+        self._takes_headers = header
         self._setting = _Uses(parse(setting)) if setting else None
         self._headers: OrderedDict[str, _Uses] = OrderedDict()
 
@@ -152,25 +166,40 @@ class Faults:
         """What is to happen to a request. Raises OciError 400 for a header that cannot be read."""
         if self._setting is None and header is None:
             return NONE
+        of_header = None if header is None else self._of_header(header)
         rules = self._setting.of(operation) if self._setting is not None else []
-        if header is not None:
-            rules += self._of_header(header).of(operation)
+        if of_header is not None:
+            rules += of_header.of(operation)
         injected = NONE
         for rule in rules:
             injected = _add(injected, rule)
-        return injected
+        return injected._replace(delay_ms=min(injected.delay_ms, _SLOWEST_MS)) if injected.delay_ms else injected
 
     def _of_header(self, text: str) -> _Uses:
+        if not self._takes_headers:
+            raise invalid(f"Invalid header {HEADER}: {_OFF}")
+        if len(text) > _LONGEST_TEXT:
+            raise invalid(f"Invalid header {HEADER}: it has {len(text)} characters, at most {_LONGEST_TEXT} are taken")
         uses = self._headers.pop(text, None)
         if uses is None:
-            try:
-                uses = _Uses(parse(text))
-            except InvalidFault as error:
-                raise invalid(f"Invalid header {HEADER}: {error}") from None
-        self._headers[text] = uses
-        if len(self._headers) > _MOST_TEXTS:
-            self._headers.popitem(last=False)
+            uses = _Uses(_parsed_header(text))
+        if uses.counted:
+            self._headers[text] = uses
+            if len(self._headers) > _MOST_TEXTS:
+                self._headers.popitem(last=False)
         return uses
+
+
+def _parsed_header(text: str) -> list[Rule]:
+    try:
+        rules = parse(text)
+    except InvalidFault as error:
+        raise invalid(f"Invalid header {HEADER}: {error}") from None
+    if len(rules) > _MOST_RULES:
+        raise invalid(f"Invalid header {HEADER}: it has {len(rules)} rules, at most {_MOST_RULES} are taken")
+    if sum(rule.number for rule in rules if rule.fault == "slow") > _SLOWEST_BY_HEADER_MS:
+        raise invalid(f"Invalid header {HEADER}: slow takes at most {_SLOWEST_BY_HEADER_MS} ms in all")
+    return rules
 
 
 def _add(injected: Injected, rule: Rule) -> Injected:

@@ -1,6 +1,5 @@
 """The API itself: what operations work on, and the way of a request through them. The ASGI part is `asgi`."""
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from random import Random
@@ -62,22 +61,11 @@ class OciService:
     def _begin(self) -> None:
         """Limits and faults as the settings say, nothing counted yet."""
         self.limits = Limits() if self.settings.limits == "strict" else None
-        self.faults = Faults(self.settings.faults)
+        self.faults = Faults(self.settings.faults, header=self.settings.faults_header)
 
     async def stop(self) -> None:
         """Stop work in the background."""
         await self.catalog.stop()
-
-    async def sleep(self, ms: int) -> None:
-        """Wait by the API's clock."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        self.clock.call_at(self.clock.ticks_ms() + ms, wake)
-        await woken
 
     def cursor_expiry_ms(self) -> int:
         """Until when a cursor that is handed out now is good."""
