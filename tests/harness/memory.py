@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
 from headrace.membership.lock import ALONE, Lock
+from headrace.metrics.unreadable import Unreadable
 from headrace.records.batch import peek
 from headrace.storage.native.topics import RedisNative
-from headrace.metrics.unreadable import Unreadable
 from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
@@ -266,9 +266,14 @@ class MemoryTopics:
         if before.config.get(STORAGE) != topic.config.get(STORAGE):
             self.converted.append(before)
 
+    async def note(self, topic: Topic) -> None:
+        self.converted.append(topic)
+
     async def finish_deletions(self) -> None:
         while self.converted:
-            await self.drop_streams(self.converted.pop())
+            topic = self.converted.pop()
+            if topic.streams not in {each.streams for each in self.stored.values()}:
+                await self.drop_streams(topic)
 
     async def delete(self, topic: Topic) -> Topic:
         self._shared.check()

@@ -68,6 +68,9 @@ class TopicStorage(Protocol):
     async def drop_streams(self, topic: Topic) -> None:
         """Remove a topic's streams and what is kept beside them; adopted ones stay, and so does the registry."""
 
+    async def note(self, topic: Topic) -> None:
+        """Note what a topic is about to become: its streams go with `finish_deletions` unless a topic has them then."""
+
     async def finish_deletions(self) -> None:
         """Remove streams that no topic has any more, as far as they are noted; what dies before is done by `load`."""
 

@@ -72,7 +72,7 @@ async def _opened_users(clusters: Clusters, first: Path | None, stack: contextli
 def _read(path: Path) -> tuple[str, str]:
     """Name and password in a file; raises StartError."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise StartError(f"--bootstrap-user {path}: {reason}; it has to be a file with NAME:PASSWORD") from None

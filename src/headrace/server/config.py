@@ -281,7 +281,7 @@ def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
     if path is None:
         return {}, {}
     try:
-        document = tomllib.loads(Path(path).read_text("utf-8"))
+        document = tomllib.loads(Path(path).read_text("utf-8-sig"))
     except OSError as error:
         raise SettingsError(f"cannot read the configuration file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -158,6 +158,11 @@ class RedisTopics:
         keys = [keyspace.topics, keyspace.epoch, keyspace.deleted, keyspace.view, keyspace.changes]
         return await self._fence.write(lambda number: self._scripts.run("remove_topic", keys, number, what, *place))
 
+    async def note(self, topic: Topic) -> None:
+        """See `broker.ports.TopicStorage.note`."""
+        storage = "native" if is_native(topic) else "log"
+        await self._remove("note", f"{topic.id}:{storage}", registry.encode(topic))
+
     async def finish_deletions(self) -> None:
         """Remove streams of topics that were deleted, or have others since they were converted."""
         key = self._keyspace.deleted

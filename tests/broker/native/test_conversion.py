@@ -427,3 +427,46 @@ async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts
     converted = later.topics.get("t")
     assert [len(await each.read_range(each.log_start, 1 << 20)) for each in converted.partitions] == [1, 1]
     assert later.topics.has("other")
+
+
+class Crash(BaseException):
+    """The process ends: nothing that cleans up behind an Exception runs."""
+
+
+@pytest.mark.parametrize("to", ["native", "log"])
+async def test_a_crash_at_any_step_and_a_deletion_leave_no_key(
+    open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    with redis.Redis.from_url(any_redis.url) as raw:
+        step, crashed = 0, True
+        while crashed:
+            step += 1
+            storage = await open_storage()
+            broker = over(storage)
+            await broker.topics.create("t", 2, {} if to == "native" else {"headrace.storage": "native"})
+            answers: list[Appended | Exception] = []
+            put(broker, answers)
+            await until(lambda answers=answers: bool(answers))
+            calls, call = 0, storage.scripts.call
+
+            async def crashing(*args: Any, call: Any = call, step: int = step) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == step:
+                    raise Crash
+                return await call(*args)
+
+            monkeypatch.setattr(storage.scripts, "call", crashing)
+            try:
+                await broker.topics.convert("t", to, NoPositions())
+                crashed = False
+            except Crash:
+                crashed = True
+            await storage.close()
+            following = over(await open_storage())
+            await following.topics.load()
+            await following.topics.delete("t")
+            left = [key for key in raw.scan_iter() if b"t:" in key or b"@" in key]
+            assert left == [], f"crash at step {step}: {left}"
+            assert raw.hgetall("headrace:{meta}:deleted") == {}
+    assert step > 5

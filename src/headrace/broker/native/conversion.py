@@ -2,11 +2,13 @@
 
 The records are copied to new streams while the topic goes on. Then the topic takes nothing for a moment (clients are
 told to try again), the rest is copied, and the topic's entry in the registry is replaced: that is the one step that
-counts. A server that dies before it leaves the topic as it was, and a copy that the next try removes. Positions are
-carried over record by record; that takes groups without members.
+counts. A server that dies before it leaves the topic as it was, and a copy that is noted as what is to be removed: the
+next start, creation or conversion does so. Positions are carried over record by record; that takes groups without
+members.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -194,6 +196,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         # What a try before left there goes first, and what it had when it was of that storage before.
         await table.storage.topics.finish_deletions()
         await table.storage.topics.drop_streams(target)
+        # Before the first of its keys is there: whatever ends this server, the next one finds them.
+        await table.storage.topics.note(target)
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
         conversion = Conversion(live.partitions, converted.partitions, wanted)
@@ -220,6 +224,8 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
                 partition.close()
             if carried:
                 await _carry_back(live, wanted, move)
+            with contextlib.suppress(TopicError):
+                await table.storage.topics.finish_deletions()
             if isinstance(error, Fenced) and view is not None:
                 why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
                 raise InvalidConfig(why) from error

@@ -144,7 +144,7 @@ def with_password(url: str, password: str) -> str:
 def password_in(path: Path) -> str:
     """The first line of a file; raises OSError, ValueError, with nothing of what is in it."""
     try:
-        found = path.read_text("utf-8").partition("\n")[0].rstrip("\r")
+        found = path.read_text("utf-8-sig").partition("\n")[0].rstrip("\r")
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     if not found:

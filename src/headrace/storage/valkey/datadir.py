@@ -107,7 +107,10 @@ class DataDirectory:
 
     def lock_for_valkey(self) -> int | None:
         """Descriptor whose lock a Valkey is to inherit, to be closed here then; None: a Valkey still has it."""
-        lock = os.open(self.path / "valkey.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            lock = os.open(self.path / "valkey.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path / 'valkey.lock'}: {error.strerror}; move it away") from None
         if _try_lock(lock):
             return lock
         os.close(lock)
@@ -132,11 +135,24 @@ class DataDirectory:
         self._record.unlink(missing_ok=True)
 
     def password(self) -> str | None:
-        """What a Valkey that runs here may ask for; None where no server with access rules was here last."""
+        """What a Valkey that runs here may ask for; None where no server with access rules was here last.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
         try:
-            return self._password.read_text("ascii").strip() or None
+            found = self._password.read_text("ascii").strip()
+            if found and not found.isalnum():
+                raise ValueError
+            return found or None
         except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it has bytes that no server wrote"
+            raise StoreError(
+                f"cannot read the password of the Valkey in {self._password}: {reason}; stop a Valkey that still "
+                "runs on this data, and remove the file"
+            ) from None
 
     def new_password(self) -> str:
         """Make one, in a file that only this user may read; it is a whole file or none."""

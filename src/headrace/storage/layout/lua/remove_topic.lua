@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- Take a topic out of the registry and note that its records are still to go; or strike that note out.
+-- Take a topic out of the registry and note that its records are still to go; or strike that note out; or only note
+-- streams, which no topic may have when they are looked for.
 -- KEYS: topics, epoch, deleted, view, changes
--- ARGV: fencing epoch, 'begin' | 'end' | 'unreadable', topic id ('end': field of the note), ['begin': virtual cluster, name]
+-- ARGV: fencing epoch, 'begin' | 'end' | 'unreadable' | 'note', topic id ('end', 'note': field of the note), ['begin': virtual cluster, name]
+--       ['note': what is noted]
 --       ['unreadable', where the entry has to be what it was: virtual cluster, name, entry, what is noted]
 -- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
 -- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
@@ -15,6 +17,10 @@ if no then
 end
 if ARGV[2] == 'end' then
   return redis.call('HDEL', KEYS[3], ARGV[3])
+end
+if ARGV[2] == 'note' then
+  redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
+  return 1
 end
 local topic = redis.call('HGET', KEYS[1], ARGV[5])
 if ARGV[2] == 'unreadable' then
