@@ -38,7 +38,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.model import Append, Appended, StoredBatch
-from headrace.topics.native import Extent, NativeRead, NativeStream
+from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
 from headrace.topics.producer_state import is_behind
 from headrace.topics.rejected_batches import Refusals
 
@@ -205,10 +205,10 @@ class NativePartition:
     async def _look(self) -> None:
         try:
             self.learn(await self.storage.extent(self.place))
-        except StorageUnavailable:
-            # Whoever reads or writes is told.
-            return
         except TopicError as error:
+            if isinstance(error, StorageUnavailable) and not isinstance(error, NotAStream):
+                # Whoever reads or writes is told.
+                return
             self.go_offline(error)
         finally:
             self._looking = None
@@ -249,10 +249,9 @@ class NativePartition:
         try:
             if self.offline is not None and not self.deleted and await self.listed():
                 self.learn(await self.storage.open(self.place))
-        except (Fenced, StorageFull, StorageUnavailable):
-            return
         except TopicError as error:
-            self.go_offline(error)
+            if isinstance(error, NotAStream) or not isinstance(error, Fenced | StorageFull | StorageUnavailable):
+                self.go_offline(error)
 
     def check_place(self, offset: int, extent: Extent) -> None:
         """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.
@@ -349,7 +348,7 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
-        if type(result) is TopicError:
+        if type(result) in {NotAStream, TopicError}:
             self.go_offline(result)
         if type(result) is OutOfOrderSequence and self.refusals.waits(append):
             result = BehindRefused(f"{result}: sent behind one that was refused")

@@ -9,7 +9,7 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 from headrace.topics.model import Topic
-from headrace.topics.native import Extent, NativeStream, bits_of
+from headrace.topics.native import Extent, NativeStream, NotAStream, bits_of
 from headrace.topics.rejected_batches import Refusals
 
 _AT_ONCE = 64
@@ -39,10 +39,9 @@ async def open_partition(
     stream = NativeStream(topic.streams[index], bits_of(topic))
     try:
         extent = await storage.open(stream, must_exist=must_exist)
-    except (Fenced, StorageUnavailable):
-        raise
     except TopicError as error:
-        if must_exist:
+        lasting = isinstance(error, NotAStream) or not isinstance(error, Fenced | StorageUnavailable)
+        if must_exist or not lasting:
             raise
         partition = NativePartition(topic.name, index, stream, Extent(), storage, Refusals(clock.ticks_ms))
         partition.go_offline(error)

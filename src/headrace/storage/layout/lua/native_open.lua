@@ -3,13 +3,17 @@
 -- KEYS: stream, state
 -- ARGV: fencing epoch, 'must' where the stream has to be there already
 -- Answer: OK. Errors: FENCED, FOREIGN (no stream, or one that a log topic has written).
--- Parts: epoch
+-- Parts: epoch, kept_epoch
 --
 -- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
+local beside = redis.call('TYPE', KEYS[2])['ok']
+if beside ~= 'hash' and beside ~= 'none' then
+  return redis.error_reply('FOREIGN key ' .. KEYS[2] .. ' is a ' .. beside .. ', not the hash that Headrace keeps there')
+end
 if ARGV[2] == 'must' and redis.call('HEXISTS', KEYS[2], 's') == 1 then
   return redis.error_reply('FOREIGN key ' .. KEYS[1] .. ' holds the record batches of a log topic')
 end
-local no = fenced(redis.call('HGET', KEYS[2], 'e'))
+local no = fenced(epoch_in(KEYS[2], 'e'))
 if no then
   return no
 end
