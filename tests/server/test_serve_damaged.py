@@ -1,6 +1,9 @@
 """A server whose storage is damaged in many places: it starts, serves everything else, and names each place."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -144,7 +147,7 @@ def test_all_others_are_served(damaged: Damaged) -> None:
 
 def test_the_journal_of_a_deleted_topic_leaves_one_of_its_name_alone(damaged: Damaged) -> None:
     entries = damaged.link.xrange("headrace:recreated:0")
-    assert [fields[b"value"] for _, fields in entries][0] == b"new"
+    assert next(fields[b"value"] for _, fields in entries) == b"new"
     assert b"old" not in [fields[b"value"] for _, fields in entries]
     with Wire(damaged.server.kafka) as wire:
         assert wire.produce("recreated", batch(b"newer")).error_code == 0
@@ -195,6 +198,22 @@ def test_the_health_check_and_the_metrics_count_them(damaged: Damaged) -> None:
     with urllib.request.urlopen(f"{damaged.server.http}/metrics") as answer:
         page = answer.read().decode()
     assert int(page.split("\nheadrace_unopened_partitions ")[1].split("\n")[0]) >= len(LOGS) - 1
+
+
+def test_commands_name_the_partition_and_the_reason(damaged: Damaged) -> None:
+    command = [sys.executable, "-m", "headrace"]
+    described = subprocess.run(
+        [*command, "topics", "describe", "log-rows", "--kafka", damaged.server.kafka],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "partition 0 is offline: field l of {headrace:log-rows:0}:state" in described.stdout, described
+    environment = os.environ | {"HEADRACE_KAFKA": damaged.server.kafka}
+    doctor = subprocess.run(
+        [*command, "doctor", "--json"], capture_output=True, text=True, check=False, env=environment
+    )
+    found = {each["check"]: each for each in json.loads(doctor.stdout)}
+    assert found["partitions"]["state"] == "failed", doctor
+    assert "without a leader: log-" in found["partitions"]["found"]
 
 
 @pytest.mark.parametrize("name", ["log-deleted", "log-deleted-state", "plain-deleted"])

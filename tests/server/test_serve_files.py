@@ -10,11 +10,7 @@ import pytest
 
 _DAMAGES: dict[str, Callable[[Path], object]] = {
     "no UTF-8": lambda path: path.write_bytes(b"\xff\xfe\x80\n"),
-    "empty": lambda path: path.write_bytes(b""),
-    "zeros": lambda path: path.write_bytes(bytes(8_192)),
-    "BOM and CRLF": lambda path: path.write_bytes(b"\xef\xbb\xbf# \r\n"),
-    "directory": lambda path: path.mkdir(),
-    "link to nothing": lambda path: path.symlink_to(path.parent / "nowhere"),
+    "a directory": lambda path: path.mkdir(),
 }
 _FILES: dict[str, Callable[[Path], list[str]]] = {
     "config.toml": lambda path: ["--config", str(path)],

@@ -39,6 +39,7 @@ from headrace.storage.valkey.datadir import user_of
 from headrace.storage.valkey.embedded import machine_memory
 from headrace.text import environment
 from headrace.text.addresses import Address, is_everywhere
+from headrace.text.escaping import shown
 
 _MIB = 1 << 20
 _LEAST_DISK = 64 * _MIB
@@ -334,6 +335,9 @@ def spark() -> Iterator[Finding]:
             yield Finding(extra, State.OK, ", ".join(found))
 
 
+_MOST_NAMED = 10
+
+
 def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
     """Whether client commands find a server at this address, which somebody gave; None: where they look for it."""
     try:
@@ -348,6 +352,21 @@ def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
         return
     many = len(client.metadata.topics)
     yield Finding("server", State.OK, f"{told} answers: {many} topic{'s' * (many != 1)}")
+    yield from _leaderless(client)
+
+
+def _leaderless(client: Client) -> Iterator[Finding]:
+    """Partitions that no broker leads: offline ones."""
+    found = [
+        f"{name}-{number}"
+        for name, topic in sorted(client.metadata.topics.items())
+        for number, partition in sorted(topic.partitions.items())
+        if partition.leader < 0
+    ]
+    if found:
+        named = ", ".join(map(shown, found[:_MOST_NAMED])) + (", ..." if len(found) > _MOST_NAMED else "")
+        advice = f"headrace topics describe {shown(found[0].rpartition('-')[0])} says why; see troubleshooting.md"
+        yield Finding("partitions", State.FAILED, f"{len(found)} without a leader: {named}", advice)
 
 
 def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:

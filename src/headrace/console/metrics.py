@@ -112,6 +112,8 @@ class MetricsPage:
         yield from self._write_listeners(page)
         self._write_throttled(page)
         brokers = [("" if name == DEFAULT else name, broker) for name, broker in self._clusters]
+        for kind, count in self._clusters.default.storage.documents.unreadable.counts.items():
+            page.sample(families.UNREADABLE, count, labels(kind=kind))
         yield from _write_unopened(page, brokers)
         yield from _write_groups(page, brokers)
         yield from _write_topics(page, brokers)

@@ -145,11 +145,17 @@ BROKERS = Family(
     (),
     "Brokers alive as far as this one knows, itself included; 0 while the others have declared it dead.",
 )
+UNREADABLE = Family(
+    "headrace_unreadable_values",
+    Kind.GAUGE,
+    ("kind",),
+    "Stored values of a kind that were skipped when they were read last, since they cannot be read; see the log.",
+)
 UNOPENED = Family(
     "headrace_unopened_partitions",
     Kind.GAUGE,
     (),
-    "Partitions that this broker is to lead and that take no records just now, since their logs are not open.",
+    "Partitions that take no records just now: offline ones, and those whose logs this broker is to open.",
 )
 JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
 JOURNAL_WAITING = Family(

@@ -30,6 +30,8 @@ MOST_PARTITIONS = 100_000
 """The client library takes no larger number; how many a server takes it says itself."""
 NATIVE = "headrace.native"
 """Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
+OFFLINE = "headrace.offline"
+"""Read-only configuration of a topic with offline partitions: why, by partition, as JSON."""
 STREAMS = "headrace.streams"
 """Read-only configuration under which a Headrace server tells the Redis key of each partition, commas between."""
 
@@ -142,6 +144,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
     config.pop(NATIVE, None)
+    offline: dict[str, str] = json.loads(config.pop(OFFLINE).value or "{}") if OFFLINE in config else {}
     native = client.natives([name]).get(name)
     topic_id = _topic_id(client, name)
     partitions = [
@@ -152,6 +155,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             "log_end": ends.get((name, number)),
             "stream": streams[number] if number < len(streams) else None,
         }
+        | ({"offline": offline[str(number)]} if as_json and str(number) in offline else {})
         | ({"records": (native["records"] or {number: None})[number]} if native is not None else {})
         for number, leader in leaders.items()
     ]
@@ -165,6 +169,8 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
             click.echo(f"  {shown(key)}={shown(entry.value)}")
     if native is not None and (unfit := sum(native.get("unfit", []))):
         click.echo(f"  careful: {unfit} entries were met that are not served: no offset fits them, or they are large")
+    for number, reason in offline.items():
+        click.echo(f"  partition {shown(number)} is offline: {shown(reason)}")
     if unknown := sum(each["log_end"] is None for each in partitions):
         click.echo(
             f"  careful: where {unknown} of the partitions end is not known: a leader is away, or the replicas that "

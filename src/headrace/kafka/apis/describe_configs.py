@@ -4,6 +4,7 @@ Behavior
 - Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams. A
   native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
   group how many are not delivered and how many pending, by partition.
+- A topic with offline partitions shows `headrace.offline`, read-only JSON: why, by partition.
 - The broker shows `headrace.storage.url`, read-only, to clients on its own machine in the default virtual cluster:
   where the storage is that Spark's executors may read by themselves, without its password. With access rules, which do
   not hold there, only where the storage asks for a password.
@@ -39,6 +40,7 @@ STREAMS = "headrace.streams"
 """Name of the read-only topic configuration that holds stream keys in partition order: with commas between, or as a
 JSON array where a key has a comma or begins like one."""
 NATIVE = "headrace.native"
+OFFLINE = "headrace.offline"
 STORAGE_URL = "headrace.storage.url"
 
 _STATIC_BROKER, _DEFAULT = 4, 5
@@ -203,6 +205,10 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
     plain = not any("," in stream or stream.startswith("[") for stream in streams)
     text = ",".join(streams) if plain else msgspec.json.encode(streams).decode()
     yield _shown(STREAMS, text, _LIST, "Redis keys of the partitions' streams." if doc else None)
+    offline = {str(each.index): each.offline for each in live.partitions if each.offline is not None}
+    if offline:
+        reasons = msgspec.json.encode(offline).decode()
+        yield _shown(OFFLINE, reasons, _STRING, "Why partitions are offline, by number." if doc else None)
 
 
 def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
