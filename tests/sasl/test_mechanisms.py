@@ -18,6 +18,7 @@ from headrace.broker.admin.users import TooManyLogins, TooManyUsers, Users
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.lock import ALONE, Lock
+from headrace.metrics.unreadable import Unreadable
 from headrace.sasl.listener import Plain
 from headrace.sasl.scram import Scram
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, salt
@@ -32,6 +33,8 @@ class Documents:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], bytes] = {}
+
+    unreadable = Unreadable()
 
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: value for (of, name), value in sorted(self.kept.items()) if of == kind}

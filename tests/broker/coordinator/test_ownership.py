@@ -44,7 +44,7 @@ class Groups(MemoryGroups):
             raise StorageUnavailable("its shard is away")
         await super().save(group, changes, view)
 
-    async def load_one(self, name: str, view: int) -> StoredGroup:
+    async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
         self.asked += 1
         if name in self.failing:
             raise self.failing[name]

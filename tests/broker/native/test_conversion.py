@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -446,7 +447,7 @@ async def test_a_crash_at_any_step_and_a_deletion_leave_no_key(
             await broker.topics.create("t", 2, {} if to == "native" else {"headrace.storage": "native"})
             answers: list[Appended | Exception] = []
             put(broker, answers)
-            await until(lambda answers=answers: bool(answers))
+            await until(partial(bool, answers))
             calls, call = 0, storage.scripts.call
 
             async def crashing(*args: Any, call: Any = call, step: int = step) -> Any:

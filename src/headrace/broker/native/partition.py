@@ -348,7 +348,7 @@ class NativePartition:
         What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
         it was acknowledged, and is lost.
         """
-        if type(result) in {NotAStream, TopicError}:
+        if isinstance(result, NotAStream) or (isinstance(result, TopicError) and type(result) is TopicError):
             self.go_offline(result)
         if type(result) is OutOfOrderSequence and self.refusals.waits(append):
             result = BehindRefused(f"{result}: sent behind one that was refused")
