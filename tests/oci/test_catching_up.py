@@ -5,6 +5,7 @@ from typing import Any
 
 from headrace.oci.api.asgi import OciApp
 from headrace.oci.api.errors import OciError
+from headrace.oci.api.faults import NONE
 from headrace.testing.clock import ManualClock
 
 
@@ -31,7 +32,9 @@ async def test_a_change_that_is_heard_of_behind_the_look_up_has_it_looked_up_aga
 
     reads = SimpleNamespace(take=lambda _: None, release=lambda _: None)
     broker = SimpleNamespace(reads=reads, access=SimpleNamespace(enabled=False))
-    service: Any = SimpleNamespace(clock=ManualClock(), faults=SimpleNamespace(of=look_up), broker=broker)
+    # Limits are asked right before an operation's handler.
+    limits, faults = SimpleNamespace(call=look_up), SimpleNamespace(of=lambda *_: NONE)
+    service: Any = SimpleNamespace(clock=ManualClock(), faults=faults, limits=limits, broker=broker)
     app = OciApp(service)
     app.catching_up = catching_up
     sent: list[Any] = []
