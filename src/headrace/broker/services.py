@@ -54,7 +54,7 @@ class Parts:
         """Where old records of archived topics are read; None: nowhere."""
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or Leaders()
-        self.access = Access(documents, settings, clock)
+        self.access = Access(documents, settings, clock, self.lane)
         """Who may do what."""
         self.quotas = Quotas(documents, settings, clock)
         """And how much of it."""

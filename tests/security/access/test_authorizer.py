@@ -60,6 +60,25 @@ def test_the_answer_is_the_documentations(acls: frozenset[Acl], question: Questi
 
 
 @UNTIMED
+@given(acls=RULES, gone=RULES, question=QUESTIONS, unless_told=st.booleans())
+def test_rules_that_came_and_went_leave_nothing(
+    acls: frozenset[Acl], gone: frozenset[Acl], question: Question, unless_told: bool
+) -> None:
+    principal, host, operation, kind, name = question
+    changed = Authorizer(gone, SUPER_USERS, allow_unless_told=unless_told)
+    changed.of(principal, host).allow_any(operation, kind)
+    for acl in acls - gone:
+        changed.add(acl)
+    for acl in gone - acls:
+        changed.remove(acl)
+    rights, fresh = (
+        each.of(principal, host) for each in (changed, Authorizer(acls, SUPER_USERS, allow_unless_told=unless_told))
+    )
+    assert rights.allow(operation, kind, name) is fresh.allow(operation, kind, name)
+    assert rights.allow_any(operation, kind) is fresh.allow_any(operation, kind)
+
+
+@UNTIMED
 @given(acls=RULES, more=ACLS, question=QUESTIONS)
 def test_a_rule_more_never_does_the_opposite_of_what_it_says(
     acls: frozenset[Acl], more: Acl, question: Question

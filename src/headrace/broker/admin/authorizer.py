@@ -1,19 +1,17 @@
 """Who may do what in every virtual cluster: access rules as they are stored, and what follows from them, remembered."""
 
 import asyncio
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from headrace.broker.admin.audit import Audit
+from headrace.broker.admin.cluster_acls import ClusterAcls, digest_of, encode
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
-from headrace.broker.runtime.scheduler import Pace
-from headrace.broker.stored_values import readable
-from headrace.metrics.unreadable import WHOLE
+from headrace.broker.runtime.scheduler import Lane, Pace
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights
 from headrace.security.access.principal import Principal
@@ -24,15 +22,16 @@ KIND = "acls"
 FIRST = "users.first"
 """The kind of the document that is named as the first user (`--bootstrap-user`), who is a super user for good."""
 MOST_ACLS = 10_000
-"""Of one virtual cluster: all of them are gone through when one is added."""
+"""Of one virtual cluster: all of them are in memory."""
 MOST_MEANT = MOST_ACLS
 """Rules that the filters of one deletion mean together (Kafka's MAX_RECORDS_PER_USER_OP)."""
 _AT_ONCE = 256
 """Rules that are gone through before the clock is looked at."""
 _MOST_KNOWN = 4_096
 """Principals at a host, and names for each of their rules, that answers are remembered for."""
+MOST_REMEMBERED = 200_000
+"""Answers that are remembered for all of them together."""
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = msgspec.json.Decoder(Acl)
 
 
@@ -87,6 +86,8 @@ class Grants:
         known = self.known(rule)
         if len(known) >= _MOST_KNOWN:
             known.clear()
+        if self._access.count_answer():
+            known = self.known(rule)
         rights = self._rights
         granted = known[name] = rights.allow(rule.operation, rule.type, name) or (
             rule.instead is not None and _may_instead(rights, rule)
@@ -105,13 +106,16 @@ def _may_instead(rights: Rights, rule: Rule) -> bool:
 class Access:
     """The access rules of all virtual clusters of a server."""
 
-    def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
+    def __init__(
+        self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock, lane: Lane | None = None
+    ) -> None:
         """Nothing is loaded yet.
 
         Args:
             documents: where the rules are kept.
             settings: whether they count, and for whom they do not.
             clock: the time, for the log.
+            lane: where long changes take turns; None: one of its own.
         """
         self.audit = Audit(clock)
         """Is told of refusals."""
@@ -121,32 +125,39 @@ class Access:
         """Another number after each change."""
         self._super_users = settings.super_principals
         self._first: frozenset[str] = frozenset()
-        self._closed: frozenset[str] = frozenset()
-        """Virtual clusters with a rule that cannot be read; WHOLE: no rule of any can be."""
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
+        self._lane = lane or Lane()
         self._changing = asyncio.Lock()
-        self._acls: dict[str, dict[str, Acl]] = {}
-        self._authorizers: dict[str, Authorizer] = {}
-        self._in_order: dict[str, list[Acl]] = {}
-        """The rules of a virtual cluster by what they say, once somebody has asked."""
+        self._clusters: dict[str, ClusterAcls] = {}
         self._grants: dict[tuple[str, str, str], Grants] = {}
+        self._remembered = 0
 
     async def load(self) -> None:
         """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
         if not self.enabled:
             return
         async with self._changing:
-            found: dict[str, dict[str, Acl]] = {}
-            for name, acl in (await readable(self._documents, KIND, lambda _, text: _decoder.decode(text))).items():
+            pace = self._lane.pace()
+            found: dict[str, dict[str, bytes]] = {}
+            async for name, text in pace.each((await self._documents.load(KIND)).items()):
                 cluster, _, digest = name.partition("/")
-                found.setdefault(cluster, {})[digest] = acl
-            first = frozenset(f"User:{name}" for name in await readable(self._documents, FIRST, lambda name, _: name))
-            # One that cannot be read may have been a denial: where there is such a rule all but super users are denied.
-            closed = frozenset(name.partition("/")[0] for name in self._documents.unreadable.names(KIND))
-            if (found, first, closed) != (self._acls, self._first, self._closed):
-                self._acls, self._first, self._closed = found, first, closed
-                self._changed()
+                found.setdefault(cluster, {})[digest] = text
+            first = frozenset(f"User:{name}" for name in await self._documents.load(FIRST))
+            if first != self._first:
+                self._first = first
+                for acls in self._clusters.values():
+                    acls.authorizer.super_users = self._super_users | first
+                self.version += 1
+            for cluster in {*found, *self._clusters}:
+                stored, acls = found.get(cluster, {}), self._of(cluster)
+                # A rule's name is its digest: only those that are not known yet have to be read.
+                added = {
+                    digest: _decoder.decode(text)
+                    async for digest, text in pace.each(stored.items())
+                    if digest not in acls
+                }
+                await self._change(cluster, added, acls.gone(stored), pace)
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
@@ -154,15 +165,14 @@ class Access:
             await self.load()
 
     def of(self, cluster: str) -> Authorizer:
-        """The rules of a virtual cluster as they are now."""
-        found = self._authorizers.get(cluster)
-        if found is None:
-            closed = cluster in self._closed or WHOLE in self._closed
-            acls = () if closed else self._acls.get(cluster, {}).values()
-            allow_unless_told = self._allow_unless_told and not closed
-            found = Authorizer(acls, self._super_users | self._first, allow_unless_told=allow_unless_told)
-            self._authorizers[cluster] = found
-        return found
+        """The rules of a virtual cluster."""
+        return self._of(cluster).authorizer
+
+    def _of(self, cluster: str) -> ClusterAcls:
+        # Not kept while it is empty: clusters that were deleted are asked about for months.
+        return self._clusters.get(cluster) or ClusterAcls(
+            self._super_users | self._first, allow_unless_told=self._allow_unless_told
+        )
 
     def grants(self, principal: Principal, host: str, cluster: str) -> Grants | None:
         """What somebody may do; None: everything, since access rules do not count on this server."""
@@ -176,14 +186,32 @@ class Access:
             found = self._grants[key] = Grants(self, *key)
         return found
 
+    def count_answer(self) -> bool:
+        """One answer more is remembered; whether all others are forgotten, since there are too many."""
+        self._remembered += 1
+        if self._remembered <= MOST_REMEMBERED:
+            return False
+        self._forget_answers()
+        return True
+
+    def _forget_answers(self) -> None:
+        self.version += 1
+        self._remembered = 0
+
     async def acls(self, cluster: str, wanted: AclFilter, pace: Pace) -> list[Acl]:
         """The rules of a virtual cluster that a filter means, in order."""
-        every = self._in_order.get(cluster)
-        if every is None:
-            every = self._in_order[cluster] = sorted(self._acls.get(cluster, {}).values(), key=str)
-        found: list[Acl] = []
+        return list((await self._find(cluster, wanted, pace)).values())
+
+    async def _find(self, cluster: str, wanted: AclFilter, pace: Pace) -> dict[str, Acl]:
+        """As `acls`, by digest."""
+        acls = self._of(cluster)
+        every = acls.in_order(wanted)
+        found: dict[str, Acl] = {}
         for start in range(0, len(every), _AT_ONCE):
-            found += [acl for acl in every[start : start + _AT_ONCE] if wanted.means(acl)]
+            for digest in every[start : start + _AT_ONCE]:
+                # It may have been removed meanwhile.
+                if digest in acls and wanted.means(acl := acls[digest]):
+                    found[digest] = acl
             if pace.over:
                 await pace.rest()
         return found
@@ -198,14 +226,39 @@ class Access:
 
     async def _create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
         async with self._changing:
-            present = self._acls.get(cluster, {})
-            added = {digest: acl async for acl in pace.each(acls) if (digest := _digest(acl)) not in present}
+            present = self._of(cluster)
+            added = {digest: acl async for acl in pace.each(acls) if (digest := digest_of(acl)) not in present}
             if len(present) + len(added) > MOST_ACLS:
                 raise TooManyAcls(f"a cluster has at most {MOST_ACLS} access rules, and there are {len(present)}")
-            await self._documents.save({(KIND, f"{cluster}/{name}"): _encode(acl) for name, acl in added.items()})
-            if added:
-                self._acls[cluster] = present | added
-                self._changed()
+            stored: dict[tuple[str, str], bytes | None] = {
+                (KIND, f"{cluster}/{digest}"): encode(acl) async for digest, acl in pace.each(added.items())
+            }
+            await self._documents.save(stored)
+            await self._change(cluster, added, (), pace)
+
+    async def _change(self, cluster: str, added: dict[str, Acl], gone: Iterable[str], pace: Pace) -> None:
+        """Change rules, a few at a time.
+
+        In between, an answer is never Yes unless it was before the change or is after it: what denies comes first and
+        goes last.
+        """
+        if not added and not gone:
+            return
+        acls = self._clusters[cluster] = self._of(cluster)
+        going = {digest: acls[digest] for digest in gone}
+        try:
+            for allow in (False, True):
+                async for digest, acl in pace.each(added.items()):
+                    if acl.allow is allow:
+                        acls.add(digest, acl)
+            for allow in (True, False):
+                async for digest, acl in pace.each(going.items()):
+                    if acl.allow is allow:
+                        acls.remove(digest)
+        finally:
+            if not acls:
+                del self._clusters[cluster]
+            self._forget_answers()
 
     async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
         """Take the rules away that filters mean; they are gone when this returns.
@@ -221,22 +274,19 @@ class Access:
     async def _delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
         async with self._changing:
             meant = await self._meant(cluster, filters, pace)
-            gone = {_digest(acl) for some in meant for acl in some}
+            gone = dict.fromkeys(digest for some in meant for digest in some)
             await self._documents.save({(KIND, f"{cluster}/{digest}"): None for digest in gone})
-            if gone:
-                present = self._acls[cluster]
-                self._acls[cluster] = {digest: acl for digest, acl in present.items() if digest not in gone}
-                self._changed()
-            return meant
+            await self._change(cluster, {}, gone, pace)
+            return [list(some.values()) for some in meant]
 
-    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[dict[str, Acl]]:
         """The rules that each filter means, looked for once for those that are alike. Raises TooManyAcls."""
-        known: dict[AclFilter, list[Acl]] = {}
-        meant: list[list[Acl]] = []
+        known: dict[AclFilter, dict[str, Acl]] = {}
+        meant: list[dict[str, Acl]] = []
         left = MOST_MEANT
         for wanted in filters:
             if wanted not in known:
-                known[wanted] = await self.acls(cluster, wanted, pace)
+                known[wanted] = await self._find(cluster, wanted, pace)
             left -= len(known[wanted])
             if left < 0:
                 raise TooManyAcls(f"the filters of one request mean at most {MOST_MEANT} access rules together")
@@ -248,14 +298,5 @@ class Access:
         async with self._changing:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._documents.save({(KIND, name): None for name in stored})
-            if self._acls.pop(cluster, None):
-                self._changed()
-
-    def _changed(self) -> None:
-        self.version += 1
-        self._authorizers, self._in_order = {}, {}
-
-
-def _digest(acl: Acl) -> str:
-    """The same for the same rule, whichever broker stores it."""
-    return hashlib.blake2b(_encode(acl), digest_size=16).hexdigest()
+            if self._clusters.pop(cluster, None):
+                self._forget_answers()

@@ -1,11 +1,15 @@
-"""Whether somebody may do something, by access rules. Pure; the semantics of Kafka's StandardAuthorizer.
+"""Whether a principal may do something, by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
 
-A rule that denies goes over every rule that allows. Where no rule is about a resource, nobody but super users may do
-anything, unless `allow.everyone.if.no.acl.found`. `make test-security` compares this with Kafka's own class.
+A deny rule overrides every allow rule. Where no rule matches a resource, only super users have access, unless
+`allow.everyone.if.no.acl.found`. `make test-security` compares this with Kafka's own class.
+
+Rules are indexed by the resource that they name, and there by principal and host. A question costs a few look-ups,
+however many rules, principals and hosts there are, and a change costs as much as the rules that it adds or removes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Address, ip_address
+from typing import TypeVar
 
 from headrace.security.access.acls import ANYBODY, ANYTHING, Acl, Pattern
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -16,11 +20,15 @@ _IMPLYING: dict[Operation, frozenset[Operation | None]] = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({None, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-"""Whoever is allowed one of these may do that, too. Denying one of them denies nothing else."""
+"""Operations that allow this one, too. Denying one of them denies nothing else."""
 
-Rules = frozenset[tuple[Operation | None, bool]]
-"""What is said of one name: operations, and whether they are allowed."""
-_NONE: Rules = frozenset()
+_Verdict = tuple[Operation | None, bool]
+"""An operation, and whether it is allowed."""
+_Asker = tuple[str, str]
+"""A principal and the plain form of a host, as a rule has them."""
+_Said = dict[_Asker, dict[_Verdict, int]]
+"""The rules about one name. They are counted, since hosts of several spellings are one."""
+_Key = TypeVar("_Key")
 
 
 def plain_host(host: str) -> str:
@@ -34,108 +42,174 @@ def plain_host(host: str) -> str:
 
 
 class _Names:
-    """What rules say about the resources of one type."""
+    """The rules about the resources of one type."""
 
-    __slots__ = ("by_prefix", "lengths", "literal")
+    __slots__ = ("_lengths", "any_of_type", "by_prefix", "granted", "lengths", "literal")
 
     def __init__(self) -> None:
-        self.literal: dict[str, Rules] = {}
-        self.by_prefix: dict[str, Rules] = {}
+        self.literal: dict[str, _Said] = {}
+        self.by_prefix: dict[str, _Said] = {}
+        self._lengths: dict[int, int] = {}
         self.lengths: tuple[int, ...] = ()
-        """Of the prefixes, each once: so many look-ups find all that a name begins with."""
+        """Of the prefixes, each once: one look-up for each finds all that a name begins with."""
+        self.granted: dict[tuple[_Asker, Operation | None], dict[tuple[Pattern, str], int]] = {}
+        """The names and prefixes for which an operation is allowed, counted as the rules are."""
+        self.any_of_type: dict[tuple[tuple[_Asker, ...], tuple[_Asker, ...], Operation], bool] = {}
+        """Remembered answers to `Rights.allow_any`, until the next change."""
 
     def add(self, acl: Acl) -> None:
         names = self.by_prefix if acl.pattern is Pattern.PREFIXED else self.literal
-        names[acl.name] = names.get(acl.name, _NONE) | {(acl.operation, acl.allow)}
-        if acl.pattern is Pattern.PREFIXED and len(acl.name) not in self.lengths:
-            self.lengths = tuple(sorted((*self.lengths, len(acl.name))))
+        said = names.get(acl.name)
+        if said is None:
+            said = names[acl.name] = {}
+            if acl.pattern is Pattern.PREFIXED:
+                _count(self._lengths, len(acl.name))
+                self._sort_lengths()
+        asker = (acl.principal, plain_host(acl.host))
+        _count(said.setdefault(asker, {}), (acl.operation, acl.allow))
+        if acl.allow:
+            _count(self.granted.setdefault((asker, acl.operation), {}), (acl.pattern, acl.name))
+        self.any_of_type = {}
 
-    def about(self, name: str) -> list[Rules]:
-        """All that is said of a resource."""
-        found = [rules for rules in (self.literal.get(name), self.literal.get(ANYTHING)) if rules is not None]
+    def remove(self, acl: Acl) -> None:
+        names = self.by_prefix if acl.pattern is Pattern.PREFIXED else self.literal
+        said = names[acl.name]
+        asker = (acl.principal, plain_host(acl.host))
+        _uncount(said[asker], (acl.operation, acl.allow))
+        if not said[asker]:
+            del said[asker]
+        if not said:
+            del names[acl.name]
+            if acl.pattern is Pattern.PREFIXED:
+                _uncount(self._lengths, len(acl.name))
+                self._sort_lengths()
+        if acl.allow:
+            granted = self.granted[asker, acl.operation]
+            _uncount(granted, (acl.pattern, acl.name))
+            if not granted:
+                del self.granted[asker, acl.operation]
+        self.any_of_type = {}
+
+    def _sort_lengths(self) -> None:
+        if len(self._lengths) != len(self.lengths):
+            self.lengths = tuple(sorted(self._lengths))
+
+    def about(self, name: str) -> Iterator[_Said]:
+        """All rules about a resource."""
+        for literal in (name, ANYTHING) if name != ANYTHING else (ANYTHING,):
+            said = self.literal.get(literal)
+            if said is not None:
+                yield said
+        yield from self.prefixes(name)
+
+    def prefixes(self, name: str) -> Iterator[_Said]:
+        """The rules about prefixes of a name, itself included."""
+        longest = len(name)
         for length in self.lengths:
-            if length > len(name):
+            if length > longest:
                 break
-            rules = self.by_prefix.get(name[:length])
-            if rules is not None:
-                found.append(rules)
-        return found
+            said = self.by_prefix.get(name[:length])
+            if said is not None:
+                yield said
+
+
+def _count(counts: dict[_Key, int], key: _Key) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _uncount(counts: dict[_Key, int], key: _Key) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 _NOTHING = _Names()
 
 
 class Authorizer:
-    """The rules of one virtual cluster, as they are at one moment. It never changes: other rules make another one."""
+    """The rules of one virtual cluster. `add` and `remove` change it in place."""
 
-    def __init__(self, acls: Iterable[Acl], super_users: frozenset[str], *, allow_unless_told: bool = False) -> None:
+    def __init__(
+        self, acls: Iterable[Acl] = (), super_users: frozenset[str] = frozenset(), *, allow_unless_told: bool = False
+    ) -> None:
         """Prepare.
 
         Args:
-            acls: the rules.
-            super_users: principals who may do everything (`super.users`).
-            allow_unless_told: whether everybody may do what they like to a resource that no rule is about
+            acls: the rules, each once.
+            super_users: principals with every right (`super.users`).
+            allow_unless_told: whether a resource that no rule matches is open to all
                 (`allow.everyone.if.no.acl.found`).
         """
-        self.acls = frozenset(acls)
         self.super_users = super_users
-        self._allow_unless_told = allow_unless_told
-        self._all: dict[ResourceType, _Names] = {}
-        self._by_principal: dict[str, list[Acl]] = {}
-        for acl in self.acls:
-            self._all.setdefault(acl.type, _Names()).add(acl)
-            self._by_principal.setdefault(acl.principal, []).append(acl)
+        self.allow_unless_told = allow_unless_told
+        self._types: dict[ResourceType, _Names] = {}
+        self._askers: dict[_Asker, int] = {}
+        for acl in {*acls}:
+            self.add(acl)
 
-    def of(self, principal: str, host: str) -> "Rights":
-        """What a principal may do from a host."""
-        if principal in self.super_users:
-            return Rights({}, {}, everything=True)
-        address = plain_host(host)
-        names: dict[ResourceType, _Names] = {}
-        for whose in {principal, ANYBODY}:
-            for acl in self._by_principal.get(whose, ()):
-                if acl.host == ANYTHING or plain_host(acl.host) == address:
-                    names.setdefault(acl.type, _Names()).add(acl)
-        return Rights(names, self._all if self._allow_unless_told else None)
+    def add(self, acl: Acl) -> None:
+        """Add a rule that is not there yet."""
+        self._types.setdefault(acl.type, _Names()).add(acl)
+        _count(self._askers, (acl.principal, plain_host(acl.host)))
+
+    def remove(self, acl: Acl) -> None:
+        """Remove a rule that is there."""
+        self._types[acl.type].remove(acl)
+        _uncount(self._askers, (acl.principal, plain_host(acl.host)))
+
+    def names(self, kind: ResourceType) -> _Names:
+        """The rules about a type of resources."""
+        return self._types.get(kind, _NOTHING)
+
+    def askers(self, principals: Iterable[str], host: str) -> tuple[_Asker, ...]:
+        """The principals and hosts of rules that match one of these principals at a host."""
+        found = ((principal, where) for principal in principals for where in {host, ANYTHING})
+        return tuple(sorted(asker for asker in found if asker in self._askers))
+
+    def of(self, principal: str, host: str, also_denied: str | None = None) -> "Rights":
+        """The rights of a principal at a host.
+
+        Args:
+            principal: such as `User:alice`.
+            host: its address.
+            also_denied: another name of the principal. Deny rules for it match, allow rules do not.
+        """
+        return Rights(self, principal, plain_host(host), also_denied)
 
 
 class Rights:
-    """What one principal may do from one host."""
+    """The rights of one principal at one host, by the rules as they are when it is asked."""
 
-    __slots__ = ("_all", "_names", "everything")
+    __slots__ = ("_allowed", "_authorizer", "_denied", "_host", "everything")
 
-    def __init__(
-        self,
-        names: dict[ResourceType, _Names],
-        every: dict[ResourceType, _Names] | None,
-        *,
-        everything: bool = False,
-    ) -> None:
-        """Use `Authorizer.of`.
-
-        Args:
-            names: the rules that are about this principal and this host.
-            every: all rules, where what no rule is about is allowed; else None.
-            everything: whether no rule counts.
-        """
-        self._names = names
-        self._all = every
-        self.everything = everything
+    def __init__(self, authorizer: Authorizer, principal: str, host: str, also_denied: str | None) -> None:
+        """Use `Authorizer.of`."""
+        self._authorizer = authorizer
+        self._host = host
+        self.everything = principal in authorizer.super_users
+        """Whether no rule counts."""
+        self._allowed = tuple(sorted({principal, ANYBODY}))
+        self._denied = tuple(sorted({*self._allowed, *([also_denied] if also_denied else [])}))
 
     def allow(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether it may be done to the resource of that name."""
         if self.everything:
             return True
-        implying = _IMPLYING.get(operation)
-        allowed = False
-        for rules in self._names.get(kind, _NOTHING).about(name):
-            if (operation, False) in rules or (None, False) in rules:
-                return False
-            if implying is None:
-                allowed = allowed or (operation, True) in rules or (None, True) in rules
-            else:
-                allowed = allowed or any(granted in implying for granted, allow in rules if allow)
-        return allowed or (self._all is not None and not self._all.get(kind, _NOTHING).about(name))
+        implying = _IMPLYING.get(operation) or (operation, None)
+        hosts = (self._host, ANYTHING)
+        allowed = found = False
+        for said in self._authorizer.names(kind).about(name):
+            found = True
+            for principal in self._denied:
+                for host in hosts:
+                    verdicts = said.get((principal, host))
+                    if verdicts is None:
+                        continue
+                    if (operation, False) in verdicts or (None, False) in verdicts:
+                        return False
+                    if not allowed and principal in self._allowed:
+                        allowed = any((granted, True) in verdicts for granted in implying)
+        return allowed or (not found and self._authorizer.allow_unless_told)
 
     def allow_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether it may be done to any resource of a type, whatever its name (Kafka's `authorizeByResourceType`).
@@ -145,27 +219,42 @@ class Rights:
         # A name that nobody uses stands for those that no rule is about.
         if self.everything or self.allow(operation, kind, _UNHEARD_OF):
             return True
-        names = self._names.get(kind, _NOTHING)
-        denied = _names_that(names.literal, operation, allow=False)
-        if ANYTHING in denied:
-            return False
-        granted = _names_that(names.literal, operation, allow=True)
-        if ANYTHING in granted:
-            return True
-        without = _names_that(names.by_prefix, operation, allow=False)
-        lengths = sorted({len(prefix) for prefix in without})
+        names = self._authorizer.names(kind)
+        # Principals and hosts that the same rules match share an answer.
+        allowed = self._authorizer.askers(self._allowed, self._host)
+        denied = self._authorizer.askers(self._denied, self._host)
+        key = (allowed, denied, operation)
+        known = names.any_of_type.get(key)
+        if known is None:
+            if len(names.any_of_type) >= _MOST_REMEMBERED:
+                names.any_of_type.clear()
+            known = names.any_of_type[key] = _any(names, allowed, denied, operation)
+        return known
 
-        def stands(name: str) -> bool:
-            return not any(name[:length] in without for length in lengths if length <= len(name))
 
-        return any(stands(name) for name in granted - denied) or any(
-            stands(name) for name in _names_that(names.by_prefix, operation, allow=True)
+def _any(names: _Names, allowed: tuple[_Asker, ...], denied: tuple[_Asker, ...], operation: Operation) -> bool:
+    denials: tuple[_Verdict, _Verdict] = ((operation, False), (None, False))
+
+    def is_denied(said: _Said | None) -> bool:
+        return said is not None and any(
+            denial in verdicts for asker in denied if (verdicts := said.get(asker)) for denial in denials
         )
 
+    if is_denied(names.literal.get(ANYTHING)):
+        return False
+    for asker in allowed:
+        for granted in (operation, None):
+            for pattern, name in names.granted.get((asker, granted), ()):
+                literal = pattern is Pattern.LITERAL
+                if literal and name == ANYTHING:
+                    return True
+                if literal and is_denied(names.literal.get(name)):
+                    continue
+                if not any(is_denied(said) for said in names.prefixes(name)):
+                    return True
+    return False
 
+
+_MOST_REMEMBERED = 4_096
 _UNHEARD_OF = "hardcode"
 """The name that Kafka asks for, too."""
-
-
-def _names_that(names: dict[str, Rules], operation: Operation, *, allow: bool) -> set[str]:
-    return {name for name, rules in names.items() if (operation, allow) in rules or (None, allow) in rules}
