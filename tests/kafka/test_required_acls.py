@@ -174,5 +174,5 @@ def test_converting_and_adopting_need_more_than_creating() -> None:
         "Create Topic pool/new",
         "Alter Topic pool/old",
         "Create Topic pool/redis",
-        "Alter Cluster pool/kafka-cluster",
+        "Alter Cluster default/kafka-cluster",
     }

@@ -8,6 +8,7 @@ from headrace.aio.tasks import end
 from headrace.broker.admin.users import Users
 from headrace.broker.brokers.leadership import Leading
 from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.config.keys import KEY_PREFIX
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.coordinator.instances import Instances
@@ -200,9 +201,15 @@ class Broker:
         """Make a Redis Stream a partition of a topic; see `TopicTable.adopt`.
 
         Raises:
-            InvalidConfig: `headrace.adopt.prefixes` does not have it. Whoever may create topics could else read, and
-                have trimmed, whatever else lies in that Redis.
+            InvalidConfig: the key is Headrace's own, or `headrace.adopt.prefixes` does not have it.
         """
+        for own in (KEY_PREFIX, self.settings.headrace_stream_prefix):
+            # Some have it in braces, as the hash tag of Redis Cluster.
+            if stream.lstrip("{").startswith(f"{own}:"):
+                raise InvalidConfig(
+                    f"stream {stream!r} may not become a topic: keys that begin with {own}: are Headrace's own; "
+                    "name a stream that another program writes"
+                )
         allowed = self.settings.headrace_adopt_prefixes
         prefixes = [prefix.strip() for prefix in allowed.split(",") if prefix.strip()]
         if not any(prefix == "*" or stream.startswith(prefix) for prefix in prefixes):

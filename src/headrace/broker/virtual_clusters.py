@@ -28,10 +28,11 @@ from headrace.broker.topics.table import Progress, StreamName
 from headrace.groups.model import DropGroup
 from headrace.membership.leader import Leader
 from headrace.metrics.unreadable import WHOLE
+from headrace.security.access.required_acls import SERVER
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
 
-DEFAULT = "default"
+DEFAULT = SERVER
 KIND = "clusters"
 """The kind of documents: cluster -> its settings."""
 

@@ -43,7 +43,8 @@ class Refused(dict[Place, No]):
     def add(self, rule: KafkaRule, name: str, principal: Principal) -> None:
         """Note a resource that the principal may not have."""
         self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
-        message = cut(f"{principal} may not {rule.operation.value} {rule.type.value} {name}")
+        where = " of the server (the default virtual cluster)" if rule.of_server else ""
+        message = cut(f"{principal} may not {rule.operation.value} {rule.type.value} {name}{where}")
         self.setdefault((rule.type, name), No(_CODES[rule.type], message))
 
     def first(self, places: Iterable[Place]) -> No | None:

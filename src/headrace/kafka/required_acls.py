@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.kafka.server.request_context import Exchange
-from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
+from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, Resource, ResourceType, Rule
 from headrace.topics.errors import UnknownTopic
 
 Names = Callable[[Any, Exchange], Iterable[str]]
@@ -21,9 +21,11 @@ class KafkaRule(Rule, frozen=True, kw_only=True):
     names: Names
 
 
-def topics(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
+def topics(
+    operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False, when: str = ""
+) -> KafkaRule:
     """An operation on topics."""
-    return _rule(operation, ResourceType.TOPIC, names, instead, shown)
+    return _rule(operation, ResourceType.TOPIC, names, instead, shown, when=when)
 
 
 def groups(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> KafkaRule:
@@ -45,14 +47,47 @@ def cluster(
     )
 
 
+def server(operation: Operation, when: Callable[[Any], bool], which: str) -> KafkaRule:
+    """An operation on the server, whichever virtual cluster the connection is for.
+
+    Args:
+        operation: the operation.
+        when: whether a request does it.
+        which: those requests, for the documentation.
+    """
+    return _rule(
+        operation,
+        ResourceType.CLUSTER,
+        lambda request, exchange: (CLUSTER_NAME,) if when(request) else (),
+        of_server=True,
+        when=which,
+    )
+
+
 def _rule(
-    operation: Operation, kind: ResourceType, names: Names, instead: Instead = None, shown: bool = False
+    operation: Operation,
+    kind: ResourceType,
+    names: Names,
+    instead: Instead = None,
+    shown: bool = False,
+    *,
+    of_server: bool = False,
+    when: str = "",
 ) -> KafkaRule:
     def resources(request: Any, exchange: Exchange) -> Iterable[Resource]:
-        in_cluster = exchange.broker.cluster
+        in_cluster = SERVER if of_server else exchange.broker.cluster
         return (Resource(kind, name, in_cluster) for name in names(request, exchange))
 
-    return KafkaRule(operation=operation, type=kind, resources=resources, instead=instead, shown=shown, names=names)
+    return KafkaRule(
+        operation=operation,
+        type=kind,
+        resources=resources,
+        instead=instead,
+        shown=shown,
+        of_server=of_server,
+        when=when,
+        names=names,
+    )
 
 
 def each_topic(request: Any, _: Exchange) -> Iterable[str]:

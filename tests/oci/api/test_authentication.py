@@ -27,7 +27,7 @@ from headrace.security.access.principal import ANONYMOUS, Principal
 TENANCY = "ocid1.tenancy.oc1..aaaa"
 USER = "ocid1.user.oc1..bbbb"
 FINGERPRINT = ":".join(["ab"] * 16)
-SOMEBODY = Principal(USER, TENANCY)
+SOMEBODY = Principal.of(TENANCY, USER)
 TEXT = "The required information to complete authentication was not provided or was incorrect."
 
 
@@ -162,7 +162,7 @@ def test_tokens_and_resource_principals_are_read_but_cannot_be_verified(
     resource.create_signers(
         f"resource/v2.1.1/{TENANCY}/ocid1.instance.oc1..i", private_key, ["date", "(request-target)", "host"], []
     )
-    for signer, principal in ((token, ANONYMOUS), (resource, Principal("ocid1.instance.oc1..i", TENANCY))):
+    for signer, principal in ((token, ANONYMOUS), (resource, Principal.of(TENANCY, "ocid1.instance.oc1..i"))):
         sent = sdk("GET", "/20180418/streams", signer=signer)
         assert ask(authenticator("parse"), sent) == principal
         refused(authenticator("verify", keys), sent)

@@ -72,7 +72,8 @@ def test_every_call_tells_which_topic_group_and_cluster_it_is_about(own: Api, se
     own.done("PUT", f"/streams/{stream}", {"freeformTags": {"a": "b"}})
     assert seen["UpdateStream"] == {"Alter Topic default/outside"}
     own.done("PUT", f"/streams/{stream}", {"streamPoolId": pool})
-    assert seen["UpdateStream"] == {"Alter Topic default/outside", "Create Topic pool/outside"}
+    moving = {f"{each} Topic default/outside" for each in ("Alter", "Read", "Delete")}
+    assert seen["UpdateStream"] == {*moving, "Create Topic pool/outside"}
     own.done("GET", f"/streams/{stream}")
     assert seen["GetStream"] == {"Describe Topic pool/outside"}
     assert own.call("DELETE", f"/streams/{stream}").status == 204

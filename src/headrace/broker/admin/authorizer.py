@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import structlog
 
 from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.cluster_acls import ClusterAcls, digest_of, encode
@@ -14,8 +15,8 @@ from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import Lane, Pace
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights
-from headrace.security.access.principal import Principal
-from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType, Rule
+from headrace.security.access.principal import Principal, lacks_tenancy
+from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, ResourceType, Rule
 
 KIND = "acls"
 """The kind of documents: `<cluster>/<digest of the rule>` -> the rule."""
@@ -32,6 +33,7 @@ _MOST_KNOWN = 4_096
 MOST_REMEMBERED = 200_000
 """Answers that are remembered for all of them together."""
 
+_log = structlog.get_logger("headrace.broker.admin")
 _decoder = msgspec.json.Decoder(Acl)
 
 
@@ -44,7 +46,7 @@ class Grants:
 
     __slots__ = ("_access", "_cluster", "_host", "_known", "_principal", "_rights", "_version")
 
-    def __init__(self, access: "Access", principal: str, host: str, cluster: str) -> None:
+    def __init__(self, access: "Access", principal: Principal, host: str, cluster: str) -> None:
         """Use `Access.grants`."""
         self._access = access
         self._principal = principal
@@ -59,7 +61,10 @@ class Grants:
         if self._version != self._access.version:
             self._version = self._access.version
             self._known = {}
-            self._rights = self._access.of(self._cluster).of(self._principal, self._host)
+            self._rights = self._rights_in(self._cluster)
+
+    def _rights_in(self, cluster: str) -> Rights:
+        return self._access.of(cluster).of(str(self._principal), self._host, self._principal.also_denied)
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether an operation on a resource is granted; nothing is remembered of it."""
@@ -88,11 +93,23 @@ class Grants:
             known.clear()
         if self._access.count_answer():
             known = self.known(rule)
-        rights = self._rights
+        rights = self._rights_in(SERVER) if rule.of_server else self._rights
         granted = known[name] = rights.allow(rule.operation, rule.type, name) or (
             rule.instead is not None and _may_instead(rights, rule)
         )
         return granted
+
+
+def _warn(where: str, principals: Iterable[str]) -> None:
+    """Have the log name principals that no signature has any more."""
+    found = sorted({each for each in principals if lacks_tenancy(each)})
+    if found:
+        _log.warning(
+            "principals without a tenancy allow nothing: name them User:<tenancy>/<user>",
+            where=where,
+            count=len(found),
+            first=found[0],
+        )
 
 
 def _may_instead(rights: Rights, rule: Rule) -> bool:
@@ -130,8 +147,9 @@ class Access:
         self._lane = lane or Lane()
         self._changing = asyncio.Lock()
         self._clusters: dict[str, ClusterAcls] = {}
-        self._grants: dict[tuple[str, str, str], Grants] = {}
+        self._grants: dict[tuple[Principal, str, str], Grants] = {}
         self._remembered = 0
+        _warn("super.users", self._super_users)
 
     async def load(self) -> None:
         """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
@@ -157,6 +175,7 @@ class Access:
                     async for digest, text in pace.each(stored.items())
                     if digest not in acls
                 }
+                _warn(cluster, (acl.principal for acl in added.values() if acl.allow))
                 await self._change(cluster, added, acls.gone(stored), pace)
 
     async def reload(self, kinds: frozenset[str]) -> None:
@@ -178,7 +197,7 @@ class Access:
         """What somebody may do; None: everything, since access rules do not count on this server."""
         if not self.enabled:
             return None
-        key = (str(principal), host, cluster)
+        key = (principal, host, cluster)
         found = self._grants.get(key)
         if found is None:
             if len(self._grants) >= _MOST_KNOWN:

@@ -47,6 +47,8 @@ QUOTA_KEYS: tuple[ConfigKey, ...] = (
 
 
 # The broker's settings of access rules, under Kafka's names.
+KEY_PREFIX = "headrace"
+"""What Headrace's own Redis keys begin with, before a colon."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The value of `authorizer.class.name` by which access rules hold."""
 
@@ -355,7 +357,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="headrace.stream.prefix",
         type=ConfigType.STRING,
-        default="headrace",
+        default=KEY_PREFIX,
         doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka).",
     ),
     ConfigKey(

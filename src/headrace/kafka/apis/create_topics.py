@@ -24,7 +24,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.required_acls import server, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import Exchange
 from headrace.kafka.server.timeouts import BY_ITSELF
@@ -48,11 +48,21 @@ def _named(request: CreateTopicsRequest, key: str, *, wanted: bool) -> Iterator[
             yield topic.name
 
 
+def _extended(request: CreateTopicsRequest, exchange: Exchange) -> Iterator[str]:
+    """The topics that exist, and adopt a stream."""
+    return (name for name in _named(request, ADOPT_STREAM, wanted=True) if exchange.broker.topics.has(name))
+
+
 NEEDS = (
     topics(Operation.CREATE, lambda request, _: _named(request, CONVERT, wanted=False), instead=_CREATE_ANY),
-    topics(Operation.ALTER, lambda request, _: _named(request, CONVERT, wanted=True)),
-    # Whoever adopts names a key of Redis, which no rule about topics is about.
-    cluster(Operation.ALTER, lambda request: any(True for _ in _named(request, ADOPT_STREAM, wanted=True))),
+    topics(Operation.ALTER, lambda request, _: _named(request, CONVERT, wanted=True), when="headrace.convert"),
+    # It names a key of Redis, which belongs to no virtual cluster: the administrator of one has no right to it.
+    server(
+        Operation.ALTER,
+        lambda request: any(True for _ in _named(request, ADOPT_STREAM, wanted=True)),
+        ADOPT_STREAM,
+    ),
+    topics(Operation.ALTER, _extended, when="a topic that adopts more"),
     topics(Operation.DESCRIBE_CONFIGS, lambda request, _: (), shown=True),
 )
 

@@ -6,13 +6,12 @@ that look for resources raise what the operation itself would.
 
 from collections.abc import Callable, Iterable
 
-from headrace.broker.virtual_clusters import DEFAULT
 from headrace.oci.api.call import Call
 from headrace.oci.cursors import InstanceCursor
 from headrace.oci.resources.records import PoolRecord
-from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule
+from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, Resource, ResourceType, Rule
 
-Found = Callable[[Call], Iterable[Resource]]
+Place = Callable[[Call], tuple[str, PoolRecord | None] | None]
 
 
 def live_stream(operation: Operation) -> Rule:
@@ -35,13 +34,30 @@ def stream(operation: Operation) -> Rule:
     return Rule(operation=operation, type=ResourceType.TOPIC, resources=topic)
 
 
+def moved_stream(operation: Operation, moves: Callable[[Call], bool], when: str = "") -> Rule:
+    """An operation on the stream in the path where a call takes it out of its pool, with its messages.
+
+    Args:
+        operation: the operation.
+        moves: whether a call does.
+        when: those calls, for the documentation.
+    """
+    found = stream(operation)
+    return Rule(
+        operation=operation,
+        type=ResourceType.TOPIC,
+        resources=lambda call: found.resources(call) if moves(call) else (),
+        when=when,
+    )
+
+
 def streams_shown() -> Rule:
     """Describing the streams of a list."""
     return Rule(operation=Operation.DESCRIBE, type=ResourceType.TOPIC, resources=lambda call: (), shown=True)
 
 
-def new_topic(place: Callable[[Call], tuple[str, PoolRecord | None] | None]) -> Rule:
-    """Making a topic.
+def new_topic(place: Place) -> tuple[Rule, Rule]:
+    """Making a topic, and its pool where that is not there.
 
     Args:
         place: its name, and the pool it is made in, where that is there already; None: none is made.
@@ -49,16 +65,20 @@ def new_topic(place: Callable[[Call], tuple[str, PoolRecord | None] | None]) -> 
 
     def topic(call: Call) -> Iterable[Resource]:
         found = place(call)
-        if found is not None:
-            name, pool = found
-            yield Resource(ResourceType.TOPIC, name, DEFAULT if pool is None else pool.cluster)
+        if found is not None and found[1] is not None:
+            yield Resource(ResourceType.TOPIC, found[0], found[1].cluster)
 
-    return Rule(
+    def makes_pool(call: Call) -> bool:
+        found = place(call)
+        return found is not None and found[1] is None
+
+    made = Rule(
         operation=Operation.CREATE,
         type=ResourceType.TOPIC,
         resources=topic,
         instead=(Operation.CREATE, ResourceType.CLUSTER),
     )
+    return made, server(Operation.CREATE, makes_pool, "where it makes the compartment's default pool")
 
 
 def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
@@ -99,10 +119,18 @@ def pools_shown() -> Rule:
     return Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda call: (), shown=True)
 
 
-def server(operation: Operation) -> Rule:
-    """An operation on what is nobody's topic, group or pool: the default virtual cluster stands for the server."""
+def server(operation: Operation, when: Callable[[Call], bool] = lambda call: True, which: str = "") -> Rule:
+    """An operation on what is nobody's topic, group or pool: the default virtual cluster stands for the server.
+
+    Args:
+        operation: the operation.
+        when: whether a call does it.
+        which: those calls, for the documentation.
+    """
     return Rule(
         operation=operation,
         type=ResourceType.CLUSTER,
-        resources=lambda call: (Resource(ResourceType.CLUSTER, CLUSTER_NAME, DEFAULT),),
+        resources=lambda call: (Resource(ResourceType.CLUSTER, CLUSTER_NAME, SERVER),) if when(call) else (),
+        of_server=True,
+        when=which,
     )

@@ -31,6 +31,7 @@ from headrace.oci.api.resource_responses import (
     wanted,
 )
 from headrace.oci.resources.catalog import TokenUse
+from headrace.oci.resources.pools import DEFAULT_NAME
 from headrace.oci.resources.records import PoolRecord
 from headrace.oci.times import text_of
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType
@@ -213,7 +214,11 @@ async def list_stream_pools(call: Call) -> Answer:
     "PUT",
     "/streampools/{streamPoolId}",
     client="StreamAdminClient",
-    needs=(pool(Operation.ALTER_CONFIGS),),
+    needs=(
+        pool(Operation.ALTER_CONFIGS),
+        # Streams that name no pool are made in the one of that name.
+        server(Operation.CREATE, lambda call: call.body.name == DEFAULT_NAME, f"to the name {DEFAULT_NAME}"),
+    ),
     headers=IfMatch,
     body=UpdateStreamPoolDetails,
     answer=StreamPool,
@@ -256,7 +261,8 @@ async def delete_stream_pool(call: Call) -> Answer:
     "POST",
     "/streampools/{streamPoolId}/actions/changeCompartment",
     client="StreamAdminClient",
-    needs=(pool(Operation.ALTER),),
+    # As making one there: it may become the pool of that compartment's streams that name none.
+    needs=(pool(Operation.ALTER), server(Operation.CREATE)),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

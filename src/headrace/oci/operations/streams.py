@@ -9,7 +9,7 @@ from headrace.oci import ocids
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.errors import OciError, invalid
 from headrace.oci.api.registry import operation
-from headrace.oci.api.required_acls import new_topic, stream, streams_shown
+from headrace.oci.api.required_acls import moved_stream, new_topic, stream, streams_shown
 from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,
     LIST_HEADERS,
@@ -104,6 +104,13 @@ def _moved(call: Call) -> _Place | None:
     return None if pool_id is None else (_record(call).name, call.service.catalog.pools.get(pool_id))
 
 
+_MOVING = tuple(
+    # Its messages are readable where it goes, and gone from where it was.
+    moved_stream(operation, lambda call: call.body.stream_pool_id is not None, "to another pool")
+    for operation in (Operation.READ, Operation.DELETE)
+)
+
+
 def _moved_to_compartment(call: Call) -> _Place:
     """The stream in the default pool of another compartment."""
     return _record(call).name, call.service.catalog.pools.known_default_of(call.body.compartment_id)
@@ -118,7 +125,7 @@ def _record(call: Call) -> StreamRecord:
     "POST",
     "/streams",
     client="StreamAdminClient",
-    needs=(new_topic(_wanted),),
+    needs=new_topic(_wanted),
     body=CreateStreamDetails,
     answer=Stream,
     answer_headers=CHANGE_HEADERS,
@@ -215,7 +222,7 @@ def _is_listed(call: Call, record: StreamRecord, compartment: str) -> bool:
     "PUT",
     "/streams/{streamId}",
     client="StreamAdminClient",
-    needs=(stream(Operation.ALTER), new_topic(_moved)),
+    needs=(stream(Operation.ALTER), *_MOVING, *new_topic(_moved)),
     headers=IfMatch,
     body=UpdateStreamDetails,
     answer=Stream,
@@ -252,7 +259,12 @@ async def delete_stream(call: Call) -> Answer:
     "POST",
     "/streams/{streamId}/actions/changeCompartment",
     client="StreamAdminClient",
-    needs=(stream(Operation.ALTER), new_topic(_moved_to_compartment)),
+    needs=(
+        stream(Operation.ALTER),
+        moved_stream(Operation.READ, lambda _: True),
+        moved_stream(Operation.DELETE, lambda _: True),
+        *new_topic(_moved_to_compartment),
+    ),
     headers=IfMatch,
     body=ChangeCompartmentDetails,
     status=204,

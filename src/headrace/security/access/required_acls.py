@@ -62,6 +62,8 @@ SUPPORTED: dict[ResourceType, frozenset[Operation]] = {
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type Cluster."""
+SERVER = "default"
+"""The virtual cluster whose resource of type Cluster stands for the server: the default one."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -84,6 +86,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Who may do this to the cluster (or to any resource of another type) need not be granted the rule itself."""
     shown: bool = False
     """Whether it also holds for each resource that the answer would show: what is not granted is left out."""
+    of_server: bool = False
+    """Whether it is about the server, in whichever virtual cluster a request is made."""
+    when: str = ""
+    """Which of the requests need it, for the documentation; empty: all that name such a resource."""
 
     def __post_init__(self) -> None:
         for operation, kind in ((self.operation, self.type), self.instead or (self.operation, self.type)):
@@ -92,11 +98,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         text = f"{self.operation.value} {self.type.value}"
+        if self.of_server:
+            text += " of the server"
         if self.shown:
             text += " (each one shown)"
         if self.instead is not None:
             text += f", or {self.instead[0].value} {self.instead[1].value}"
-        return text
+        return f"{text} ({self.when})" if self.when else text
 
 
 Rules = tuple[Rule, ...]
