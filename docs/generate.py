@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+import rights
 
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.listeners import PER_LISTENER
@@ -376,6 +377,28 @@ def _cursor_texts() -> tuple[str, ...]:
     )
 
 
+def rights_page() -> str:
+    """The matrix of requests and rights."""
+    rows = (
+        (
+            route.interface,
+            route.name,
+            ", ".join(effect.value for effect in route.effects),
+            told(route.needs),
+        )
+        for route in rights.routes()
+    )
+    return "\n".join(
+        [
+            "# Rights",
+            NOTE,
+            rights.INTRODUCTION,
+            *_table(("interface", "request", "effect", "rights"), rows),
+            "",
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "commands.md": commands_page,
@@ -383,6 +406,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "oci-operations.md": oci_page,
     "metrics.md": metrics_page,
     "errors.md": errors_page,
+    "rights.md": rights_page,
 }
 
 

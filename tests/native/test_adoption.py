@@ -71,3 +71,14 @@ def test_an_entry_that_no_offset_stands_for_closes_nobodys_connection(ms: int) -
             assert record.value == b"first"
             assert client.fetch("ends", 1 << 62).error_code == Code.NONE
             assert client.produce("ends", batch(b"x")).error_code != Code.NONE
+
+
+@pytest.mark.parametrize(
+    "stream", ["headrace:orders:0", "own:orders:0", "{headrace:orders:0}:foreign", "headrace:{meta}:changes"]
+)
+def test_keys_of_headrace_itself_are_never_adopted(stream: str) -> None:
+    with server(headrace_stream_prefix="own") as started, redis.Redis.from_url(started.storage) as link:
+        link.xadd(stream, {"value": "x"})
+        answer = adopt(started.kafka, "stolen", stream)
+        assert answer.error_code == Code.INVALID_CONFIG
+        assert "Headrace's own" in str(answer.error_message)
