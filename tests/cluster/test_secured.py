@@ -89,7 +89,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl_client_auth": "required",
         "listener.name.sasl_ssl.ssl.client.auth": "required",
         "authorizer_class_name": STANDARD_AUTHORIZER,
-        "super_users": f"User:{config['user']}",
+        "super_users": f"User:{config['tenancy']}/{config['user']}",
         "oci_auth": "verify",
         "oci_auth_keys": folder / "keys",
         # They have to find each other soon, and none of them is to be taken for dead.

@@ -49,7 +49,7 @@ class ByHeader:
 
     def authenticate(self, method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], **_: Any) -> Principal:
         [who] = [value.decode() for name, value in headers if name == WHO.encode()]
-        tenancy, _, user = who.partition("/")
+        tenancy, user = who.split("/")
         return Principal.of(tenancy, user)
 
     def check_body(self, headers: object, body: bytes) -> None:
@@ -61,10 +61,10 @@ class As(Api):
 
     def __init__(self, endpoint: str, tenancy: str, user: str) -> None:
         super().__init__(endpoint)
-        self._asker = f"{tenancy}/{user}"
+        self._as = f"{tenancy}/{user}"
 
     def call(self, method: str, path: str, body: Any = None, headers: Any = None, *, base: str = "/20180418") -> Reply:
-        return super().call(method, path, body, (headers or {}) | {WHO: self._asker}, base=base)
+        return super().call(method, path, body, (headers or {}) | {WHO: self._as}, base=base)
 
 
 class World:

@@ -65,7 +65,8 @@ ACCESS_KEYS: tuple[ConfigKey, ...] = (
         name="super.users",
         type=ConfigType.STRING,
         default="",
-        doc="Principals who may do everything whatever the access rules say, such as User:admin;User:backup.",
+        doc="Principals who may do everything whatever the access rules say, such as User:admin;User:backup. "
+        "A user of the OCI API is User:<tenancy>/<user>.",
     ),
     ConfigKey(
         name="allow.everyone.if.no.acl.found",

@@ -33,6 +33,8 @@ _Key = TypeVar("_Key")
 
 def plain_host(host: str) -> str:
     """An address in its one plain form; an IPv4 address that came by an IPv6 socket is itself. Other text as it is."""
+    if host == ANYTHING:
+        return host
     try:
         address = ip_address(host.split("%", 1)[0])
     except ValueError:
@@ -57,7 +59,7 @@ class _Names:
         self.any_of_type: dict[tuple[tuple[_Asker, ...], tuple[_Asker, ...], Operation], bool] = {}
         """Remembered answers to `Rights.allow_any`, until the next change."""
 
-    def add(self, acl: Acl) -> None:
+    def add(self, acl: Acl, asker: _Asker) -> None:
         names = self.by_prefix if acl.pattern is Pattern.PREFIXED else self.literal
         said = names.get(acl.name)
         if said is None:
@@ -65,16 +67,14 @@ class _Names:
             if acl.pattern is Pattern.PREFIXED:
                 _count(self._lengths, len(acl.name))
                 self._sort_lengths()
-        asker = (acl.principal, plain_host(acl.host))
         _count(said.setdefault(asker, {}), (acl.operation, acl.allow))
         if acl.allow:
             _count(self.granted.setdefault((asker, acl.operation), {}), (acl.pattern, acl.name))
         self.any_of_type = {}
 
-    def remove(self, acl: Acl) -> None:
+    def remove(self, acl: Acl, asker: _Asker) -> None:
         names = self.by_prefix if acl.pattern is Pattern.PREFIXED else self.literal
         said = names[acl.name]
-        asker = (acl.principal, plain_host(acl.host))
         _uncount(said[asker], (acl.operation, acl.allow))
         if not said[asker]:
             del said[asker]
@@ -149,13 +149,15 @@ class Authorizer:
 
     def add(self, acl: Acl) -> None:
         """Add a rule that is not there yet."""
-        self._types.setdefault(acl.type, _Names()).add(acl)
-        _count(self._askers, (acl.principal, plain_host(acl.host)))
+        asker = (acl.principal, plain_host(acl.host))
+        self._types.setdefault(acl.type, _Names()).add(acl, asker)
+        _count(self._askers, asker)
 
     def remove(self, acl: Acl) -> None:
         """Remove a rule that is there."""
-        self._types[acl.type].remove(acl)
-        _uncount(self._askers, (acl.principal, plain_host(acl.host)))
+        asker = (acl.principal, plain_host(acl.host))
+        self._types[acl.type].remove(acl, asker)
+        _uncount(self._askers, asker)
 
     def names(self, kind: ResourceType) -> _Names:
         """The rules about a type of resources."""
