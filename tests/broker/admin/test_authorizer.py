@@ -15,6 +15,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.runtime.scheduler import Lane
+from headrace.metrics.unreadable import Unreadable
 from headrace.security.access.acls import Acl, AclFilter, Pattern
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType, Rule
@@ -36,6 +37,7 @@ class Documents:
 
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], bytes] = {}
+        self.unreadable = Unreadable()
 
     async def load(self, kind: str) -> dict[str, bytes]:
         return {name: text for (of, name), text in sorted(self.stored.items()) if of == kind}
@@ -108,6 +110,31 @@ def test_a_change_is_not_charged_to_every_client(kind: str) -> None:
     # One look at each rule for each address would be 200,000.
     assert changed < 30_000
     assert new < 10_000
+
+
+def test_a_rule_that_cannot_be_read_denies_its_cluster_until_it_can_be() -> None:
+    """It may have been a denial."""
+
+    async def run() -> None:
+        documents = Documents()
+        access = access_to(documents)
+        denied = acl("orders", allow=False)
+        await access.create("c", [acl("orders", principal="User:t/alice"), denied, acl("other")], Lane().pace())
+        await access.create("d", [acl("orders")], Lane().pace())
+        place = (authorizer.KIND, f"c/{authorizer.digest_of(denied)}")
+        text = documents.stored[place]
+        access = access_to(documents)
+        here, there = access.grants(ALICE, HOST, "c"), access.grants(ALICE, HOST, "d")
+        assert here is not None
+        assert there is not None
+        for stored, orders, other in ((b"{", False, False), (text, False, True), (b"[]", False, False)):
+            documents.stored[place] = stored
+            await access.load()
+            assert here.allow(READING, "orders") is orders
+            assert here.allow(READING, "other") is other
+            assert there.allow(READING, "orders")
+
+    asyncio.run(run())
 
 
 def test_a_change_holds_for_answers_that_were_remembered() -> None:

@@ -13,6 +13,8 @@ from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import Lane, Pace
+from headrace.broker.stored_values import readable
+from headrace.metrics.unreadable import WHOLE
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights
 from headrace.security.access.principal import Principal, lacks_tenancy
@@ -142,6 +144,8 @@ class Access:
         """Another number after each change."""
         self._super_users = settings.super_principals
         self._first: frozenset[str] = frozenset()
+        self._closed: frozenset[str] = frozenset()
+        """Virtual clusters with a rule that cannot be read; WHOLE: no rule of any can be."""
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
         self._lane = lane or Lane()
@@ -157,26 +161,28 @@ class Access:
             return
         async with self._changing:
             pace = self._lane.pace()
-            found: dict[str, dict[str, bytes]] = {}
-            async for name, text in pace.each((await self._documents.load(KIND)).items()):
+            found: dict[str, dict[str, Acl]] = {}
+            for name, acl in (await readable(self._documents, KIND, lambda _, text: _decoder.decode(text))).items():
                 cluster, _, digest = name.partition("/")
-                found.setdefault(cluster, {})[digest] = text
-            first = frozenset(f"User:{name}" for name in await self._documents.load(FIRST))
-            if first != self._first:
-                self._first = first
+                found.setdefault(cluster, {})[digest] = acl
+            first = frozenset(f"User:{name}" for name in await readable(self._documents, FIRST, lambda name, _: name))
+            # One that cannot be read may have been a denial: where there is such a rule all but super users are denied.
+            closed = frozenset(name.partition("/")[0] for name in self._documents.unreadable.names(KIND))
+            before = self._closed
+            if first != self._first or not closed <= before:
+                # What opens again waits for its rules.
+                self._first, self._closed = first, before | closed
                 for acls in self._clusters.values():
                     acls.authorizer.super_users = self._super_users | first
-                self.version += 1
+                self._forget_answers()
             for cluster in {*found, *self._clusters}:
                 stored, acls = found.get(cluster, {}), self._of(cluster)
-                # A rule's name is its digest: only those that are not known yet have to be read.
-                added = {
-                    digest: _decoder.decode(text)
-                    async for digest, text in pace.each(stored.items())
-                    if digest not in acls
-                }
+                added = {digest: acl for digest, acl in stored.items() if digest not in acls}
                 _warn(cluster, (acl.principal for acl in added.values() if acl.allow))
                 await self._change(cluster, added, acls.gone(stored), pace)
+            if closed != self._closed:
+                self._closed = closed
+                self._forget_answers()
 
     async def reload(self, kinds: frozenset[str]) -> None:
         """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
@@ -184,7 +190,9 @@ class Access:
             await self.load()
 
     def of(self, cluster: str) -> Authorizer:
-        """The rules of a virtual cluster."""
+        """The rules of a virtual cluster as they are now."""
+        if cluster in self._closed or WHOLE in self._closed:
+            return Authorizer(super_users=self._super_users | self._first)
         return self._of(cluster).authorizer
 
     def _of(self, cluster: str) -> ClusterAcls:
