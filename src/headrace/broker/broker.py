@@ -111,7 +111,13 @@ class Broker:
         )
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
         self.groups = GroupTable(
-            self.native_groups, parts.running, settings.groups, self._partition, coordination, parts.lane
+            self.native_groups,
+            parts.running,
+            settings.groups,
+            self._partition,
+            coordination,
+            parts.lane,
+            parts.group_memory,
         )
         self.instances = Instances(self.groups, self.find_offset, self.source, parts.lane, parts.beside)
         self.advertised: dict[str, tuple[str, int]] = {}

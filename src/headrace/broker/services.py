@@ -5,6 +5,7 @@ from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import Leaders
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.remote import Archives, Lake
 from headrace.broker.ports import DocumentStorage
@@ -48,6 +49,8 @@ class Parts:
         """Of what somebody wants who has a share of `reads`, and would wait for others who do as well."""
         self.lane = Lane()
         """Where long work takes turns."""
+        self.group_memory = GroupMemory(settings.headrace_groups_max_bytes, settings.headrace_offsets_max_bytes)
+        """What the groups of all clusters hold together."""
         self.decompression = Decompression()
         """Where large batches are decompressed."""
         self.archives = None if lake is None else Archives(documents, lake, self.reads)

@@ -39,7 +39,7 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import Positions
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.groups.turn import Deadlines, Turn
+from headrace.groups.turn import UNBOUNDED, Deadlines, Room, Turn
 
 
 class Sections(dict[str, BalancedGroup]):
@@ -92,7 +92,7 @@ class Group:
 
     # events
 
-    def handle(self, event: Event, now: Now, arrived_ms: int | None = None) -> list[Effect]:
+    def handle(self, event: Event, now: Now, arrived_ms: int | None = None, room: Room = UNBOUNDED) -> list[Effect]:
         """Take one event; what is to be done about it, in order.
 
         Args:
@@ -100,8 +100,9 @@ class Group:
             now: the time.
             arrived_ms: when (ticks) it arrived, if it had to wait for its turn since: an instance that asked in time is
                 not silent because storage was slow. None: now.
+            room: what the server has left for what the event adds.
         """
-        turn = Turn(now, self._deadlines)
+        turn = Turn(now, self._deadlines, room)
         for section in self.balanced.values():
             section.dismiss_silent(now.ticks_ms if arrived_ms is None else arrived_ms, turn)
         match event:
@@ -241,6 +242,16 @@ class Group:
         """A section's partitions; None when there is no such section."""
         section = self.balanced.get(topic)
         return None if section is None else section.reservations(now)
+
+    @property
+    def member_bytes(self) -> int:
+        """About how many bytes its classic members take, with the ids that were given out."""
+        return self.classic.member_bytes
+
+    @property
+    def offset_bytes(self) -> int:
+        """About how many bytes its committed offsets take."""
+        return self._positions.size
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

@@ -67,6 +67,15 @@ def native_to_come(undelivered: int | None, pending: int) -> int | None:
     return None if undelivered is None else undelivered + pending
 
 
+_OFFSET_BYTES = 400
+"""Counted for each committed offset in addition to its metadata: objects, and their places in two dictionaries."""
+
+
+def _size_of(position: Position) -> int:
+    metadata = position.metadata
+    return _OFFSET_BYTES + (len(metadata) if metadata.isascii() else 4 * len(metadata))
+
+
 Outcome = dict[TopicPartition, GroupError | None]
 Since = Callable[[TopicPartition, Position], int | None]
 """From when (ms) a position's retention counts; None while it is in use."""
@@ -77,6 +86,8 @@ class Positions:
 
     def __init__(self, stored: Mapping[TopicPartition, Position] = MappingProxyType({})) -> None:
         self._positions = dict(stored)
+        self.size = sum(map(_size_of, self._positions.values()))
+        """About how many bytes all of them take."""
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -90,15 +101,29 @@ class Positions:
         return MappingProxyType(self._positions)
 
     def commit(
-        self, positions: Mapping[TopicPartition, Position], settings: GroupSettings, now_ms: int
+        self, positions: Mapping[TopicPartition, Position], settings: GroupSettings, now_ms: int, room: int = 1 << 62
     ) -> tuple[list[GroupChange], Outcome]:
-        """Take new positions; the changes to make durable, and each partition's outcome. One may fail alone."""
+        """Take new positions; the changes to make durable, and each partition's outcome. One may fail alone.
+
+        Args:
+            positions: what is committed.
+            settings: limits of every group.
+            now_ms: the time.
+            room: bytes by which they may grow. A position that replaces one and is no larger is always taken.
+        """
         outcome: Outcome = {}
         taken: dict[TopicPartition, Position] = {}
         for partition, position in positions.items():
             if len(position.metadata) > settings.offset_metadata_max:
                 outcome[partition] = GroupError.OFFSET_METADATA_TOO_LARGE
                 continue
+            before = self._positions.get(partition)
+            growth = _size_of(position) - (0 if before is None else _size_of(before))
+            if growth > max(room, 0):
+                outcome[partition] = GroupError.POLICY_VIOLATION
+                continue
+            room -= growth
+            self.size += growth
             outcome[partition] = None
             if position.committed_ms != now_ms:
                 position = msgspec.structs.replace(position, committed_ms=now_ms)  # noqa: PLW2901
@@ -109,11 +134,17 @@ class Positions:
     def clear(self) -> None:
         """Forget everything; for a group that is dropped as a whole."""
         self._positions.clear()
+        self.size = 0
 
     def drop(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
         """Remove positions; the changes to make durable, none where nothing was kept."""
-        gone = tuple(partition for partition in partitions if self._positions.pop(partition, None) is not None)
-        return [DropPositions(gone)] if gone else []
+        gone = []
+        for partition in partitions:
+            position = self._positions.pop(partition, None)
+            if position is not None:
+                self.size -= _size_of(position)
+                gone.append(partition)
+        return [DropPositions(tuple(gone))] if gone else []
 
     def drop_topic(self, drop: DropTopic) -> list[GroupChange]:
         """Remove the positions in a topic that are meant; the changes to make durable."""

@@ -1,6 +1,7 @@
 """One event's turn: the effects gather here and leave in the order that makes them safe."""
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
@@ -11,15 +12,31 @@ from headrace.groups.timers import TimerKey
 Deadlines = dict[TimerKey, int]
 
 
+class Room(NamedTuple):
+    """Bytes that the server has left for all of its groups together, as of the turn's beginning."""
+
+    members: int
+    """For the metadata and the assignments of members."""
+    offsets: int
+    """For committed offsets."""
+
+
+UNBOUNDED = Room(1 << 62, 1 << 62)
+_LARGEST_SHARE = 16
+"""What a request adds may take this part of what is left: a few large members cannot take the room of many small
+ones."""
+
+
 class Turn:
     """Collects changes, timers and replies of one event.
 
     `deadlines` is the group's: which timers are set, and for when (ticks).
     """
 
-    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms", "ticks_ms")
+    __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms", "room", "ticks_ms")
 
-    def __init__(self, now: Now, deadlines: Deadlines) -> None:
+    def __init__(self, now: Now, deadlines: Deadlines, room: Room = UNBOUNDED) -> None:
+        self.room = room
         self.now_ms = now.wall_ms
         self.ticks_ms = now.ticks_ms
         self.changes: list[GroupChange] = []
@@ -30,6 +47,10 @@ class Turn:
     def save(self, *changes: GroupChange) -> None:
         """Have changes made durable before any reply of this turn."""
         self.changes.extend(changes)
+
+    def may_grow(self, members: int) -> bool:
+        """Return whether the server has room for so many more bytes of members. What shrinks always fits."""
+        return members <= 0 or members <= self.room.members // _LARGEST_SHARE
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
         """Set or move a timer, `delay_ms` from now."""

@@ -284,6 +284,24 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "refused with GROUP_MAX_SIZE_REACHED (not in Kafka, whose groups must fit into one record).",
     ),
     ConfigKey(
+        name="headrace.groups.max.bytes",
+        type=ConfigType.LONG,
+        default=str(256 << 20),
+        minimum=1,
+        doc="The most bytes that the members of all groups of a server take together: metadata, assignments and names. "
+        "A join that adds more than 1/16 of what is left is refused with GROUP_MAX_SIZE_REACHED. Members that exist "
+        "are not affected (not in Kafka).",
+    ),
+    ConfigKey(
+        name="headrace.offsets.max.bytes",
+        type=ConfigType.LONG,
+        default=str(512 << 20),
+        minimum=1,
+        doc="The most bytes that the committed offsets of all groups of a server take together, 400 for each and its "
+        "metadata. A commit for a partition without a committed offset is refused with POLICY_VIOLATION then; a commit "
+        "that replaces an offset is not (not in Kafka).",
+    ),
+    ConfigKey(
         name="headrace.max.groups",
         type=ConfigType.INT,
         default="20000",

@@ -51,6 +51,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_initial_rebalance_delay_ms: int
     group_max_size: int
     headrace_group_max_bytes: int
+    headrace_groups_max_bytes: int
+    headrace_offsets_max_bytes: int
     headrace_max_groups: int
     max_broker_partitions: int
     offsets_retention_minutes: int

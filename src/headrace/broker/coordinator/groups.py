@@ -9,6 +9,7 @@ import structlog
 from msgspec import structs
 
 from headrace.aio.tasks import unheard
+from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.coordinator.offset_mirror import Mirror, PartitionOf
 from headrace.broker.coordinator.ownership import Coordination, of_one_server
 from headrace.broker.coordinator.runner import Runner
@@ -108,7 +109,9 @@ class GroupTable:
         partition_of: PartitionOf,
         coordination: Coordination | None = None,
         lane: Lane | None = None,
+        memory: GroupMemory | None = None,
     ) -> None:
+        self.memory = memory or GroupMemory()
         self.lane = lane or Lane()
         self.coordination = coordination or of_one_server()
         self._loads: dict[str, asyncio.Task[None]] = {}

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from headrace.broker.coordinator.event_log import GroupTeller
+from headrace.broker.coordinator.group_memory import GroupMemory, Held
 from headrace.broker.coordinator.offset_mirror import Mirror
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.coordinator.timers import Doubt, GroupTimers
@@ -107,6 +108,10 @@ class Home(Doubt, Protocol):
         """Limits of every group."""
 
     @property
+    def memory(self) -> GroupMemory:
+        """What all groups of the server hold."""
+
+    @property
     def lane(self) -> Lane:
         """The turns that long work takes."""
 
@@ -145,7 +150,9 @@ class Runner:
         self._again: Timer | None = None
         self._closed = False
         self._why_closed = GroupError.COORDINATOR_NOT_AVAILABLE
+        self._held = Held(table.memory)
         self.machine, effects = Group.restore(stored, table.settings, table.now())
+        self._count()
         self._teller = GroupTeller(stored.name, self.machine)
         self._carry_out(effects)
 
@@ -194,13 +201,17 @@ class Runner:
             event, arrived_ms = self._queue.popleft()
             if isinstance(event, Heartbeat):
                 self._seen_alive.discard(event.member_id)
-            effects = self.machine.handle(event, self._table.now(), arrived_ms)
+            effects = self.machine.handle(event, self._table.now(), arrived_ms, self._table.memory.room)
+            self._count()
             self._teller.look(self.machine, event)
             self._carry_out(effects)
         if self._writing is None:
             if self._again is None:
                 self._dropping.end()
             self._table.settled(self)
+
+    def _count(self) -> None:
+        self._held.now(self.machine.member_bytes, self.machine.offset_bytes)
 
     # Effects out
 
@@ -270,6 +281,8 @@ class Runner:
         self._rewrite = True
         self._writing = None
         self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
+        if not self._closed:
+            self._count()
         self._teller = GroupTeller(self.name, self.machine)
         clock = self._table.clock
         again_ms = clock.ticks_ms() + _AGAIN_MS
@@ -345,11 +358,13 @@ class Runner:
         """Another broker coordinates it from now on. What is under way to storage lands, or is refused there."""
         self._closed = True
         self._why_closed = GroupError.NOT_COORDINATOR
+        self._held.now(0, 0)
         self._refuse_all()
 
     async def close(self) -> None:
         """Take no more events, refuse whoever waits, and wait for a write under way."""
         self._closed = True
+        self._held.now(0, 0)
         self._refuse_all()
         while self._writing is not None:
             await asyncio.wait([self._writing])

@@ -35,8 +35,6 @@ from headrace.groups.offsets import Positions
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 
-_MEMBER_BYTES = 500
-
 
 class ClassicGroup:
     """The classic part of one group, which shares the group's positions and timers."""
@@ -225,9 +223,12 @@ class ClassicGroup:
     @property
     def described_bytes(self) -> int:
         """About how many bytes a description of the group takes."""
-        group = self._group
-        assigned = sum(len(member.assignment) for member in group.members.values())
-        return group.metadata_bytes + assigned + len(group.members) * _MEMBER_BYTES
+        return self._group.member_bytes
+
+    @property
+    def member_bytes(self) -> int:
+        """See `Membership.member_bytes`."""
+        return self._group.member_bytes
 
     def describe(self) -> GroupDescription:
         """The group as tools see it. Metadata and assignments are shown while they are valid: in Stable."""

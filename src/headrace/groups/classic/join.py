@@ -4,7 +4,7 @@ import msgspec
 
 from headrace.groups import timers
 from headrace.groups.classic.member import Member
-from headrace.groups.classic.membership import Membership, size_of
+from headrace.groups.classic.membership import MEMBER_BYTES, Membership, size_of
 from headrace.groups.classic.rebalance import answer_held, end_if_complete, forget_pending, joined, rebalance, watch
 from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import JoinResult
@@ -18,7 +18,7 @@ def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) 
     """Take a join: hold it, answer it at once, or refuse it."""
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         turn.refuse(request, GroupError.INVALID_SESSION_TIMEOUT)
-    elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request):
+    elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request, turn):
         forget_pending(group, request.member_id, turn)
         end_if_complete(group, turn)
         turn.reply(request.token, JoinResult(error=GroupError.GROUP_MAX_SIZE_REACHED))
@@ -46,18 +46,26 @@ def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool
             return True
 
 
-def _has_bytes(group: Membership, settings: GroupSettings, request: Join) -> bool:
-    """Whether what the member says of itself has room beside what the others say, and its id among those given out."""
+def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> bool:
+    """Return whether what the member says of itself has room: in the group, and on the server.
+
+    The id that a newcomer gets first has to find room, too.
+    """
     if not request.member_id and len(group.pending) >= settings.max_size:
         return False
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
-    known = 0 if member is None else size_of(member)
-    return group.metadata_bytes - known + size_of(request) <= settings.max_metadata_bytes
+    if member is None:
+        growth = size_of(request)
+        # Of an id that is given out nothing else is kept yet. It must not be refused later than at once.
+        on_server = growth + MEMBER_BYTES
+    else:
+        growth = on_server = size_of(request) - size_of(member)
+    return group.metadata_bytes + growth <= settings.max_metadata_bytes and turn.may_grow(on_server)
 
 
 def _give_id(group: Membership, request: Join, turn: Turn) -> None:
     """Tell a newcomer its id first, so that a join whose answer gets lost leaves no ghost behind (KIP-394)."""
-    group.pending.add(request.new_member_id)
+    group.give_out(request.new_member_id)
     # It is about to come back: an initial delay counts it as someone who came.
     group.newcomer_seen = True
     turn.set_timer(timers.pending(request.new_member_id), request.session_timeout_ms)

@@ -5,7 +5,7 @@ liveness) do that. Nothing here is slower than one pass over the members, and wh
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from headrace.groups.classic.member import Member, Protocols
@@ -20,10 +20,14 @@ CONSUMER_PROTOCOL = "consumer"
 _PROTOCOL_BYTES = 100
 """Counted for each protocol of a member beside its own bytes: Python's objects."""
 
+MEMBER_BYTES = 500
+"""Counted for each member in addition to what it says of itself."""
+
 
 def size_of(told: Join | Member) -> int:
-    """Bytes that a member is counted with: its protocols, and the name of its instance, with which its id begins."""
+    """Bytes that a member is counted with: its protocols, and the names with which its id may begin."""
     size = sum(_PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in told.protocols)
+    size += 2 * len(told.client_id.encode())
     return size if told.instance_id is None else size + 2 * len(told.instance_id.encode())
 
 
@@ -80,6 +84,9 @@ class Membership:
         self._supporters: Counter[str] = Counter()
         self.metadata_bytes = 0
         """What the members say of themselves together, as `size_of` counts it."""
+        self.assigned_bytes = 0
+        """The members' assignments together."""
+        self._pending_bytes = 0
         self._waiting_joins = 0
         self._stored: set[str] = set()
         self._departed: list[str] = []
@@ -100,6 +107,11 @@ class Membership:
     def all_joined(self) -> bool:
         """Every member has rejoined, and nobody who was told an id is still to come."""
         return self._waiting_joins == len(self.members) and not self.pending
+
+    @property
+    def member_bytes(self) -> int:
+        """About how many bytes all members take, with the ids that were given out."""
+        return self.metadata_bytes + self.assigned_bytes + self._pending_bytes + MEMBER_BYTES * len(self.members)
 
     def instance(self, instance_id: str | None) -> str | None:
         """The member id that now stands for a static instance."""
@@ -143,7 +155,19 @@ class Membership:
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
         self._count(member, 1)
-        self.pending.discard(member.member_id)
+        self.withdraw(member.member_id)
+
+    def give_out(self, member_id: str) -> None:
+        """Remember an id that a newcomer is to join with."""
+        if member_id not in self.pending:
+            self.pending.add(member_id)
+            self._pending_bytes += MEMBER_BYTES + len(member_id.encode())
+
+    def withdraw(self, member_id: str) -> None:
+        """Forget an id that was given out, if it was."""
+        if member_id in self.pending:
+            self.pending.remove(member_id)
+            self._pending_bytes -= MEMBER_BYTES + len(member_id.encode())
 
     def remove(self, member_id: str) -> Member:
         """Take a member out. The caller has answered what it waits for."""
@@ -218,6 +242,12 @@ class Membership:
             self.leader = joined.member_id
         return True
 
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give every member its assignment."""
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self.assigned_bytes = sum(len(member.assignment) for member in self.members.values())
+
     def begin_generation(self) -> None:
         """Count up, and choose the protocol of the members that are now in."""
         self.generation += 1
@@ -255,6 +285,7 @@ class Membership:
 
     def _count(self, member: Member, step: int) -> None:
         self.metadata_bytes += step * size_of(member)
+        self.assigned_bytes += step * len(member.assignment)
         for name in {name for name, _ in member.protocols}:
             self._supporters[name] += step
             if not self._supporters[name]:

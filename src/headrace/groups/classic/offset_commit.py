@@ -21,7 +21,7 @@ def commit(group: Membership, positions: Positions, settings: GroupSettings, req
     member = group.members.get(request.member_id)
     if member is not None:
         watch(member, turn)
-    changes, outcome = positions.commit(request.positions, settings, turn.now_ms)
+    changes, outcome = positions.commit(request.positions, settings, turn.now_ms, turn.room.offsets)
     turn.save(*changes)
     turn.reply(request.token, CommitResult(partitions=outcome))
     if not turn.has_timer(timers.retention()) and any(

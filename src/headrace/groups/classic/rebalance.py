@@ -36,7 +36,7 @@ def answer_held(group: Membership, member: Member, turn: Turn, error: GroupError
 
 def forget_pending(group: Membership, member_id: str, turn: Turn) -> None:
     """Withdraw an id that was given out and not used."""
-    group.pending.discard(member_id)
+    group.withdraw(member_id)
     turn.cancel_timer(timers.pending(member_id))
 
 
@@ -72,6 +72,7 @@ def _fail_syncs(group: Membership, turn: Turn) -> None:
         if sync is not None:
             turn.reply(sync.token, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
             watch(member, turn)
+    group.assigned_bytes = 0
 
 
 def end_if_complete(group: Membership, turn: Turn) -> None:

@@ -1,5 +1,7 @@
 """SyncGroup: members ask for their assignment, and the leader brings it."""
 
+import msgspec
+
 from headrace.groups import timers
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.membership import Membership
@@ -18,6 +20,9 @@ def sync(group: Membership, request: Sync, turn: Turn) -> bool:
         turn.refuse(request, error)
         return False
     member = group.members[request.member_id]
+    if not _has_room(group, request, turn):
+        turn.refuse(request, GroupError.GROUP_MAX_SIZE_REACHED)
+        return False
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         turn.cancel_timer(timers.sync())
@@ -47,8 +52,17 @@ def _check(group: Membership, request: Sync) -> GroupError | None:
     return None
 
 
+def _has_room(group: Membership, request: Sync, turn: Turn) -> bool:
+    """Return whether the server can keep what the leader assigns; others bring no assignments, or in vain."""
+    if group.leader != request.member_id or group.state is GroupState.STABLE:
+        return True
+    assigned = sum(len(request.assignments.get(member_id, b"")) for member_id in group.members)
+    return turn.may_grow(assigned - group.assigned_bytes)
+
+
 def _hold(member: Member, request: Sync, turn: Turn) -> None:
-    previous, member.held_sync = member.held_sync, request
+    # Only the leader's assignments count, and they are taken at once: nothing of them has to be kept.
+    previous, member.held_sync = member.held_sync, msgspec.structs.replace(request, assignments={})
     if previous is not None:
         turn.reply(previous.token, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
     turn.cancel_timer(timers.session(member.member_id))
@@ -57,8 +71,7 @@ def _hold(member: Member, request: Sync, turn: Turn) -> None:
 def _assign(group: Membership, assignments: dict[str, bytes], turn: Turn) -> None:
     """The leader has spoken: make it durable, and answer everyone who waits."""
     group.move_to(GroupState.STABLE)
-    for member in group.members.values():
-        member.assignment = assignments.get(member.member_id, b"")
+    group.assign(assignments)
     turn.save(*group.generation_changes())
     for member in group.members.values():
         held, member.held_sync = member.held_sync, None
