@@ -5,17 +5,28 @@ import json
 import socket
 from base64 import b64encode
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from tests.console.visiting import EVIL, Safe, ask, create, produce
 from tests.harness.wire import Wire
 
+from headrace.console.event_stream import MOST, MOST_OF_ONE, Streams
+from headrace.console.event_stream import Stream as EventStream
+from headrace.console.pages import Target
+from headrace.console.registry import PAGES, Asker
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreatePartitionsRequest,
     DeleteTopicsRequest,
 )
+from headrace.security.access.principal import Principal
 from headrace.testing import InProcessServer
+
+if TYPE_CHECKING:
+    from headrace.console.event_stream import Fragment, Granted, TellPage
+    from headrace.console.server_data import Figures
 
 
 class Stream:
@@ -119,3 +130,49 @@ def test_streams_end_with_their_topic_their_login_and_the_server(tmp_path: Path)
         assert set(staying.rest()) <= {"cells", "shape"}
         for stream in (gone, staying, removed):
             stream.close()
+
+
+def test_one_visitor_has_a_share_of_the_open_pages(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("jane:secret")
+    login = f"authorization: Basic {b64encode(b'jane:secret').decode()}\r\n"
+    with InProcessServer(oci_auth="off", bootstrap_user=first) as server:
+        streams = [Stream(server, "/") for _ in range(MOST_OF_ONE)]
+        assert {each.event()[0] for each in streams} == {"cells"}
+        refused = Stream(server, "/")
+        assert b" 503 " in refused.head
+        assert b"retry-after: 10" in refused.head
+        jane = Stream(server, "/", login)
+        assert jane.event()[0] == "cells"
+        # The place of one that is gone is free again.
+        streams.pop().close()
+        for _ in range(1_000):
+            again = Stream(server, "/")
+            if b" 200 " in again.head:
+                break
+            again.close()
+        assert again.event()[0] == "cells"
+        for stream in (*streams, refused, jane, again):
+            stream.close()
+
+
+def test_who_has_many_pages_open_makes_room_for_who_has_few() -> None:
+    figures = SimpleNamespace(sampler=SimpleNamespace(looks=set()))
+    streams = Streams(cast("Figures", figures), cast("TellPage", None), cast("Fragment", None), cast("Granted", None))
+
+    def target(user: str) -> Target:
+        made = Target("/", "")
+        made.asker = Asker(Principal(user), "10.0.0.1")
+        return made
+
+    def opens(user: str) -> bool:
+        stream = streams.open(PAGES["Overview"], target(user))
+        if isinstance(stream, EventStream):
+            streams.add(stream)
+        return isinstance(stream, EventStream)
+
+    for user in "abcd":
+        assert [opens(user) for _ in range(MOST_OF_ONE + 1)] == [True] * MOST_OF_ONE + [False]
+    # As many as the one with the most would have.
+    assert [opens("e") for _ in range(MOST)].count(True) == MOST // 5
+    assert len(figures.sampler.looks) == MOST

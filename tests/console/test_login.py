@@ -246,3 +246,16 @@ async def test_there_is_an_end_to_sessions(monkeypatch: pytest.MonkeyPatch) -> N
     last = kept.begin("joe")
     assert (kept.find(joes), kept.find(last) is not None) == (None, True)
     known.close()
+
+
+def test_a_login_page_costs_the_same_for_any_number_of_users(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everyone may ask for it: the names of all users are neither collected nor sorted."""
+
+    def fail(_: Users) -> list[str]:
+        raise AssertionError("all names were asked for")
+
+    monkeypatch.setattr(Users, "names", property(fail))
+    assert browser.ask("/login").status == 200
+    assert browser.log_in(password="wrong").status == 403
+    assert browser.log_in().status == 303
+    assert browser.ask("/").status == 200

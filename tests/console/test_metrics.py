@@ -12,8 +12,6 @@ from typing import cast
 
 import pytest
 import redis
-from starlette.requests import Request
-from starlette.types import Message
 from tests.harness.exposition import Samples, read
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire, batch
@@ -26,7 +24,6 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.virtual_clusters import Clusters
 from headrace.console import metrics
 from headrace.console.metrics import MetricsPage, in_pieces
-from headrace.http.response_budget import DRAIN, LARGE
 from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
@@ -345,36 +342,6 @@ async def test_what_is_over_the_limit_is_counted() -> None:
     everything = read(await page_of(counters).render())
     assert value(samples, "metrics_series_excess") == len(everything) - 501
     assert value(everything, "metrics_series_excess") == 0
-
-
-async def test_pages_that_nobody_takes_are_counted_and_no_more_are_made_than_there_is_memory_for() -> None:
-    counters = Counters()
-    counters.listener("L", {number: str(number) for number in range(3_000)})
-    page = page_of(counters, clusters=(clusters := NoClusters()))
-    size = len(await page.render())
-    assert size > LARGE
-    clusters.reads = ReadBudget(2 * size + 1_000)  # a number may be longer the next time
-    request = Request({"type": "http", "method": "GET", "headers": []})
-    taken = asyncio.Event()
-    sent = 0
-
-    async def send(_: Message) -> None:
-        nonlocal sent
-        sent += 1
-
-    async def ask() -> None:
-        answer = await page.answer(request)
-        await answer({"type": "http", "extensions": {DRAIN: {"drain": taken.wait}}}, request.receive, send)
-
-    asked = [asyncio.create_task(ask()) for _ in range(5)]
-    while not clusters.reads.short:
-        await asyncio.sleep(0.001)
-    # A head and a body each.
-    assert sent == 4
-    assert size < clusters.reads.used <= clusters.reads.limit
-    taken.set()
-    await asyncio.gather(*asked)
-    assert (clusters.reads.used, sent) == (0, 10)
 
 
 async def test_others_get_the_loop_after_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:

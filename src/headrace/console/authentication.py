@@ -98,7 +98,7 @@ class Visitors:
     @property
     def take_passwords(self) -> bool:
         """Whether anybody could log in by one."""
-        return bool(self._users.names)
+        return self._users.exist
 
     def refusal(self, request: Request) -> Response | None:
         """The answer to whoever sees nothing."""

@@ -6,6 +6,7 @@ page itself has become another one, such as by a new member of a group, it says 
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,17 @@ from headrace.console import links, record_reader
 from headrace.console.registry import Page
 from headrace.console.server_data import Figures
 from headrace.console.views.records import row
+from headrace.security.access.principal import ANONYMOUS
+from headrace.text.addresses import holder
 from headrace.topics.errors import TopicError, UnknownTopic
 
 if TYPE_CHECKING:
     from headrace.console.pages import Target
 
-_MOST = 64
+MOST = 64
 """Pages that are open at the same time."""
+MOST_OF_ONE = 16
+"""Of these, pages of one visitor: a user, or an address where no one has logged in."""
 _QUIET_MS = 10_000
 """After so long without news a comment is sent: who is gone is noticed."""
 _SOON_MS = 400
@@ -65,22 +70,37 @@ class Streams:
         self.fragment = fragment
         self.granted = granted
         self.closing = False
-        self._open: set[Stream] = set()
+        self._open: dict[Stream, None] = {}
+        """The oldest first."""
 
     def open(self, page: Page, target: "Target") -> Response:
         """A stream for one page."""
-        if self.closing or len(self._open) >= _MOST:
+        if self.closing or not self._has_room(_visitor(target)):
             return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "10"})
         return Stream(self, page, target)
 
+    def _has_room(self, visitor: str) -> bool:
+        """Return whether a visitor may open one more; one that has many makes room for one that has few."""
+        pages = Counter(each.visitor for each in self._open)
+        own = pages[visitor]
+        if own >= MOST_OF_ONE:
+            return False
+        if len(self._open) < MOST:
+            return True
+        most, count = pages.most_common(1)[0]
+        if own + 1 >= count:
+            return False
+        next(each for each in self._open if each.visitor == most).end()
+        return True
+
     def add(self, stream: "Stream") -> None:
         """Take in a stream that was opened."""
-        self._open.add(stream)
+        self._open[stream] = None
         self.figures.sampler.looks.add(stream.wake)
 
     def remove(self, stream: "Stream") -> None:
         """Drop a stream that was closed."""
-        self._open.discard(stream)
+        self._open.pop(stream, None)
         self.figures.sampler.looks.discard(stream.wake)
 
     def close(self) -> None:
@@ -104,6 +124,14 @@ class Stream(Response):
         self._cells: dict[str, str] = {}
         self._shape: bytes | None = None
         self._told_ms = 0
+        self._ended = False
+        self.visitor = _visitor(target)
+
+    def end(self) -> None:
+        """End it, and free its place at once."""
+        self._ended = True
+        self._streams.remove(self)
+        self.wake()
 
     def wake(self) -> None:
         """Have the stream look for news."""
@@ -112,15 +140,15 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell until the page is closed, or the server stops."""
         headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        gone = asyncio.create_task(_gone(receive), name="console page closed")
         self._streams.add(self)
+        gone = asyncio.create_task(_gone(receive), name="console page closed")
         watched = self._watch()
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             tail = self._target.query.get("tail", "")
             news = self._rows(int(tail[:19])) if tail.isdecimal() and self._page.name == "Records" else self._news()
             async for text in news:
-                if gone.done() or self._streams.closing:
+                if gone.done() or self._over:
                     break
                 await send({"type": "http.response.body", "body": text, "more_body": True})
                 if not await self._wait(gone):
@@ -134,7 +162,7 @@ class Stream(Response):
 
     async def _wait(self, gone: "asyncio.Task[None]") -> bool:
         """Whether there may be news; False: it is over."""
-        if self._streams.closing:
+        if self._over:
             return False
         woken = asyncio.create_task(self._woken.wait())
         timer = None
@@ -148,7 +176,11 @@ class Stream(Response):
             if timer is not None:
                 timer.cancel()
         self._woken.clear()
-        return not (gone.done() or self._streams.closing)
+        return not (gone.done() or self._over)
+
+    @property
+    def _over(self) -> bool:
+        return self._ended or self._streams.closing
 
     def _watch(self) -> Callable[[], None]:
         """Have a group's partitions looked at while the page is open."""
@@ -245,6 +277,12 @@ class Stream(Response):
             yield _event("gone", "")
         finally:
             partition.unwatch(grown)
+
+
+def _visitor(target: "Target") -> str:
+    """Return what a visitor is counted by: the user, or the address where no one has logged in."""
+    asker = target.asker
+    return holder(asker.host) if asker.principal == ANONYMOUS else str(asker.principal)
 
 
 def _event(name: str, data: object) -> bytes:

@@ -17,7 +17,7 @@ from headrace.broker.virtual_clusters import DEFAULT, Clusters
 from headrace.console import required_acls
 from headrace.console.process_stats import process_facts
 from headrace.console.registry import PRINCIPAL
-from headrace.http.response_budget import counted
+from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
@@ -73,7 +73,7 @@ class MetricsPage:
         self._refusal = refusal
         self._data = data
         self._most_series = most_series
-        self._one_at_a_time = asyncio.Lock()
+        self._pages = SharedPages(self.render, CONTENT_TYPE, clusters.reads)
 
     async def answer(self, request: Request) -> Response:
         """The page, or why it is not shown."""
@@ -84,9 +84,8 @@ class MetricsPage:
         grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), host, DEFAULT)
         if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
             return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
-        # A second scrape waits for the first, also where that waits for memory: pages of 20 000 series are megabytes.
-        async with self._one_at_a_time:
-            return await counted(await self.render(), CONTENT_TYPE, self._clusters.reads)
+        # One page is made at a time, for all who wait: those of 20 000 series are megabytes.
+        return await self._pages.answer()
 
     async def render(self) -> bytes:
         """The page's text."""

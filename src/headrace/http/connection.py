@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from headrace.http.error_responses import own_answer, refusal
-from headrace.http.response_budget import DRAIN
+from headrace.http.shared_pages import DRAIN
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.tls import writes as tls
 

@@ -59,7 +59,7 @@ async def _opened_users(clusters: Clusters, first: Path | None, stack: contextli
     await users.load()
     # They are the whole server's: whoever may change a virtual cluster of their own does not manage them.
     clusters.default.users = users
-    if first is not None and not users.names:
+    if first is not None and not users.exist:
         name, password = _read(first)
         # First what the name may do: who is there already is not made again by the next start.
         await clusters.default.storage.documents.save({(FIRST, name): b""})

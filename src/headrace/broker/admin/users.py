@@ -80,6 +80,11 @@ class Users:
         """All user names, sorted."""
         return sorted({name for name, _ in self._known})
 
+    @property
+    def exist(self) -> bool:
+        """Whether anyone has a password. Every request of the web console asks: it costs the same for any number."""
+        return bool(self._known)
+
     def find(self, name: str) -> dict[Mechanism, Credential]:
         """What is kept of a user; empty: there is nobody of that name."""
         return {each: self._known[name, each] for each in Mechanism if (name, each) in self._known}
