@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from headrace.cli.log_repeats import MOST_OF_ONE_EVENT, WINDOW_S, Line, Repeats
+from headrace.cli.log_repeats import OF_ONE_CLIENT, OF_ONE_EVENT, WINDOW_S, Allowance, Line, Repeats
 from headrace.cli.stderr import StderrWriter
 
 
@@ -141,9 +141,62 @@ def test_a_flood_of_different_lines_has_an_end() -> None:
     clock = Seconds()
     repeats = Repeats(clock)
     passed = [passes(repeats, "warning", event="refused", topic=str(number)) for number in range(10_000)]
-    assert sum(passed) == MOST_OF_ONE_EVENT
+    assert sum(passed) == OF_ONE_EVENT.burst
     assert passes(repeats, "warning", event="something else")
     clock.now += WINDOW_S
     (told,) = repeats.due()
     assert told[1]["of"] == "refused"
-    assert told[1]["repeated"] == 10_000 - MOST_OF_ONE_EVENT
+    assert told[1]["repeated"] == 10_000 - OF_ONE_EVENT.burst
+
+
+@pytest.mark.parametrize(
+    ("fields", "most", "of"),
+    [
+        ({"client": "10.0.0.1"}, OF_ONE_CLIENT, "lines of one client left out"),
+        ({}, OF_ONE_EVENT, "lines of one event left out"),
+    ],
+)
+def test_a_flood_that_goes_on_all_day_writes_little(fields: dict[str, str], most: Allowance, of: str) -> None:
+    """Each line is another one, as a client can have it that makes up names."""
+    clock = Seconds()
+    repeats = Repeats(clock)
+    passed = summaries = number = 0
+    for _ in range(200):
+        for _ in range(1_500):
+            number += 1
+            passed += passes(repeats, "warning", event="refused", reason=str(number), **fields)
+        clock.now += WINDOW_S
+        summaries += [line["event"] for _, line in repeats.due()].count(of)
+    assert passed <= most.burst + 200 * most.refill
+    assert summaries == 200
+    # After a quiet time there is a burst again.
+    for _ in range(most.burst // most.refill):
+        clock.now += WINDOW_S
+        assert repeats.due() == []
+    again = [passes(repeats, "warning", event="refused", reason=f"again {each}", **fields) for each in range(1_500)]
+    assert sum(again) == most.burst
+
+
+def test_a_client_that_floods_the_log_hides_nobody_elses_lines() -> None:
+    """Also not under many addresses of its network."""
+    repeats = Repeats(Seconds())
+    passed = [
+        passes(repeats, "warning", event="refused", client=f"2001:db8::{each:x}", reason=str(each))
+        for each in range(10_000)
+    ]
+    assert sum(passed) == OF_ONE_CLIENT.burst
+    assert passes(repeats, "warning", event="refused", client="2001:db8:1::1", reason="1")
+    assert passes(repeats, "warning", event="something else", client="2001:db8::1")
+    assert sorted(str(line.get("client")) for _, line in repeats.due(all_of_them=True)) == ["2001:db8::/64"]
+
+
+def test_lines_that_clients_make_up_do_not_switch_the_bounds_off() -> None:
+    """Of as many events, clients and lines as it takes to fill what is remembered."""
+    clock = Seconds()
+    repeats = Repeats(clock)
+    for each in range(6_000):
+        passes(repeats, "warning", event=f"event {each}", client=f"10.0.{each >> 8}.{each & 255}")
+    passed = [
+        passes(repeats, "warning", event="refused", client=f"11.0.{each >> 8}.{each & 255}") for each in range(5_000)
+    ]
+    assert sum(passed) <= OF_ONE_CLIENT.burst
