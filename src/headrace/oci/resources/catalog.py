@@ -11,7 +11,7 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
 from headrace.oci.api.errors import OciError, invalid
 from headrace.oci.resources import lifecycle
-from headrace.oci.resources.documents import Changes, Documents, Table
+from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.harnesses import Harnesses
 from headrace.oci.resources.pools import Pools
 from headrace.oci.resources.records import (
@@ -24,6 +24,7 @@ from headrace.oci.resources.records import (
     WorkRequestRecord,
 )
 from headrace.oci.resources.streams import Streams
+from headrace.oci.resources.table import Table, check_token_room
 from headrace.oci.settings import OciSettings
 from headrace.topics.errors import Fenced, LockLost, StorageFull, StorageUnavailable, TopicError
 
@@ -136,6 +137,7 @@ class Catalog:
         """
 
         async def create() -> tuple[StreamRecord, WorkRequestRecord]:
+            self.documents.streams.check_room()
             if pool_id is not None:
                 pool = self.pools.usable(pool_id)
                 inside = pool.compartment
@@ -156,6 +158,7 @@ class Catalog:
 
         async def update() -> tuple[StreamRecord, WorkRequestRecord]:
             self.streams.check_changeable(stream_id, if_match)
+            _check_tags(self.documents.streams, fields)
             pool = self.pools.usable(pool_id) if pool_id is not None else None
             return await self.streams.update(stream_id, if_match, pool, **fields)
 
@@ -190,7 +193,12 @@ class Catalog:
         self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
     ) -> tuple[PoolRecord, WorkRequestRecord]:
         """Change a pool. See `Pools.update`."""
-        return await self._change(self.pools.update(pool_id, if_match, kafka, fields))
+
+        async def update() -> tuple[PoolRecord, WorkRequestRecord]:
+            _check_tags(self.documents.pools, fields)
+            return await self.pools.update(pool_id, if_match, kafka, fields)
+
+        return await self._change(update())
 
     async def move_pool(self, pool_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
         """Move a pool to a compartment with its streams. Raises OciError: 404, 412, 409."""
@@ -248,7 +256,12 @@ class Catalog:
         self, harness_id: str, if_match: str | None, fields: Mapping[str, Any]
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
         """Change a connect harness. Raises OciError: 404, 412, 409."""
-        return await self._change(self.harnesses.update(harness_id, if_match, **fields))
+
+        async def update() -> tuple[HarnessRecord, WorkRequestRecord]:
+            _check_tags(self.documents.harnesses, fields)
+            return await self.harnesses.update(harness_id, if_match, **fields)
+
+        return await self._change(update())
 
     async def delete_harness(self, harness_id: str, if_match: str | None) -> WorkRequestRecord:
         """Delete a connect harness. Raises OciError: 404, 412, 409."""
@@ -268,6 +281,8 @@ class Catalog:
             used = self.documents.tokens.get(token.id)
             if used is not None and now_ms < used.expires_ms:
                 return self._used(token, used, table)
+            check_token_room(self.documents.tokens, now_ms, token.id)
+        table.check_room()
         record, request = await create()
         changes: dict[tuple[Table[Any], str], msgspec.Struct | None] = {
             (table, record.id): record,
@@ -291,6 +306,12 @@ class Catalog:
         if record is None or lifecycle.is_deleted(record):
             raise OciError(409, "What this retry token created has been deleted since", "InvalidatedRetryToken")
         return record, used.work_request
+
+
+def _check_tags(table: Table[Any], fields: Mapping[str, Any]) -> None:
+    """Raise OciError 400 for more tags where there is no room for any."""
+    if fields.get("freeform_tags") or fields.get("defined_tags") or fields.get("security_attributes"):
+        table.check_room(grows=False)
 
 
 class TokenUse(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -14,7 +14,6 @@ from headrace.broker.brokers.locks import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import PATIENCE_S, patiently
-from headrace.broker.stored_values import readable
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import (
     HarnessRecord,
@@ -26,36 +25,16 @@ from headrace.oci.resources.records import (
     StreamRecord,
     WorkRequestRecord,
 )
+from headrace.oci.resources.table import Table, is_only_remembered
 from headrace.oci.settings import OciSettings
 
 T = TypeVar("T")
-V = TypeVar("V", bound=msgspec.Struct)
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
 CLUSTERS = frozenset({virtual_clusters.KIND, moved_topics.KIND})
 """Kinds of documents that tell of virtual clusters."""
 _encode = msgspec.json.Encoder().encode
-
-
-class Table(Generic[V]):
-    """Values of one kind by id, as storage has them."""
-
-    def __init__(self, kind: str, value: type[V]) -> None:
-        self.kind = kind
-        self.values: dict[str, V] = {}
-        self._decoder = msgspec.json.Decoder(value)
-
-    async def load(self, storage: DocumentStorage) -> None:
-        """Read everything; others go first meanwhile, for there may be tens of thousands."""
-        self.values = await readable(storage, self.kind, self._decode)
-
-    def _decode(self, name: str, text: bytes) -> V:
-        return self._decoder.decode(text)
-
-    def get(self, name: str) -> V | None:
-        """The value, None when there is none."""
-        return self.values.get(name)
 
 
 Changes = Mapping[tuple[Table[Any], str], msgspec.Struct | None]
@@ -140,18 +119,15 @@ class Documents:
 
         Only within `exclusively`.
         """
-        everything = {**self._forgotten(), **changes}
-        await self.store(
-            {
-                (table.kind, name): None if value is None else _encode(value)
-                for (table, name), value in everything.items()
-            }
-        )
-        for (table, name), value in everything.items():
-            if value is None:
-                table.values.pop(name, None)
+        texts = {place: None if value is None else _encode(value) for place, value in changes.items()}
+        gone = {**self._forgotten(), **self._crowded_out(changes, texts)}
+        texts = {**dict.fromkeys(gone), **texts}
+        await self.store({(table.kind, name): text for (table, name), text in texts.items()})
+        for (table, name), text in texts.items():
+            if text is None:
+                table.drop(name)
             else:
-                table.values[name] = value
+                table.put(name, changes[table, name], len(text))
 
     async def finish(self, changes: Changes) -> None:
         """As `save`, for what tells of something that has been done: tried again where Redis is away for a moment.
@@ -170,6 +146,14 @@ class Documents:
     async def forget_all(self) -> None:
         """Delete every value of every table. Raises what `save` raises."""
         await self.save({(table, name): None for table in self._tables for name in table.values})
+
+    def _crowded_out(self, changes: Changes, texts: Mapping[tuple[Table[Any], str], bytes | None]) -> Changes:
+        """What is forgotten before its time, for what is to be remembered from now on."""
+        added: dict[Table[Any], list[int]] = {}
+        for (table, name), value in changes.items():
+            if name not in table.remembered and is_only_remembered(value):
+                added.setdefault(table, []).append(len(texts[table, name] or b""))
+        return {(table, name): None for table, sizes in added.items() for name in table.beyond(len(sizes), sum(sizes))}
 
     def _forgotten(self) -> Changes:
         """What has been kept for long enough; looked for once an hour."""
