@@ -354,6 +354,7 @@ class ClusterQuotas:
         given = frozenset(key for keys in self._entities.values() for key in keys)
         self.limiting = bool(given & OF_CLIENTS)
         self.limiting_addresses = bool(given & OF_ADDRESSES)
+        self._quotas.look()
 
     def take_some(self, entities: Mapping[Entity, dict[Key, float]]) -> None:
         """Go by these in place of those for the same entities."""
@@ -391,6 +392,12 @@ class Quotas:
         self._changing = Changing(documents, KIND, frozenset({KIND}), self.reload)
         self._taking = asyncio.Lock()
         self._clusters: dict[str, ClusterQuotas] = {}
+        self.limiting = False
+        """Whether any virtual cluster has quotas for clients."""
+
+    def look(self) -> None:
+        """The quotas of a virtual cluster have changed."""
+        self.limiting = any(each.limiting for each in self._clusters.values())
 
     def of(self, cluster: str) -> ClusterQuotas:
         """Those of a virtual cluster; the same object for as long as the server runs."""
@@ -439,6 +446,7 @@ class Quotas:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._changing.save({(KIND, name): None for name in stored})
             self._clusters.pop(cluster, None)
+            self.look()
 
 
 def _quota(name: str, text: bytes) -> tuple[str, Entity, dict[Key, float]]:

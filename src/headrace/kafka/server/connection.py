@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 from structlog.contextvars import bind_contextvars
 
+from headrace.aio.counted_steps import counted
 from headrace.aio.tasks import close_with
 from headrace.broker.admin.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
@@ -24,7 +25,6 @@ from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS, Api
 from headrace.kafka.server.request_context import Exchange, Outlet
 from headrace.kafka.server.request_log import tell_ended, tell_opened
-from headrace.kafka.server.request_quota import counted
 from headrace.kafka.server.request_scheduler import (
     COMMIT,
     FETCH,
@@ -442,7 +442,7 @@ class Connection(Framing):
         bind_contextvars(client=self.client_host, client_id=exchange.client_id, **who)
         account = exchange.account
         try:
-            response = await (later if account is None else counted(later, account))
+            response = await (later if account is None else counted(later, account.resume, account.pause))
             if not self._closed and response is not None and not exchange.done:
                 await exchange.answer_in_pieces(response)
         except Exception:

@@ -3,10 +3,7 @@
 The answer leaves at once, with the time in it; nothing more is served on that connection until the time is over.
 """
 
-from collections.abc import Coroutine, Generator
 from time import perf_counter
-from types import coroutine
-from typing import Any
 
 from headrace.broker.admin.quotas import ClientLimits
 from headrace.broker.runtime.clock import Clock
@@ -103,23 +100,3 @@ class Account:
 
     def _wait(self, wait_ms: int) -> None:
         self.wait_ms = max(self.wait_ms, min(wait_ms, _MOST_MS))
-
-
-@coroutine
-def counted(later: Coroutine[Any, Any, Any], account: Account) -> Generator[Any, Any, Any]:
-    """As `later`, with the time of its steps counted."""
-    error: BaseException | None = None
-    value: Any = None
-    while True:
-        account.resume()
-        try:
-            awaited = later.send(value) if error is None else later.throw(error)
-        except StopIteration as end:
-            return end.value
-        finally:
-            account.pause()
-        value = error = None
-        try:
-            value = yield awaited
-        except BaseException as thrown:
-            error = thrown

@@ -17,6 +17,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace import __version__
+from headrace.aio.counted_steps import counted
 from headrace.broker.coordinator.event_log import tells_requests
 from headrace.broker.runtime.clock import pause
 from headrace.http.peers.signature import HEADER
@@ -28,6 +29,7 @@ from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.api.faults import HEADER as FAULT_HEADER
 from headrace.oci.api.faults import NONE, Injected
 from headrace.oci.api.openapi import describe
+from headrace.oci.api.quotas import CLIENT_ID, Account, account_of
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
 from headrace.oci.api.routing import BASE, Match, Router
@@ -354,6 +356,8 @@ class OciApp:
         if not carried:
             # What another broker carries here under its seal was asked about there, where its client is known.
             admit(operation, call)
+        # As is what counts for its client.
+        account = None if carried else account_of(operation, call, headers.get(CLIENT_ID, ""))
         group = None if self.groups is None else group_of(operation, call)
         doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, request.match, call)
         if self.groups is not None and group is not None:
@@ -373,6 +377,9 @@ class OciApp:
         injected = call.injected = request.injected
         if injected.error is not None:
             raise injected.error
+        if account is not None:
+            account.admit(operation, call, len(content))
+            doing = partial(_charged, account, operation, doing)
         done = await self._unanswered.wait(doing(), len(content))
         if injected.lost:
             await _drop(scope, request.receive)
@@ -391,6 +398,17 @@ class OciApp:
         except UnknownTopic:
             # It was deleted while the operation was under way.
             raise unknown_stream(match.path.get("streamId", "")) from None
+
+
+async def _charged(account: Account, operation: Operation, doing: Callable[[], Coroutine[Any, Any, Done]]) -> Done:
+    """As `doing`; what it takes is charged to the client, also where it fails."""
+    size = 0
+    try:
+        status, answer = await counted(doing(), account.resume, account.pause)
+        size = len(answer.body) if isinstance(answer.body, bytes) else 0
+        return status, answer
+    finally:
+        account.settle(operation, size)
 
 
 def _target(scope: Scope) -> bytes:

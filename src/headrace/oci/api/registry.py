@@ -48,6 +48,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """False for PutMessages, whose signature leaves the body out."""
     doc: str
     needs: Rules
+    produces: bool
+    """Whether its body counts for `producer_byte_rate`."""
+    fetches: bool
+    """Whether its answer counts for `consumer_byte_rate`."""
+    mutated: Callable[[Call], int] | None
+    """How many partitions it creates or deletes, for `controller_mutation_rate`; None: none."""
 
     @property
     def changes(self) -> bool:
@@ -80,6 +86,9 @@ def operation(
     answer_headers: tuple[str, ...] = (),
     repeats: bool = True,
     signs_body: bool = True,
+    produces: bool = False,
+    fetches: bool = False,
+    mutated: Callable[[Call], int] | None = None,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated coroutine function the handler of an operation. Raises ValueError for a second one.
 
@@ -106,6 +115,9 @@ def operation(
             signs_body=signs_body,
             doc=(handler.__doc__ or "").strip(),
             needs=needs,
+            produces=produces,
+            fetches=fetches,
+            mutated=mutated,
         )
         return handler
 

@@ -36,6 +36,7 @@ class OciService:
         self.traceparent: Callable[[], str | None] = lambda: None
         """The trace that the request being served belongs to; None: it belongs to none."""
         self.clock = clusters.clock
+        self.quotas = clusters.quotas
         self.catalog = Catalog(clusters, settings)
         self.random = Random()
         self.limits: Limits | None

@@ -50,6 +50,7 @@ class Message(msgspec.Struct, rename="camel"):
     query=GetMessagesQuery,
     answer=list[Message],
     answer_headers=("opc-next-cursor",),
+    fetches=True,
 )
 async def get_messages(call: Call) -> Answer:
     """Read messages from a cursor on; `opc-next-cursor` goes on behind them, also when there were none.

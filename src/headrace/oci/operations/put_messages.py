@@ -77,6 +77,7 @@ _BODY = BodyReader(PutMessagesDetails)
     raw_body=True,
     answer=PutMessagesResult,
     signs_body=False,
+    produces=True,
 )
 async def put_messages(call: Call) -> Answer:
     """Publish messages. Each goes to the partition that a hash of its key tells, one without a key to any.

@@ -240,12 +240,18 @@ async def update_stream_pool(call: Call) -> Answer:
     return changed(call, request, record, _pool(call, record))
 
 
+def _partitions(call: Call) -> int:
+    catalog = call.service.catalog
+    return sum(each.partitions for each in catalog.streams.in_pool(catalog.pools.get(call.path["streamPoolId"])))
+
+
 @operation(
     "DeleteStreamPool",
     "DELETE",
     "/streampools/{streamPoolId}",
     client="StreamAdminClient",
     needs=(pool(Operation.ALTER),),
+    mutated=_partitions,
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),

@@ -126,6 +126,7 @@ def _record(call: Call) -> StreamRecord:
     "/streams",
     client="StreamAdminClient",
     needs=new_topic(_wanted),
+    mutated=lambda call: int(call.body.partitions),
     body=CreateStreamDetails,
     answer=Stream,
     answer_headers=CHANGE_HEADERS,
@@ -238,12 +239,17 @@ async def update_stream(call: Call) -> Answer:
     return changed(call, request, record, _stream(call, record))
 
 
+def _partitions(call: Call) -> int:
+    return call.service.catalog.streams.get(call.path["streamId"]).partitions
+
+
 @operation(
     "DeleteStream",
     "DELETE",
     "/streams/{streamId}",
     client="StreamAdminClient",
     needs=(stream(Operation.DELETE),),
+    mutated=_partitions,
     headers=IfMatch,
     status=204,
     answer_headers=("opc-work-request-id",),

@@ -1,0 +1,99 @@
+"""Kafka's client quotas for requests to this API: they hold for a principal, whatever it speaks.
+
+A Kafka client gets its answer and is not served for a while (KIP-219). The clients of this API know another way: a
+request that would have to wait is refused with 429 and `retry-after`, nothing of it is done, and it counts nothing.
+What only the answer tells (its bytes, and the time that it took) is counted afterwards, and the next request waits.
+
+PutMessages counts the bytes of its body for `producer_byte_rate`, GetMessages those of its answer for
+`consumer_byte_rate`, every request its time for `request_percentage`, and partitions of streams that are created or
+deleted count for `controller_mutation_rate`. The client id of a request is its header `opc-client-info`.
+"""
+
+from time import perf_counter
+
+from headrace.broker.admin.quotas import ClientLimits
+from headrace.broker.runtime.clock import Clock
+from headrace.oci.api.call import Call
+from headrace.oci.api.errors import OciError
+from headrace.oci.api.limits import BYTES_TEXT, REQUESTS_TEXT, throttled
+from headrace.oci.api.registry import Operation
+from headrace.security.access.principal import ANONYMOUS
+from headrace.topics.errors import UnknownTopic
+
+CLIENT_ID = "opc-client-info"
+"""The header that the SDKs send with their name and version."""
+_PERCENT = 100
+"""Of a second of the event loop: what `request_percentage` counts in."""
+_CHANGES_TEXT = "Request was throttled because partition changes limit exhausted, next request can be made in {ms} ms"
+
+
+def account_of(operation: Operation, call: Call, client_id: str) -> "Account | None":
+    """Return what a call counts against; None where no quota holds for its client."""
+    quotas = call.service.quotas
+    if not quotas.limiting:
+        return None
+    try:
+        cluster = next((resource.cluster for _, resource in operation.needed(call)), None)
+    except (UnknownTopic, OciError):
+        # The operation says what is wrong.
+        cluster = None
+    found = quotas.of(call.service.broker.cluster if cluster is None else cluster)
+    host = call.host if call.principal == ANONYMOUS else ""
+    limits = found.limits(call.principal.name, client_id, host) if found.limiting else None
+    return None if limits is None else Account(limits, call.service.clock)
+
+
+class Account:
+    """One request of a client for whom quotas hold."""
+
+    __slots__ = ("_clock", "_limits", "_resumed", "_spent")
+
+    def __init__(self, limits: ClientLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._resumed = self._spent = 0.0
+
+    def admit(self, operation: Operation, call: Call, size: int) -> None:
+        """Count what a request brings.
+
+        Args:
+            operation: what is asked for.
+            call: the request.
+            size: bytes of its body.
+
+        Raises:
+            OciError: 429, and nothing is counted.
+        """
+        limits, ticks_ms = self._limits, self._clock.ticks_ms()
+        if limits.requests is not None:
+            _check(limits.requests.charge(0, ticks_ms, limits.requests.window_ms), REQUESTS_TEXT)
+        if operation.fetches and limits.fetch is not None:
+            _check(limits.fetch.charge(0, ticks_ms), BYTES_TEXT)
+        if operation.mutated is not None and limits.mutations is not None:
+            partitions = operation.mutated(call)
+            wait_ms, allowed = limits.mutations.charge(partitions, ticks_ms, strict=True)
+            _check(0 if allowed else wait_ms, _CHANGES_TEXT)
+        if operation.produces and limits.produce is not None:
+            wait_ms, allowed = limits.produce.charge_unless_late(size, ticks_ms)
+            _check(0 if allowed else wait_ms, BYTES_TEXT)
+
+    def resume(self) -> None:
+        """The request is being worked on."""
+        self._resumed = perf_counter()
+
+    def pause(self) -> None:
+        """It waits, or it is through."""
+        self._spent += perf_counter() - self._resumed
+
+    def settle(self, operation: Operation, size: int) -> None:
+        """Count what a request has taken: its time, and an answer of so many bytes."""
+        limits, ticks_ms = self._limits, self._clock.ticks_ms()
+        if limits.requests is not None:
+            limits.requests.add(self._spent * _PERCENT, ticks_ms)
+        if operation.fetches and limits.fetch is not None:
+            limits.fetch.add(size, ticks_ms)
+
+
+def _check(wait_ms: int, text: str) -> None:
+    if wait_ms:
+        raise throttled(text.format(ms=wait_ms), wait_ms)
