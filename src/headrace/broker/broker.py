@@ -106,6 +106,7 @@ class Broker:
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
         self.topics.most_partitions = settings.max_broker_partitions
+        self.topics.producers = parts.producers
         self.native_groups = NativeGroups(
             storage.groups, settings.headrace_native_max_pending, self._committed, self.reads, self.lane
         )

@@ -7,6 +7,7 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.remote import Archives, Lake
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import BESIDE_BYTES, ReadBudget
@@ -51,6 +52,10 @@ class Parts:
         """Where long work takes turns."""
         self.group_memory = GroupMemory(settings.headrace_groups_max_bytes, settings.headrace_offsets_max_bytes)
         """What the groups of all clusters hold together."""
+        self.producers = ProducerTotal(
+            settings.headrace_max_producers, settings.producer_id_expiration_ms, clock, self.lane
+        )
+        """The idempotent producers of all logs."""
         self.decompression = Decompression()
         """Where large batches are decompressed."""
         self.archives = None if lake is None else Archives(documents, lake, self.reads)

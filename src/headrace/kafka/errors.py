@@ -98,6 +98,7 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.InvalidPartitions: Code.INVALID_PARTITIONS,
     topics.InvalidReplicationFactor: Code.INVALID_REPLICATION_FACTOR,
     topics.TooManyPartitions: Code.POLICY_VIOLATION,
+    topics.TooManyProducers: Code.POLICY_VIOLATION,
     topics.InvalidConfig: Code.INVALID_CONFIG,
     topics.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
     topics.CorruptBatch: Code.CORRUPT_MESSAGE,

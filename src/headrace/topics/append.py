@@ -5,7 +5,7 @@ here, in memory, and storage places what was decided. Decisions run ahead of sto
 whose fate is unknown, nothing here is true any more, and the log is opened anew.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
@@ -22,7 +22,7 @@ MOST_PRODUCERS = 100_000
 class LogOwner:
     """Decides sequence and offset of every batch of one log."""
 
-    __slots__ = ("_changed", "next_offset", "producers", "refused")
+    __slots__ = ("_changed", "_count", "next_offset", "producers", "refused")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class LogOwner:
         producers: Mapping[int, Producer] | None = None,
         unsaved: Collection[int] = (),
         refused: Refusals | None = None,
+        count: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin where storage says that the log ends.
 
@@ -38,10 +39,12 @@ class LogOwner:
             producers: what is known of idempotent producers, by id.
             unsaved: those that are not stored as they are, or are stored and not known any more.
             refused: of the owner before this one, to go on with; None: none, and no time passes.
+            count: called before a producer is added; raises TooManyProducers where none may be.
         """
         self.next_offset = next_offset
         self.producers: dict[int, Producer] = dict(producers or {})
         self._changed: set[int] = set(unsaved)
+        self._count = count
         self.refused = Refusals(lambda: 0) if refused is None else refused
 
     def place(self, append: Append, now_ms: int) -> Appended:
@@ -55,6 +58,7 @@ class LogOwner:
             OutOfOrderSequence, InvalidProducerEpoch: see `topics.producer_state`.
             BehindRefused: it was sent behind a batch that was refused, and that has not come again yet.
             StorageFull: no offsets are left.
+            TooManyProducers: the server knows as many producers as it may.
         """
         base_offset = self.next_offset
         following = base_offset + append.span
@@ -77,6 +81,7 @@ class LogOwner:
             raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
         if producer_id >= 0:
             if known is None:
+                self._count()
                 self._make_room()
                 known = self.producers[producer_id] = Producer(append.producer_epoch)
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)

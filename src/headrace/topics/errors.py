@@ -84,6 +84,10 @@ class InvalidProducerEpoch(TopicError):
     """A producer epoch older than the one known."""
 
 
+class TooManyProducers(TopicError):
+    """A producer that its partition does not know, where the server knows as many as it may."""
+
+
 class StorageFull(TopicError):
     """Redis refuses writes because its memory is full; what was acknowledged is safe."""
 

@@ -310,6 +310,15 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         "(POLICY_VIOLATION; LimitExceeded in the OCI API). What is there at the start stays (Kafka has no limit).",
     ),
     ConfigKey(
+        name="headrace.max.producers",
+        type=ConfigType.INT,
+        default="400000",
+        minimum=1,
+        doc="The most idempotent producers of all partitions together, each counted for each of its partitions. Near "
+        "it those silent for longest, three minutes at least, are forgotten before producer.id.expiration.ms; where "
+        "that is not enough a producer that is new to its partition is refused with POLICY_VIOLATION (not in Kafka).",
+    ),
+    ConfigKey(
         name="max.broker.partitions",
         type=ConfigType.INT,
         default="20000",

@@ -54,6 +54,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     headrace_groups_max_bytes: int
     headrace_offsets_max_bytes: int
     headrace_max_groups: int
+    headrace_max_producers: int
     max_broker_partitions: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int

@@ -13,6 +13,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
 from headrace.broker.partition.partition import Watchers, changing, gone, outside
 from headrace.broker.partition.producer_snapshots import Saving
+from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import reopened, tell_given_up, tell_lost
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 
 # What is left of a log whose topic was deleted, for what was under way in it then.
+def _uncounted() -> None:
+    """Count no producers."""
+
+
 class EndedLog(msgspec.Struct):
     """Stands in for the log where its parts ask it.
 
@@ -89,6 +94,7 @@ class LogPartition:
         clock: Clock,
         snapshots: Snapshots,
         reads: ReadBudget | None = None,
+        total: ProducerTotal | None = None,
     ) -> None:
         """Prepare; `open` must come before anything else.
 
@@ -101,6 +107,7 @@ class LogPartition:
             clock: tells when a producer was last heard of, and how long a refused batch is waited for.
             snapshots: see to it that what changes of the producers is written down.
             reads: budget of what is read ahead; None: one of its own.
+            total: counts the producers of all logs together; None: nothing does.
         """
         self.topic = topic
         self.index = index
@@ -137,11 +144,19 @@ class LogPartition:
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
         self.refusals = Refusals(clock.ticks_ms)
+        self._total = total
+        if total is not None:
+            total.add(self)
         self._owner = LogOwner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
+
+    @property
+    def producers(self) -> int:
+        """How many idempotent producers it knows."""
+        return len(self._owner.producers)
 
     @property
     def log(self) -> "LogPartition":
@@ -175,7 +190,10 @@ class LogPartition:
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
-        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals)
+        count = _uncounted if self._total is None else self._total.take
+        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
+        if self._total is not None:
+            self._total.opened(self.producers)
         self._epochs = opened.epochs
         self._saving.begin(self._owner, opened.epochs)
         self.leader_epoch = opened.epochs.rows[-1].epoch

@@ -20,6 +20,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import check_attainable
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
@@ -159,6 +160,8 @@ class TopicTable(KnownTopics):
         self.changing = asyncio.Lock()
         self._closed = False
         self.most_partitions = _NO_LIMIT
+        self.producers: ProducerTotal | None = None
+        """Counts the producers of logs that are opened from now on; None: nothing does."""
         """How many partitions there may be, those of other virtual clusters included."""
         self.partitions_elsewhere: Callable[[], int] = int
         """Tells how many partitions other virtual clusters have."""
@@ -215,7 +218,15 @@ class TopicTable(KnownTopics):
         logs = []
         for index, stream in enumerate(topic.streams[first:], first):
             log = LogPartition(
-                topic.name, index, stream, self.storage.logs, self._budget, self.clock, self.snapshots, self._reads
+                topic.name,
+                index,
+                stream,
+                self.storage.logs,
+                self._budget,
+                self.clock,
+                self.snapshots,
+                self._reads,
+                self.producers,
             )
             log.want_copies(config.min_insync_replicas)
             logs.append(log)

@@ -67,6 +67,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.InvalidRecord: (400, "InvalidParameter"),
     topics.InvalidTimestamp: (400, "InvalidParameter"),
     topics.MessageTooLarge: (400, "InvalidParameter"),
+    topics.TooManyProducers: (503, "ServiceUnavailable"),
     topics.UnsupportedCompression: (400, "InvalidParameter"),
     topics.OutOfOrderSequence: (409, "Conflict"),
     topics.BehindRefused: (503, "ServiceUnavailable"),

@@ -1,0 +1,118 @@
+"""Producers of all logs together: those silent for longest go early, and none that may still repeat a batch."""
+
+import asyncio
+
+import pytest
+
+from headrace.broker.partition.producer_total import LEAST_SILENT_MS, ProducerTotal
+from headrace.testing.clock import ManualClock
+from headrace.topics.append import LogOwner
+from headrace.topics.errors import TooManyProducers
+from headrace.topics.model import Append
+
+_DAY_MS = 86_400_000
+
+
+class _Log:
+    """A log with its owner, as far as its producers count."""
+
+    def __init__(self, total: ProducerTotal, clock: ManualClock) -> None:
+        self._clock = clock
+        self.owner = LogOwner(0, count=total.take)
+        total.add(self)
+
+    @property
+    def producers(self) -> int:
+        return len(self.owner.producers)
+
+    def expire_producers(self, before_ms: int) -> None:
+        self.owner.expire(before_ms)
+
+    def produce(self, producer_id: int, sequence: int = 0) -> None:
+        batch = Append(
+            bytearray(), span=1, max_timestamp=-1, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+        )
+        self.owner.place(batch, self._clock.now_ms())
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def total(clock: ManualClock) -> ProducerTotal:
+    return ProducerTotal(100, _DAY_MS, clock)
+
+
+async def _settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_producers_that_were_heard_of_lately_are_kept_and_new_ones_refused(
+    total: ProducerTotal, clock: ManualClock
+) -> None:
+    logs = [_Log(total, clock) for _ in range(10)]
+    for producer in range(10):
+        for log in logs:
+            log.produce(producer)
+    await _settle()
+    with pytest.raises(TooManyProducers, match=r"headrace\.max\.producers"):
+        logs[0].produce(99)
+    # A repetition is known, and those that go on are served.
+    logs[0].produce(3)
+    logs[0].produce(3, 1)
+    assert logs[0].owner.next_offset == 11
+    assert sum(log.producers for log in logs) == 100
+
+
+async def test_those_silent_for_longest_are_forgotten_early(total: ProducerTotal, clock: ManualClock) -> None:
+    logs = [_Log(total, clock) for _ in range(10)]
+    for producer in range(8):
+        for log in logs:
+            log.produce(producer)
+    clock.advance(_DAY_MS // 2)
+    for log in logs:
+        log.produce(8)
+    logs[9].produce(9)
+    await _settle()
+    assert [log.producers for log in logs] == [1] * 9 + [2]
+    for producer in range(100, 170):
+        logs[0].produce(producer)
+    assert logs[0].producers == 71
+
+
+async def test_none_is_forgotten_within_the_time_in_which_clients_repeat_a_batch(
+    total: ProducerTotal, clock: ManualClock
+) -> None:
+    log = _Log(total, clock)
+    for producer in range(95):
+        log.produce(producer)
+    clock.advance(LEAST_SILENT_MS - 1)
+    log.produce(95)
+    await _settle()
+    assert log.producers == 96
+    clock.advance(1_001)
+    log.produce(96)
+    await _settle()
+    assert set(log.owner.producers) == {95, 96}
+
+
+async def test_a_log_that_is_gone_counts_no_more(total: ProducerTotal, clock: ManualClock) -> None:
+    log = _Log(total, clock)
+    for producer in range(100):
+        log.produce(producer)
+    del log
+    other = _Log(total, clock)
+    with pytest.raises(TooManyProducers):
+        other.produce(1)
+    await _settle()
+    other.produce(1)
+
+
+async def test_what_a_log_knows_when_it_is_opened_counts(total: ProducerTotal, clock: ManualClock) -> None:
+    total.opened(100)
+    log = _Log(total, clock)
+    with pytest.raises(TooManyProducers):
+        log.produce(1)
