@@ -39,7 +39,7 @@ from headrace.groups.model import (
 )
 from headrace.groups.offsets import Positions
 from headrace.groups.timers import TimerKey, TimerKind
-from headrace.groups.turn import UNBOUNDED, Deadlines, Room, Turn
+from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Deadlines, Room, Turn
 
 
 class Sections(dict[str, BalancedGroup]):
@@ -245,13 +245,15 @@ class Group:
 
     @property
     def member_bytes(self) -> int:
-        """About how many bytes its classic members take, with the ids that were given out."""
-        return self.classic.member_bytes
+        """About how many bytes its classic members take, with the ids that were given out; 0 without any."""
+        size = self.classic.member_bytes
+        return size and size + GROUP_BYTES
 
     @property
     def offset_bytes(self) -> int:
-        """About how many bytes its committed offsets take."""
-        return self._positions.size
+        """About how many bytes its committed offsets take; 0 without any."""
+        size = self._positions.size
+        return size and size + GROUP_BYTES
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:

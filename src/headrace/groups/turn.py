@@ -21,6 +21,8 @@ class Room(NamedTuple):
     """For committed offsets."""
 
 
+GROUP_BYTES = 6_000
+"""Counted for a group that has members, and for one that has offsets, in addition to these."""
 UNBOUNDED = Room(1 << 62, 1 << 62)
 _LARGEST_SHARE = 16
 """What a request adds may take this part of what is left: a few large members cannot take the room of many small

@@ -288,7 +288,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.LONG,
         default=str(256 << 20),
         minimum=1,
-        doc="The most bytes that the members of all groups of a server take together: metadata, assignments and names. "
+        doc="The most bytes that the members of all groups of a server take together: metadata, assignments and names, "
+        "and 6,000 for each group. "
         "A join that adds more than 1/16 of what is left is refused with GROUP_MAX_SIZE_REACHED. Members that exist "
         "are not affected (not in Kafka).",
     ),
@@ -297,9 +298,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.LONG,
         default=str(512 << 20),
         minimum=1,
-        doc="The most bytes that the committed offsets of all groups of a server take together, 400 for each and its "
-        "metadata. A commit for a partition without a committed offset is refused with POLICY_VIOLATION then; a commit "
-        "that replaces an offset is not (not in Kafka).",
+        doc="The most bytes that the committed offsets of all groups of a server take together, 400 for each, its "
+        "metadata, and 6,000 for each group. A commit for a partition without a committed offset is refused with "
+        "POLICY_VIOLATION then; a commit that replaces an offset is not (not in Kafka).",
     ),
     ConfigKey(
         name="headrace.max.groups",

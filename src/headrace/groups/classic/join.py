@@ -11,7 +11,7 @@ from headrace.groups.effects import JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Join
 from headrace.groups.model import GroupSettings
-from headrace.groups.turn import Turn
+from headrace.groups.turn import GROUP_BYTES, Turn
 
 
 def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
@@ -57,7 +57,7 @@ def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: 
     if member is None:
         growth = size_of(request)
         # Of an id that is given out nothing else is kept yet. It must not be refused later than at once.
-        on_server = growth + MEMBER_BYTES
+        on_server = growth + MEMBER_BYTES + (0 if group.member_bytes else GROUP_BYTES)
     else:
         growth = on_server = size_of(request) - size_of(member)
     return group.metadata_bytes + growth <= settings.max_metadata_bytes and turn.may_grow(on_server)

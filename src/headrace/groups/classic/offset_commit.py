@@ -9,7 +9,7 @@ from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeletePositions, DropTopic
 from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
 from headrace.groups.offsets import Positions
-from headrace.groups.turn import Turn
+from headrace.groups.turn import GROUP_BYTES, Turn
 
 
 def commit(group: Membership, positions: Positions, settings: GroupSettings, request: Commit, turn: Turn) -> None:
@@ -21,7 +21,8 @@ def commit(group: Membership, positions: Positions, settings: GroupSettings, req
     member = group.members.get(request.member_id)
     if member is not None:
         watch(member, turn)
-    changes, outcome = positions.commit(request.positions, settings, turn.now_ms, turn.room.offsets)
+    room = turn.room.offsets - (0 if len(positions) else GROUP_BYTES)
+    changes, outcome = positions.commit(request.positions, settings, turn.now_ms, room)
     turn.save(*changes)
     turn.reply(request.token, CommitResult(partitions=outcome))
     if not turn.has_timer(timers.retention()) and any(
