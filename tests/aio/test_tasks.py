@@ -2,9 +2,11 @@ import asyncio
 import contextlib
 import inspect
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from headrace.aio.tasks import close_with, end, in_thread
+from headrace.aio.tasks import close_with, counted, end, in_thread
 
 
 async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
@@ -65,3 +67,42 @@ async def test_work_in_a_thread_keeps_its_place_however_often_it_is_cancelled() 
         await asyncio.wait([task])
     assert kept
     assert task.cancelled()
+
+
+async def test_the_steps_of_a_coroutine_are_counted_without_what_it_waits() -> None:
+    told: list[str] = []
+    goes_on = asyncio.Event()
+
+    async def work() -> str:
+        told.append("one")
+        await goes_on.wait()
+        told.append("two")
+        return "done"
+
+    task = asyncio.create_task(_awaited(work(), told))
+    await asyncio.sleep(0)
+    assert told == ["resumed", "one", "paused"]
+    goes_on.set()
+    assert await task == "done"
+    assert told == ["resumed", "one", "paused", "resumed", "two", "paused"]
+
+
+async def test_a_coroutine_whose_steps_are_counted_can_be_cancelled_and_fail() -> None:
+    told: list[str] = []
+
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LookupError("ended") from None
+
+    task = asyncio.create_task(_awaited(fail(), told))
+    await asyncio.sleep(0)
+    task.cancel()
+    (error,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(error, LookupError)
+    assert told == ["resumed", "paused"] * 2
+
+
+async def _awaited(later: Coroutine[Any, Any, Any], told: list[str]) -> Any:
+    return await counted(later, lambda: told.append("resumed"), lambda: told.append("paused"))

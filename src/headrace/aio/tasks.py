@@ -1,9 +1,10 @@
-"""How tasks and work in threads end, and what ends with them."""
+"""How tasks and work in threads end, what ends with them, and how long their steps take."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
+from types import coroutine
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -50,3 +51,25 @@ async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         raise
+
+
+@coroutine
+def counted(
+    later: Coroutine[Any, Any, Any], resume: Callable[[], None], pause: Callable[[], None]
+) -> Generator[Any, Any, Any]:
+    """Run as `later`, calling `resume` before each of its steps and `pause` after it: what it waits is not between."""
+    error: BaseException | None = None
+    value: Any = None
+    while True:
+        resume()
+        try:
+            awaited = later.send(value) if error is None else later.throw(error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            pause()
+        value = error = None
+        try:
+            value = yield awaited
+        except BaseException as thrown:
+            error = thrown

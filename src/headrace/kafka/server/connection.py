@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from headrace.aio.counted_steps import counted
-from headrace.aio.tasks import close_with
+from headrace.aio.tasks import close_with, counted
 from headrace.broker.admin.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import Muting

@@ -17,7 +17,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace import __version__
-from headrace.aio.counted_steps import counted
+from headrace.aio.tasks import counted
 from headrace.broker.coordinator.event_log import tells_requests
 from headrace.broker.runtime.clock import pause
 from headrace.http.peers.signature import HEADER
