@@ -21,10 +21,15 @@ class Refusals:
     its second batch may still be on its way here. librdkafka takes an answer to that for one to the first, too.
     """
 
-    __slots__ = ("_forgot_ms", "_last", "_since", "_ticks_ms", "first")
+    __slots__ = ("_forgot_ms", "_has_room", "_last", "_since", "_ticks_ms", "first")
 
-    def __init__(self, ticks_ms: Callable[[], int]) -> None:
-        """`ticks_ms`: milliseconds without jumps; asked only where something was refused."""
+    def __init__(self, ticks_ms: Callable[[], int], has_room: Callable[[], bool] = lambda: True) -> None:
+        """Remember none.
+
+        Args:
+            ticks_ms: milliseconds without jumps; asked only where something was refused.
+            has_room: asked for each producer that is added: whether the server may remember one more.
+        """
         self.first: dict[int, tuple[int, int]] = {}
         """Producer id -> epoch and sequence of the first batch that was refused since one of its batches was placed.
 
@@ -37,6 +42,7 @@ class Refusals:
         self._forgot_ms: int | None = None
         """When (ticks) a producer was forgotten since there were too many; None: none was, or it matters no more."""
         self._ticks_ms = ticks_ms
+        self._has_room = has_room
 
     def refuse(self, append: Append) -> None:
         """A batch could not be stored, and its producer may have sent more: none of those is to come before it."""
@@ -45,7 +51,8 @@ class Refusals:
             return
         known = self.end(producer)
         self._keep(producer, first_refused(known, append.producer_epoch, append.base_sequence))
-        if len(self.first) > MOST_REFUSED:
+        full = known is None and not self._has_room()
+        if full or len(self.first) > MOST_REFUSED:
             self.end(next(iter(self.first)))
             self._forgot_ms = self._ticks_ms()
 

@@ -7,8 +7,9 @@ import pytest
 from headrace.broker.partition.producer_total import LEAST_SILENT_MS, ProducerTotal
 from headrace.testing.clock import ManualClock
 from headrace.topics.append import LogOwner
-from headrace.topics.errors import TooManyProducers
+from headrace.topics.errors import BehindRefused, TooManyProducers
 from headrace.topics.model import Append
+from headrace.topics.rejected_batches import Refusals
 
 _DAY_MS = 86_400_000
 
@@ -18,21 +19,29 @@ class _Log:
 
     def __init__(self, total: ProducerTotal, clock: ManualClock) -> None:
         self._clock = clock
-        self.owner = LogOwner(0, count=total.take)
+        self.refusals = Refusals(clock.ticks_ms, total.try_take)
+        self.owner = LogOwner(0, refused=self.refusals, count=total.take)
         total.add(self)
 
     @property
     def producers(self) -> int:
-        return len(self.owner.producers)
+        return len(self.owner.producers) + len(self.refusals.first)
 
-    def expire_producers(self, before_ms: int) -> None:
-        self.owner.expire(before_ms)
+    def expire_silent(self, silent_ms: int) -> None:
+        self.owner.expire(self._clock.now_ms() - silent_ms)
+        self.refusals.expire(silent_ms)
 
     def produce(self, producer_id: int, sequence: int = 0) -> None:
-        batch = Append(
-            bytearray(), span=1, max_timestamp=-1, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
-        )
-        self.owner.place(batch, self._clock.now_ms())
+        self.owner.place(_batch(producer_id, sequence), self._clock.now_ms())
+
+    def refuse(self, producer_id: int, sequence: int = 0) -> None:
+        self.refusals.refuse(_batch(producer_id, sequence))
+
+
+def _batch(producer_id: int, sequence: int) -> Append:
+    return Append(
+        bytearray(), span=1, max_timestamp=-1, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
 
 
 @pytest.fixture
@@ -116,3 +125,22 @@ async def test_what_a_log_knows_when_it_is_opened_counts(total: ProducerTotal, c
     log = _Log(total, clock)
     with pytest.raises(TooManyProducers):
         log.produce(1)
+
+
+async def test_producers_that_were_refused_for_a_moment_count(total: ProducerTotal, clock: ManualClock) -> None:
+    """While storage is away a client can send batches under one new producer id after the other."""
+    logs = [_Log(total, clock) for _ in range(10)]
+    for producer in range(50):
+        for log in logs:
+            log.refuse(producer)
+    assert sum(log.producers for log in logs) == 100
+    # Whichever was forgotten may be the one whose second batch comes now: it waits for the first.
+    with pytest.raises(BehindRefused):
+        logs[9].produce(3, 1)
+    await _settle()
+    clock.advance(LEAST_SILENT_MS + 1_000)
+    with pytest.raises(TooManyProducers):
+        logs[0].produce(99)
+    await _settle()
+    assert sum(log.producers for log in logs) == 0
+    logs[0].produce(99)

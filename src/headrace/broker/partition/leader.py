@@ -143,7 +143,7 @@ class LogPartition:
         self.read_stored, self.read_range = reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
-        self.refusals = Refusals(clock.ticks_ms)
+        self.refusals = Refusals(clock.ticks_ms, *(() if total is None else (total.try_take,)))
         self._total = total
         if total is not None:
             total.add(self)
@@ -155,8 +155,13 @@ class LogPartition:
 
     @property
     def producers(self) -> int:
-        """How many idempotent producers it knows."""
-        return len(self._owner.producers)
+        """How many idempotent producers it knows, those included that it has refused for a moment."""
+        return len(self._owner.producers) + len(self.refusals.first)
+
+    def expire_silent(self, silent_ms: int) -> None:
+        """Forget producers that were silent for so long."""
+        self.expire_producers(self._clock.now_ms() - silent_ms)
+        self.refusals.expire(silent_ms)
 
     @property
     def log(self) -> "LogPartition":

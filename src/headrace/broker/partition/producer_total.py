@@ -31,10 +31,10 @@ class ProducerLog(Protocol):
 
     @property
     def producers(self) -> int:
-        """How many it knows."""
+        """How many it knows, those included that it has refused for a moment."""
 
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget those that were last heard of before this time."""
+    def expire_silent(self, silent_ms: int) -> None:
+        """Forget those that were silent for so long."""
 
 
 class ProducerTotal:
@@ -79,6 +79,14 @@ class ProducerTotal:
                 )
         self._count += 1
 
+    def try_take(self) -> bool:
+        """Count one more, if there is room for it."""
+        try:
+            self.take()
+        except TooManyProducers:
+            return False
+        return True
+
     def _look(self) -> None:
         """Begin to forget, unless that is under way or has been tried just now."""
         if self._count < self.most * _BEGIN or self._sweeping is not None:
@@ -106,12 +114,11 @@ class ProducerTotal:
 
     async def _pass(self, silent_ms: int) -> int:
         """Forget those that were silent for so long; how many are left."""
-        before_ms = self._clock.now_ms() - silent_ms
         began = self._count
         left = 0
         async for log in self._lane.pace().each(tuple(self._logs)):
             if log.producers:
-                log.expire_producers(before_ms)
+                log.expire_silent(silent_ms)
                 left += log.producers
         # Those that have come meanwhile may have been counted, or not.
         self._count = left + self._count - began
