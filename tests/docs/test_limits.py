@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.admin import users
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.instances import MOST_GROUPS
 from headrace.broker.partition import producer_total
@@ -24,6 +25,7 @@ _TOTALS: dict[str, tuple[int, ...]] = {
     "streams made through the OCI API": (table.MOST_IN_USE, table.MOST_IN_USE_BYTES // _MIB),
     "retry tokens": (table.MOST_TOKENS,),
     "sessions": (sessions.MOST, sessions.MOST_OF_ONE),
+    "passwords that wait": (users.MOST_WAITING, users.MOST_WAITING_OF_ONE),
     "pages of the web console": (event_stream.MOST, event_stream.MOST_OF_ONE),
     "pages of `/metrics`": (shared_pages.MOST_KEPT, shared_pages.PIECE >> 10),
     "log lines of one event": log_repeats.OF_ONE_EVENT,

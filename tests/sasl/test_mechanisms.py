@@ -199,6 +199,16 @@ async def test_a_crowd_is_told_to_come_again(users: Users) -> None:
     assert await users.check("jane", "secret")
 
 
+async def test_one_address_has_a_share_of_the_passwords_that_wait(users: Users) -> None:
+    """Of IPv6 its network."""
+    crowd = [users.check("jane", f"guess {number}", f"2001:db8::{number:x}") for number in range(600)]
+    others = [users.check("jane", "secret", host) for host in ("10.0.0.1", "2001:db8:1::1")]
+    outcomes = await asyncio.gather(*crowd, *others, return_exceptions=True)
+    assert outcomes[-2:] == [True, True]
+    assert outcomes.count(False) == module.MOST_WAITING_OF_ONE
+    assert await users.check("jane", "wrong", "2001:db8::1") is False
+
+
 async def test_there_is_an_end_to_users(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_USERS", 2)
     kept = Credential(b"s" * 16, LEAST_ITERATIONS, b"k", b"k")

@@ -157,7 +157,7 @@ class Visitors:
 
     async def check(self, name: str, password: str, scope: Scope) -> bool:
         """Whether this is a user's password; whoever is wrong waits. Raises TooManyLogins."""
-        if await self._users.check(name, password):
+        if await self._users.check(name, password, _host(scope)):
             return True
         await self._refused(scope, f"User:{name}", "a wrong name or password by HTTP")
         return False

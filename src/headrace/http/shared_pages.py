@@ -1,6 +1,6 @@
 """A large page that many clients may ask for at once and leave untaken.
 
-All requests that wait have the same page, which is made once and leaves in pieces: a connection that nobody reads holds
+All requests that wait have the same page, which is made once and leaves in pieces: an unread connection holds
 one piece, and no other request waits for it. Of older pages a few are kept for clients that still take them.
 """
 

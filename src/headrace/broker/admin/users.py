@@ -3,9 +3,10 @@
 import asyncio
 import hmac
 import secrets
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import msgspec
 
@@ -13,6 +14,7 @@ from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.stored_values import readable
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, credential, invented, salt
+from headrace.text.addresses import holder
 
 KIND = "users"
 """Kind of documents: `<mechanism> <user>` -> the credential."""
@@ -24,8 +26,10 @@ LONGEST_PASSWORD = 1_024
 
 _AT_A_TIME = 2
 """Passwords that are checked at the same time; each takes a thread and a core for some milliseconds."""
-_MOST_WAITING = 500
+MOST_WAITING = 500
 """Passwords that wait for that; who comes then is told to come again."""
+MOST_WAITING_OF_ONE = 50
+"""Of these, passwords that came by HTTP from one address, of IPv6 from one network."""
 _REMEMBERED_MS = 60_000
 _MOST_REMEMBERED = 10_000
 
@@ -56,6 +60,8 @@ class Users:
         self._secret = b""
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="passwords")
         self._waiting = 0
+        self._waiting_of = Counter[str]()
+        """The same by address."""
         self._remembered: OrderedDict[bytes, tuple[int, Credential]] = OrderedDict()
         self._remembering = secrets.token_bytes(32)
 
@@ -119,8 +125,17 @@ class Users:
             made[name, mechanism] = credential(mechanism, salted, own, LEAST_ITERATIONS)
         await self.save(made)
 
-    async def check(self, name: str, password: str) -> bool:
-        """Whether this is the user's password. Takes as long for somebody who is not there. Raises TooManyLogins."""
+    async def check(self, name: str, password: str, host: str = "") -> bool:
+        """Return whether this is the user's password. It takes as long for a name that does not exist.
+
+        Args:
+            name: the user's.
+            password: to be checked.
+            host: the address that asks and has a share of the checks that wait; empty: it has none.
+
+        Raises:
+            TooManyLogins: as many wait as may.
+        """
         if len(name) > LONGEST_NAME or len(password) > LONGEST_PASSWORD:
             return False
         mechanism = next(iter(self.find(name)), Mechanism.SCRAM_SHA_256)
@@ -129,7 +144,8 @@ class Users:
         until, before = self._remembered.get(token, (0, None))
         if before is kept and self._clock.ticks_ms() < until:
             return True
-        fits = kept.fits(mechanism, await self._salted(mechanism, password, kept.salt, kept.iterations))
+        with self._share(host):
+            fits = kept.fits(mechanism, await self._salted(mechanism, password, kept.salt, kept.iterations))
         # Another password may have been set meanwhile.
         if not fits or self._known.get((name, mechanism)) != kept:
             return False
@@ -139,9 +155,26 @@ class Users:
             self._remembered.popitem(last=False)
         return True
 
+    @contextmanager
+    def _share(self, host: str) -> Iterator[None]:
+        """Take a place among those of an address. Raises TooManyLogins."""
+        if not host:
+            yield
+            return
+        who = holder(host)
+        if self._waiting_of[who] >= MOST_WAITING_OF_ONE:
+            raise TooManyLogins
+        self._waiting_of[who] += 1
+        try:
+            yield
+        finally:
+            self._waiting_of[who] -= 1
+            if not self._waiting_of[who]:
+                del self._waiting_of[who]
+
     async def _salted(self, mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
         """Salt a password in another thread."""
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= MOST_WAITING:
             raise TooManyLogins
         self._waiting += 1
         try:

@@ -2,7 +2,7 @@
 
 A log knows each of its producers by a few hundred bytes, and a client can send batches to every partition under one new
 producer id after the other. Near the bound those silent for longest are forgotten before `producer.id.expiration.ms`,
-but none that may still repeat a batch: its repetition would be stored as a new batch, and nobody would hear of it.
+but none that may still repeat a batch: its repetition would be stored as a new batch without notice.
 Where that is not enough, batches of producers that are new to their partition are refused.
 """
 
@@ -120,6 +120,6 @@ class ProducerTotal:
             if log.producers:
                 log.expire_silent(silent_ms)
                 left += log.producers
-        # Those that have come meanwhile may have been counted, or not.
+        # Those that came during the pass may have been counted, or not.
         self._count = left + self._count - began
         return self._count
