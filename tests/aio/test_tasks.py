@@ -99,8 +99,8 @@ async def test_a_coroutine_whose_steps_are_counted_can_be_cancelled_and_fail() -
     task = asyncio.create_task(_awaited(fail(), told))
     await asyncio.sleep(0)
     task.cancel()
-    (error,) = await asyncio.gather(task, return_exceptions=True)
-    assert isinstance(error, LookupError)
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), LookupError)
     assert told == ["resumed", "paused"] * 2
 
 

@@ -15,7 +15,7 @@ from headrace.client.blocking import ConnectionEnded
 from headrace.kafka import apis
 from headrace.kafka.server.registry import APIS
 from headrace.protocol.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest
-from headrace.testing import Server
+from headrace.testing import Server, server
 
 apis.load()  # as the listener does
 
@@ -174,8 +174,16 @@ def test_a_client_that_does_not_read_its_answers(running: Server, bystander: Bys
     bystander.check()
 
 
-def test_random_bytes(running: Server, bystander: Bystander) -> None:
+@pytest.fixture
+def flooded(topic: str) -> Iterator[tuple[Server, Bystander]]:
+    """A server for tests whose client uses up its share of the log: others look for their lines there."""
+    with server() as started, Bystander(started.kafka, topic) as busy:
+        yield started, busy
+
+
+def test_random_bytes(flooded: tuple[Server, Bystander]) -> None:
     """Whatever comes, an answer or the end of the connection follows, and the server stays."""
+    running, bystander = flooded
     chance = random.Random(SEED)
     before = len(running.log())
     for _ in range(150):
@@ -191,7 +199,8 @@ def test_random_bytes(running: Server, bystander: Bystander) -> None:
     assert "request failed" not in running.log()[before:]
 
 
-def test_requests_with_random_bodies(running: Server, bystander: Bystander) -> None:
+def test_requests_with_random_bodies(flooded: tuple[Server, Bystander]) -> None:
+    running, bystander = flooded
     chance = random.Random(SEED)
     before = len(running.log())
     for _ in range(300):

@@ -27,7 +27,7 @@ class Allowance(NamedTuple):
 
 
 OF_ONE_EVENT: Final = Allowance(1_000, 100)
-OF_ONE_CLIENT: Final = Allowance(100, 10)
+OF_ONE_CLIENT: Final = Allowance(500, 20)
 _MOST_KNOWN: Final = 4_096
 """Lines that are remembered; while so many are, others are written however often they come, as far as their event and
 client have an allowance."""
