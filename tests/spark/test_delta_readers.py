@@ -192,8 +192,9 @@ def test_what_is_written_comes_back_or_is_refused(given_rows: tuple[pa.RecordBat
 def test_partitions_in_polars(tmp_path: Path) -> None:
     """It goes by the folders' names; of a value that is too long for one it has none, and refuses the table."""
     texts = ["a", "001", "null", "é%/=", "\n", None]
-    columns = {"row": list(range(len(texts))), "v": texts, "w": [1.5, math.inf, -0.0, math.nan, 0.0, None]}
+    doubles = [1.5, math.inf, -0.0, math.nan, 0.0, None]
+    columns = {"row": list(range(len(texts))), "v": texts, "w": doubles}
     write(tmp_path / "t", [pa.RecordBatch.from_pydict(columns)], "v,w")
     found = pl.scan_delta(tmp_path / "t").sort("row").collect()
     assert found["v"].to_list() == texts
-    assert [exact(one) for one in found["w"].to_list()] == [exact(one) for one in columns["w"]]
+    assert [exact(one) for one in found["w"].to_list()] == [exact(one) for one in doubles]

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.client.errors import TableError
-from headrace.spark.sink import delta_columns, delta_files
+from headrace.spark.sink import delta_columns, delta_files, partition_values
 from headrace.spark.sink.delta_files import DataFile, check_rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ALL = """
 @pytest.mark.spark
 def test_rows_of_every_type_come_back(spark: "SparkSession", scratch: Path) -> None:
     frame = spark.range(12).selectExpr(*_columns(ALL))
-    zone = spark.conf.get("spark.sql.session.timeZone")
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
         wanted = _rows(frame.toArrow())
@@ -86,7 +86,7 @@ def test_a_writer_that_loses_rows_fails(scratch: Path, monkeypatch: pytest.Monke
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3], "p": ["a", "b", "a"]})
     source = DeltaDataSource({"path": str(scratch / "t"), "partitionBy": "p"})
     writer = source.writer(from_arrow_schema(rows.schema), overwrite=False)
-    split = delta_files.split
+    split = partition_values.split
     monkeypatch.setattr(delta_files, "split", lambda *given: list(split(*given))[1:])
     with pytest.raises(TableError, match="3 rows were received and 1 were written"):
         writer.write(iter([rows]))
