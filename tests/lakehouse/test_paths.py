@@ -112,4 +112,4 @@ def test_the_folder_of_unreadable_batches(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_what_iceberg_lists_and_what_spark_is_given() -> None:
     assert paths.iceberg_location(Path("/x/a b%20")) == "file:///x/a b%20"
     assert paths.iceberg_location(Path("/x/a#b")) == "/x/a#b"
-    assert paths.decoded(["/x/a%20b/1.parquet", "s3://lake/a%20b"]) == ["/x/a b/1.parquet", "s3://lake/a%20b"]
+    assert paths.for_spark(["/x/a%20b/1*.parquet", "s3://lake/a%20b"]) == ["/x/a b/1\\*.parquet", "s3://lake/a%20b"]

@@ -1,6 +1,7 @@
 """Tables, checkpoints and catalogs in folders of hostile names: each is written twice, and the second run goes on."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,9 @@ def test_an_archive_with_a_checkpoint(
     assert archived(folder / "t") == pairs(0, range(55))
     assert folders(folder) == {"t", "c d%20"}
     assert len(folders(folder / "c d%20")) == 1, "the second run went on with the checkpoint of the first"
-    frame = spark.read.options(**paths.AS_WRITTEN).parquet(*paths.decoded(DeltaTable(folder / "t").file_uris()))
+    # Hadoop matches no pattern with a colon in it, and such a path is one for its braces.
+    copied = shutil.copytree(folder / "t", scratch / "a b%#?é{k}*" / "t")
+    frame = spark.read.parquet(*paths.for_spark(DeltaTable(copied).file_uris()))
     assert frame.count() == 55
 
 

@@ -104,7 +104,7 @@ def read_tables(spark: SparkSession, wanted: Query) -> Queried:
     """
     delta = DeltaTable(wanted.table)
     files = delta.file_uris()
-    records = spark.read.options(**paths.AS_WRITTEN).schema(_COLUMNS).parquet(*paths.decoded(files))
+    records = spark.read.schema(_COLUMNS).parquet(*paths.for_spark(files))
     return Queried(
         extents=_extents(records),
         figures=_figures(records.select(f.from_json(f.col("value").cast("string"), _EVENT).alias("event"))),

@@ -14,8 +14,7 @@ _FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost)?(?=/)|(?=/(?!/)))")
 _NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|\x00-\x1f\x7f]")
 """What delta-rs 1.6 reads as another path (it decodes `%20` once more), or ends the process for."""
 _NOT_FOR_URLS: Final = re.compile(r"[#?]")
-AS_WRITTEN: Final = {"__globPaths__": "false"}
-"""Options of `spark.read` for paths that are no patterns. Hadoop cannot match one with a colon, escaped or not."""
+_GLOB: Final = re.compile(r"[\\*?\[\]{}]")
 
 
 def local_path(text: str) -> Path | None:
@@ -62,9 +61,15 @@ def delta_problem(path: Path) -> str | None:
     return f"delta-rs cannot use a folder with {found[0]!r} in its path: name another folder"
 
 
-def decoded(uris: list[str]) -> list[str]:
-    """Return the files that delta-rs names (`DeltaTable.file_uris()`) as paths; those of object stores as they are.
+def for_spark(uris: list[str]) -> list[str]:
+    """Return the files that delta-rs names (`DeltaTable.file_uris()`) as `spark.read.parquet` takes them.
 
-    delta-rs percent-encodes local paths although they are no URLs.
+    delta-rs percent-encodes local paths although they are no URLs, and Spark decodes nothing but matches patterns. A
+    path with a colon and one of `*?[]{}` cannot be read that way: Hadoop refuses it with or without escapes.
     """
+    return [_GLOB.sub(r"\\\g<0>", each) for each in decoded(uris)]
+
+
+def decoded(uris: list[str]) -> list[str]:
+    """Return the files that delta-rs names (`DeltaTable.file_uris()`) as paths; those of object stores as they are."""
     return [unquote(each) if each.startswith("/") else each for each in uris]
