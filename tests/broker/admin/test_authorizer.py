@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker.admin import authorizer
 from headrace.broker.admin.authorizer import Access
+from headrace.broker.admin.cluster_acls import digest_of
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
@@ -121,7 +122,7 @@ def test_a_rule_that_cannot_be_read_denies_its_cluster_until_it_can_be() -> None
         denied = acl("orders", allow=False)
         await access.create("c", [acl("orders", principal="User:t/alice"), denied, acl("other")], Lane().pace())
         await access.create("d", [acl("orders")], Lane().pace())
-        place = (authorizer.KIND, f"c/{authorizer.digest_of(denied)}")
+        place = (authorizer.KIND, f"c/{digest_of(denied)}")
         text = documents.stored[place]
         access = access_to(documents)
         here, there = access.grants(ALICE, HOST, "c"), access.grants(ALICE, HOST, "d")

@@ -20,8 +20,10 @@ _OWN: Final = frozenset(name.casefold() for name in COLUMNS.names)
 PREFIX: Final = "value_"
 LONGEST: Final = 200
 """Characters of a column's name: it is in every file and every commit."""
-# What Delta allows in no column's name, what no terminal shows, and what UTF-8 cannot write.
-_ODD: Final = re.compile("[ ,;{}()\n\t=\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+REFUSED: Final = re.compile("[ ,;{}()\n\t=]")
+"""What Delta allows in no column's name."""
+# The same, what no terminal shows, and what UTF-8 cannot write.
+_ODD: Final = re.compile(f"{REFUSED.pattern[:-1]}\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # A name that has an escape in it already: its underscore is escaped, so that two fields never share a column.
 _ESCAPE: Final = re.compile("_(?=x(?:[0-9a-f]{4,6})?_)")
 _DIGITS: Final = 8

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import types
 
 from headrace.client.errors import TableError
-from headrace.lakehouse.write.columns import ODD
+from headrace.lakehouse.write.names import REFUSED
 
 _HELD: Final = (
     types.BinaryType,
@@ -54,7 +54,7 @@ def _check_names(struct: types.StructType, within: str) -> None:
     seen: dict[str, str] = {}
     for name in struct.names:
         full = f"{within}.{name}" if within else name
-        odd = ODD.search(name)
+        odd = REFUSED.search(name)
         if odd is not None or not name:
             what = f"the character {odd[0]!r}" if odd is not None else "no character"
             raise TableError(
