@@ -113,6 +113,8 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     # sends all that is unacknowledged under it: what was stored, and could not be answered, is there twice.
     topics.BehindRefused: Code.KAFKA_STORAGE_ERROR,
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
+    # No client tries this one again, and each knows it (Kafka 0.10.2). It says nothing against the record.
+    topics.OffsetsExhausted: Code.POLICY_VIOLATION,
     # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,

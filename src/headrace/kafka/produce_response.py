@@ -13,6 +13,7 @@ from headrace.topics.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
+    OffsetsExhausted,
     StorageFull,
     StorageUnavailable,
 )
@@ -23,6 +24,7 @@ _TOLD_ELSEWHERE = (
     BehindRefused,
     StorageUnavailable,
     StorageFull,
+    OffsetsExhausted,
     Fenced,
     NotLeader,
     NotEnoughReplicas,

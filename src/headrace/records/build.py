@@ -52,6 +52,22 @@ def build(
     )
 
 
+_MAX_DELTA = 2**31 - 1
+
+
+def build_empty(first_offset: int, next_offset: int) -> bytes:
+    """A batch without records that ends before `next_offset`, such as Kafka's compaction leaves.
+
+    It begins with `first_offset`, or as near to it as a batch of this length can.
+    """
+    base_offset = max(first_offset, next_offset - 1 - _MAX_DELTA)
+    batch = bytearray(HEADER_SIZE)
+    last_delta = next_offset - 1 - base_offset
+    _HEADER.pack_into(batch, 0, base_offset, HEADER_SIZE - 12, 0, 2, 0, 0, last_delta, -1, -1, -1, -1, -1, 0)
+    _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(bytes(batch[_CRC_STARTS:])))
+    return bytes(batch)
+
+
 def build_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, rows: int, timestamp: int, *, codec: int = 0, max_bytes: int
 ) -> Iterator[bytearray]:

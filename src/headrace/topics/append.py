@@ -8,7 +8,7 @@ whose fate is unknown, nothing here is true any more, and the log is opened anew
 from collections.abc import Callable, Collection, Iterable, Mapping
 from heapq import nsmallest
 
-from headrace.topics.errors import BehindRefused, OutOfOrderSequence, StorageFull
+from headrace.topics.errors import BehindRefused, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import Producer
 from headrace.topics.rejected_batches import Refusals
@@ -57,7 +57,7 @@ class LogOwner:
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch: see `topics.producer_state`.
             BehindRefused: it was sent behind a batch that was refused, and that has not come again yet.
-            StorageFull: no offsets are left.
+            OffsetsExhausted: no offsets are left.
             TooManyProducers: the server knows as many producers as it may.
         """
         base_offset = self.next_offset
@@ -78,7 +78,7 @@ class LogOwner:
                         self.refused.stored(append, repeated=True)
                     return Appended(repeated, duplicate=True)
         if following > MOST_OFFSET:
-            raise StorageFull(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
+            raise OffsetsExhausted(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
         if producer_id >= 0:
             if known is None:
                 self._count()

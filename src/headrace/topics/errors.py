@@ -92,6 +92,10 @@ class StorageFull(TopicError):
     """Redis refuses writes because its memory is full; what was acknowledged is safe."""
 
 
+class OffsetsExhausted(TopicError):
+    """A batch would get an offset of 2^53 or more. The partition never takes records again."""
+
+
 class StorageUnavailable(TopicError):
     """Redis does not answer; whether the last write happened is not known."""
 

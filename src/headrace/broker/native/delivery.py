@@ -197,15 +197,19 @@ class Delivery:
         if self.member != member or self.mode is Mode.SEEK or not self._continues(offset):
             before = await self._place(member, offset)
             if self.mode is Mode.SEEK:
+                if before is None:
+                    return take(await self.partition.read_to_end(offset, limit, first=first), limit)
                 found = await self.partition.read_range(offset, limit, before, first=first)
-                if found or before is None:
+                if found:
                     return take(found, limit)
                 # Nothing is left of what lay between: on with what nobody was given yet.
                 self.mode = Mode.NEW
         self._drop_kept(offset)
         size = sum(len(each.batch) for each in self._kept)
         if size < limit and not await self._fill_or_stop(member, limit - size, first) and not self._kept:
-            return take(await self.partition.read_range(offset, limit, first=first), limit)
+            return take(await self.partition.read_to_end(offset, limit, first=first), limit)
+        if not self._kept and self.mode is Mode.NEW:
+            await self._pass_to_end(offset)
         return self._from_kept(offset, limit)
 
     async def _unrecorded(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int] | None:
@@ -222,7 +226,7 @@ class Delivery:
         if until is None or offset < until:
             # A group that is made later begins where its member stands: what it had before would be nobody's.
             return None
-        found = await partition.read_range(offset, limit, first=first)
+        found = await partition.read_to_end(offset, limit, first=first)
         chunks, size = take(found, limit)
         if chunks and self.member == member:
             start, end = self._ungiven
@@ -233,6 +237,14 @@ class Delivery:
                     return chunks, size
             self._ungiven = (start, max(end, found[len(chunks) - 1].next_offset))
         return chunks, size
+
+    async def _pass_to_end(self, offset: int) -> None:
+        """Keep an empty batch that leads the member over entries that are gone or not served, up to the log end."""
+        found = await self.partition.empty_to_end(offset, self._next)
+        if found:
+            [empty] = found
+            self._kept.append(empty)
+            self._next = empty.next_offset
 
     def _drop_kept(self, offset: int) -> None:
         """What lies before a fetch offset has arrived."""

@@ -16,13 +16,14 @@ import structlog
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.high_watermark import check_replicas, done_with_copies
 from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
-from headrace.broker.partition.recovery import tell_refused
+from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
+from headrace.records.build import build_empty
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.callbacks import AppendDone
@@ -30,6 +31,7 @@ from headrace.topics.errors import (
     BehindRefused,
     Fenced,
     NotEnoughReplicas,
+    OffsetsExhausted,
     OutOfOrderSequence,
     StorageFull,
     StorageUnavailable,
@@ -106,6 +108,8 @@ class UnderWay:
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
 _MARKS = 256
+_MOST_SPAN = 2**31
+"""Offsets that one batch has at most."""
 _SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.broker.native")
 
@@ -152,6 +156,7 @@ class NativePartition:
         its clock is behind them: readers are past those."""
         self._refused = False
         """Whether Redis takes no records, and our log has told so."""
+        self._exhaustion = ExhaustionReport()
         self._recovery: asyncio.Task[None] | None = None
         self.listed: Callable[[], Awaitable[bool]] = _listed
         """Asks whether the registry has the partition: a topic goes from there before its streams do."""
@@ -335,6 +340,8 @@ class NativePartition:
             if not self._refused:
                 self._refused = True
                 tell_refused(result)
+        elif isinstance(result, OffsetsExhausted):
+            self._exhaustion.report(self.topic, self.index, result)
         elif isinstance(result, UnknownTopic) and not self.deleted:
             # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody, with the topic perhaps.
             if self._recovery is None:
@@ -388,17 +395,44 @@ class NativePartition:
     ) -> tuple[list[Buffer], int]:
         """Batches made of the entries from `offset` on, for a reader that is in no group.
 
+        Where there are none up to the log end, an empty batch leads the reader there.
+
         Raises:
             OffsetOutOfRange: records from there on were removed, or the log ends before it.
             NeedsRoom: the first of them has more bytes than `first`.
         """
-        batches = await self.read_range(offset, limit, first=first)
-        return take(batches, limit)
+        return take(await self.read_to_end(offset, limit, first=first), limit)
+
+    async def read_to_end(self, offset: int, limit: int, *, first: int | None = None) -> list[StoredBatch]:
+        """As `read_range`; where no record is left up to the log end, an empty batch that ends there."""
+        found, following = await self._read_on(offset, limit, None, first)
+        return found or await self.empty_to_end(offset, following)
+
+    async def empty_to_end(self, offset: int, following: int) -> list[StoredBatch]:
+        """An empty batch from `offset` up to the log end; nothing if records may lie between.
+
+        The last entries were deleted, or are not served: clients would wait forever at an offset below the log end.
+
+        Args:
+            offset: where the batch begins.
+            following: up to here there are no records, as was read. No entry is added before the log end, but some may
+                have been after that read.
+        """
+        end = self.log_end
+        if not await self.storage.is_gap(self.place, following, end):
+            end = following
+        return [StoredBatch(max(offset, end - _MOST_SPAN), end, build_empty(offset, end))] if end > offset else []
 
     async def read_range(
         self, offset: int, limit: int, before: int | None = None, *, first: int | None = None
     ) -> list[StoredBatch]:
         """Entries from `offset` on, below `before`, about `limit` bytes of them; raises as `read_stored`."""
+        return (await self._read_on(offset, limit, before, first))[0]
+
+    async def _read_on(
+        self, offset: int, limit: int, before: int | None, first: int | None
+    ) -> tuple[list[StoredBatch], int]:
+        """As `read_range`, and the first offset that was not looked at."""
         most = LARGEST_ENTRY if first is None else first
         found: list[StoredBatch] = []
         at, checked = self._behind_barren(offset), False
@@ -414,15 +448,15 @@ class NativePartition:
             if read.wants:
                 self._large = at, read.wants
                 if found:
-                    return found
+                    return found, at
                 raise NeedsRoom(read.wants)
             if read.entries and not read.batches:
                 self._note_barren(at, read.following)
             found += read.batches
             limit -= sum(len(each.batch) for each in read.batches)
+            at = max(at, read.following)
             if limit <= 0 or not read.more:
-                return found
-            at = read.following
+                return found, at
 
     def _behind_barren(self, offset: int) -> int:
         """Where to read for what lies from an offset on: an entry that is too large costs Redis much each time."""

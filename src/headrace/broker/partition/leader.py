@@ -16,7 +16,7 @@ from headrace.broker.partition.producer_snapshots import Saving
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
-from headrace.broker.partition.recovery import reopened, tell_given_up, tell_lost
+from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
 from headrace.broker.partition.snapshot_schedule import Snapshots
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
@@ -30,6 +30,7 @@ from headrace.topics.errors import (
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
+    OffsetsExhausted,
     PartitionOffline,
     StorageUnavailable,
     StorageUnwritten,
@@ -152,6 +153,7 @@ class LogPartition:
         self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
+        self._exhaustion = ExhaustionReport()
 
     @property
     def producers(self) -> int:
@@ -320,6 +322,7 @@ class LogPartition:
             StorageUnavailable, StorageFull: just now nothing can be stored. UnknownTopic: the topic has been deleted.
             NotEnoughReplicas: there would not be enough copies.
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
+            OffsetsExhausted: nothing can be stored ever again.
         """
         if self._doubt is not None or self.paused or self.deleted:
             self.refusals.refuse(append)
@@ -332,7 +335,11 @@ class LogPartition:
             except NotEnoughReplicas:
                 self.refusals.refuse(append)
                 raise
-        placed = self._owner.place(append, self._clock.now_ms())
+        try:
+            placed = self._owner.place(append, self._clock.now_ms())
+        except OffsetsExhausted as error:
+            self._exhaustion.report(self.topic, self.index, error)
+            raise
         base_offset = placed.base_offset
         if placed.duplicate:
             replication.repeat(base_offset + append.span, placed, done, copies, wait_ms)

@@ -94,6 +94,26 @@ def tell_refused(reason: Exception) -> None:
     _log.warning("records are refused", reason=str(reason))
 
 
+class ExhaustionReport:
+    """Reports once in our log that a partition has no offsets left."""
+
+    __slots__ = ("_told",)
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def report(self, topic: str, index: int, reason: Exception) -> None:
+        """Log the first of these errors; every later one has the same cause."""
+        if not self._told:
+            self._told = True
+            _log.error(
+                "no offsets left: the partition takes no more records, create another topic",
+                topic=topic,
+                partition=index,
+                reason=str(reason),
+            )
+
+
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:
     """Whether nobody has opened a log since it was opened with these leader epochs. It asks without a write.
 

@@ -72,6 +72,8 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.OutOfOrderSequence: (409, "Conflict"),
     topics.BehindRefused: (503, "ServiceUnavailable"),
     topics.InvalidProducerEpoch: (409, "Conflict"),
+    # The SDKs try 5xx again, which cannot help here.
+    topics.OffsetsExhausted: (400, "LimitExceeded"),
     # Clients try 503 again, which is right when Redis is away for a moment or full.
     topics.StorageFull: (503, "ServiceUnavailable"),
     topics.StorageUnavailable: (503, "ServiceUnavailable"),

@@ -10,6 +10,7 @@ from headrace.topics.errors import (
     InvalidProducerEpoch,
     LockLost,
     OffsetOutOfRange,
+    OffsetsExhausted,
     OutOfOrderSequence,
     StorageFull,
     StorageMoving,
@@ -28,6 +29,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "SEQUENCE": OutOfOrderSequence,
     "EPOCH": InvalidProducerEpoch,
     "FULL": StorageFull,
+    "OFFSETS": OffsetsExhausted,
     "FOREIGN": TopicError,
     "RANGE": OffsetOutOfRange,
     "STRAY": Stray,
@@ -51,7 +53,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
 }
 _MOVING = "its slot is being moved to another shard"
 _MOVES = {"MOVED": "another node has its slot by now", "ASK": _MOVING, "TRYAGAIN": _MOVING}
-_OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "FOREIGN", "RANGE", "STRAY"})
+_OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "OFFSETS", "FOREIGN", "RANGE", "STRAY"})
 
 
 def error_of(reply: Exception) -> Exception:

@@ -4,8 +4,8 @@
 --       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'follows' where it is
 --       refused unless its producer is known, how many records, the least base offset, then for each record: how many
 --       arguments follow, field names and values
--- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, FULL,
---         SEQUENCE, EPOCH, or Redis' own.
+-- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, OFFSETS (none
+--         are left below 2^53), SEQUENCE, EPOCH, or Redis' own.
 -- Parts: facts, partition
 --
 -- A server gives up the appends of a connection that is lost, and they may still be on their way. Once one that it sent
@@ -68,6 +68,16 @@ end
 
 -- Where Redis has lost what it had acknowledged it knows only older ids than were read.
 local base = math.max(now * per, tonumber(state[2]), tonumber(ARGV[11]))
+local function exhausted()
+  if base + span > 9007199254740991 then
+    return redis.error_reply('OFFSETS offset ' .. string.format('%.0f', base) .. ' leaves no room for '
+      .. string.format('%.0f', span) .. ' more below 2^53')
+  end
+end
+no = exhausted()
+if no then
+  return no
+end
 local ms, sequence = math.floor(base / per), base % per
 local place = 12
 local count = tonumber(ARGV[place])
@@ -85,8 +95,9 @@ if type(added) == 'table' and added.err then
     ms, sequence = ms + 1, 0
   end
   base = ms * per + sequence
-  if base + span > 9007199254740991 then
-    return redis.error_reply('FULL entry id ' .. string.format('%.0f', ms) .. '-0 leaves no offsets below 2^53')
+  no = exhausted()
+  if no then
+    return no
   end
   redis.call('XADD', stream, string.format('%.0f-%.0f', ms, sequence), unpack(arguments))
 end
