@@ -11,11 +11,11 @@ import redis
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioPlace
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from kafka import KafkaConsumer
-from kafka import TopicPartition as PythonPlace
 from tests.harness.wire import Wire
 
 from headrace.testing import Server
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PythonPlace
 
 _WAIT_S = 60
 _KEPT = 3

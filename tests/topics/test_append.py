@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headrace.testing.clock import ManualClock
 from headrace.topics import rejected_batches
 from headrace.topics.append import MOST_OFFSET, LogOwner
-from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OutOfOrderSequence, StorageFull
+from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import SEQUENCES, Producer
 from headrace.topics.rejected_batches import WAIT_MS, Refusals
@@ -62,7 +62,7 @@ def test_offsets_end_below_two_to_the_53() -> None:
     owner = LogOwner(MOST_OFFSET - 3)
     assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3)
     for append in (batch(2), batch(2, 7, 2), batch(2**31 - 1, 9, 0)):
-        with pytest.raises(StorageFull, match="no room"):
+        with pytest.raises(OffsetsExhausted, match="no room"):
             owner.place(append, 1)
     assert 9 not in owner.producers
     assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3, duplicate=True)

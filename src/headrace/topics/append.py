@@ -71,6 +71,9 @@ class LogOwner:
                 try:
                     repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
                 except OutOfOrderSequence as error:
+                    if following > MOST_OFFSET:
+                        # What is missing was refused for that.
+                        raise _exhausted(append, base_offset) from None
                     self._check_behind(append, known.expected_of(append.producer_epoch), error)
                     raise
                 if repeated >= 0:
@@ -78,7 +81,7 @@ class LogOwner:
                         self.refused.stored(append, repeated=True)
                     return Appended(repeated, duplicate=True)
         if following > MOST_OFFSET:
-            raise OffsetsExhausted(f"offset {base_offset} leaves no room for {append.span} more below 2^53")
+            raise _exhausted(append, base_offset)
         if producer_id >= 0:
             if known is None:
                 self._count()
@@ -140,3 +143,7 @@ class LogOwner:
     def as_they_are(self, producers: Iterable[int]) -> dict[int, Producer | None]:
         """What is to be stored of producers now; None: it was forgotten."""
         return {each: known.copy() if (known := self.producers.get(each)) else None for each in producers}
+
+
+def _exhausted(append: Append, base_offset: int) -> OffsetsExhausted:
+    return OffsetsExhausted(f"offset {base_offset} leaves no room for {append.span} more below 2^53")

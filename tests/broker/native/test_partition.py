@@ -22,6 +22,7 @@ from headrace.topics import rejected_batches
 from headrace.topics.errors import (
     BehindRefused,
     NotEnoughReplicas,
+    OffsetsExhausted,
     OutOfOrderSequence,
     StorageFull,
     StorageUnavailable,
@@ -143,6 +144,15 @@ def test_that_redis_takes_no_records_is_told_in_the_log_when_it_begins(refusal: 
     with capture_logs() as lines:
         told_of(partition, (0, 0), (0, 1))
     assert [line["event"] for line in lines] == ["records are refused"]
+
+
+def test_that_no_offsets_are_left_is_told_in_the_log_once() -> None:
+    exhausted = OffsetsExhausted("offset 9007199254740991 leaves no room for 1 more below 2^53")
+    partition = answering(Stream(exhausted, exhausted, exhausted))
+    with capture_logs() as lines:
+        # It is no reason to wait for a batch that comes again: nothing can be stored later.
+        assert told_of(partition, (0, 0), (0, 1), (0, 1)) == [OffsetsExhausted] * 3
+    assert [(line["event"][:15], line["reason"]) for line in lines] == [("no offsets left", str(exhausted))]
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:

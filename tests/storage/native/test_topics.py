@@ -20,6 +20,7 @@ from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import (
     CorruptBatch,
     Fenced,
+    OffsetsExhausted,
     StorageFull,
     StorageUnavailable,
     TopicError,
@@ -118,7 +119,18 @@ async def test_a_partition_that_is_not_there(open_storage: OpenStorage) -> None:
 async def test_offsets_end_below_2_53(storage: RedisStorage, raw: Any) -> None:
     raw.xadd(KEY, {"a": "b"}, id=f"{2**43 - 1}-1000")
     [refused] = await append(storage, batch(30))
-    assert isinstance(refused, StorageFull)
+    assert isinstance(refused, OffsetsExhausted)
+    assert raw.xlen(KEY) == 1
+
+
+async def test_offsets_that_were_given_end_below_2_53(storage: RedisStorage, raw: Any) -> None:
+    raw.xadd(KEY, {"a": "b"}, id=f"{2**43 - 1}-1000")
+    assert await base(storage, batch(22)) == 2**53 - 23
+    # Nothing lies ahead of what is given next, but there is nothing left to give.
+    for count in (1, 30):
+        [refused] = await append(storage, batch(count))
+        assert isinstance(refused, OffsetsExhausted)
+    assert raw.xlen(KEY) == 23
 
 
 async def test_records_that_cannot_be_read_are_refused_before_anything_is_sent(storage: RedisStorage, raw: Any) -> None:
