@@ -56,7 +56,7 @@ def implied_default(field: Field) -> Any:
     return {"bool": False, "string": "", "bytes": b"", "uuid": ZERO_UUID}.get(field.kind, 0)
 
 
-def compare(ours: Structure, theirs: list[dict[str, Any]], within: Versions) -> None:
+def compare(ours: Structure, theirs: list[dict[str, Any]], within: Versions, shared: dict[str, Any]) -> None:
     """Fields, in order, within the versions in which the structure exists."""
     theirs = [field for field in theirs if overlap(read_versions(field["versions"]), within)]
     assert sorted(field.name for field in ours.fields) == sorted(snake_case(field["name"]) for field in theirs)
@@ -75,7 +75,8 @@ def compare(ours: Structure, theirs: list[dict[str, Any]], within: Versions) -> 
         expected = read_default(field.kind, schema["default"]) if "default" in schema else implied_default(field)
         assert field.default == expected, field
         if field.struct is not None:
-            compare(field.struct, schema["fields"], present)
+            fields = schema.get("fields") or shared[field.struct.name]
+            compare(field.struct, fields, present, shared)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.root.name)
@@ -88,4 +89,5 @@ def test_table_is_kafkas(table: MessageTable) -> None:
     assert table.versions == (Versions(0, valid.high) if table.api_key == 0 else valid)
     assert table.api_key == schema["apiKey"]
     assert table.flexible_from == (ENDLESS if flexible is None else flexible.low)
-    compare(table.root, schema["fields"], valid)
+    shared = {each["name"]: each["fields"] for each in schema.get("commonStructs", ())}
+    compare(table.root, schema["fields"], valid, shared)

@@ -2245,6 +2245,496 @@ class IncrementalAlterConfigsResponse(Message):
         responses: list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...,
     ) -> None: ...
 
+class ElectLeadersRequest(Message):
+    API_KEY: ClassVar[int] = 43
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class TopicPartitions(msgspec.Struct):
+        topic: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    election_type: int
+    topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None
+    timeout_ms: int
+    def __init__(
+        self,
+        *,
+        election_type: int = ...,
+        topic_partitions: list[ElectLeadersRequest.TopicPartitions] | None = ...,
+        timeout_ms: int = ...,
+    ) -> None: ...
+
+class ElectLeadersResponse(Message):
+    API_KEY: ClassVar[int] = 43
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class PartitionResult(msgspec.Struct):
+        partition_id: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_id: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class ReplicaElectionResult(msgspec.Struct):
+        topic: str
+        partition_result: list[ElectLeadersResponse.PartitionResult]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partition_result: list[ElectLeadersResponse.PartitionResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        replica_election_results: list[ElectLeadersResponse.ReplicaElectionResult] = ...,
+    ) -> None: ...
+
+class AlterPartitionReassignmentsRequest(Message):
+    API_KEY: ClassVar[int] = 45
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ReassignablePartition(msgspec.Struct):
+        partition_index: int
+        replicas: list[int] | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            replicas: list[int] | None = ...,
+        ) -> None: ...
+
+    class ReassignableTopic(msgspec.Struct):
+        name: str
+        partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    allow_replication_factor_change: bool
+    topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic]
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        allow_replication_factor_change: bool = ...,
+        topics: list[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...,
+    ) -> None: ...
+
+class AlterPartitionReassignmentsResponse(Message):
+    API_KEY: ClassVar[int] = 45
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ReassignablePartitionResponse(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class ReassignableTopicResponse(msgspec.Struct):
+        name: str
+        partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    allow_replication_factor_change: bool
+    error_code: int
+    error_message: str | None
+    responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        allow_replication_factor_change: bool = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: list[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...,
+    ) -> None: ...
+
+class ListPartitionReassignmentsRequest(Message):
+    API_KEY: ClassVar[int] = 46
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ListPartitionReassignmentsTopics(msgspec.Struct):
+        name: str
+        partition_indexes: list[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partition_indexes: list[int] = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        topics: list[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = ...,
+    ) -> None: ...
+
+class ListPartitionReassignmentsResponse(Message):
+    API_KEY: ClassVar[int] = 46
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class OngoingPartitionReassignment(msgspec.Struct):
+        partition_index: int
+        replicas: list[int]
+        adding_replicas: list[int]
+        removing_replicas: list[int]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            replicas: list[int] = ...,
+            adding_replicas: list[int] = ...,
+            removing_replicas: list[int] = ...,
+        ) -> None: ...
+
+    class OngoingTopicReassignment(msgspec.Struct):
+        name: str
+        partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        topics: list[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = ...,
+    ) -> None: ...
+
+class AlterReplicaLogDirsRequest(Message):
+    API_KEY: ClassVar[int] = 34
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AlterReplicaLogDirTopic(msgspec.Struct):
+        name: str
+        partitions: list[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: list[int] = ...,
+        ) -> None: ...
+
+    class AlterReplicaLogDir(msgspec.Struct):
+        path: str
+        topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
+        def __init__(
+            self,
+            *,
+            path: str = ...,
+            topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...,
+        ) -> None: ...
+
+    dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir]
+    def __init__(
+        self,
+        *,
+        dirs: list[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...,
+    ) -> None: ...
+
+class AlterReplicaLogDirsResponse(Message):
+    API_KEY: ClassVar[int] = 34
+    VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 2
+
+    class AlterReplicaLogDirPartitionResult(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class AlterReplicaLogDirTopicResult(msgspec.Struct):
+        topic_name: str
+        partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...,
+    ) -> None: ...
+
+class DescribeQuorumRequest(Message):
+    API_KEY: ClassVar[int] = 55
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class PartitionData(msgspec.Struct):
+        partition_index: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+        ) -> None: ...
+
+    class TopicData(msgspec.Struct):
+        topic_name: str
+        partitions: list[DescribeQuorumRequest.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[DescribeQuorumRequest.PartitionData] = ...,
+        ) -> None: ...
+
+    topics: list[DescribeQuorumRequest.TopicData]
+    def __init__(
+        self,
+        *,
+        topics: list[DescribeQuorumRequest.TopicData] = ...,
+    ) -> None: ...
+
+class DescribeQuorumResponse(Message):
+    API_KEY: ClassVar[int] = 55
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ReplicaState(msgspec.Struct):
+        replica_id: int
+        replica_directory_id: UUID
+        log_end_offset: int
+        last_fetch_timestamp: int
+        last_caught_up_timestamp: int
+        def __init__(
+            self,
+            *,
+            replica_id: int = ...,
+            replica_directory_id: UUID = ...,
+            log_end_offset: int = ...,
+            last_fetch_timestamp: int = ...,
+            last_caught_up_timestamp: int = ...,
+        ) -> None: ...
+
+    class PartitionData(msgspec.Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        leader_id: int
+        leader_epoch: int
+        high_watermark: int
+        current_voters: list[DescribeQuorumResponse.ReplicaState]
+        observers: list[DescribeQuorumResponse.ReplicaState]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            leader_id: int = ...,
+            leader_epoch: int = ...,
+            high_watermark: int = ...,
+            current_voters: list[DescribeQuorumResponse.ReplicaState] = ...,
+            observers: list[DescribeQuorumResponse.ReplicaState] = ...,
+        ) -> None: ...
+
+    class TopicData(msgspec.Struct):
+        topic_name: str
+        partitions: list[DescribeQuorumResponse.PartitionData]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: list[DescribeQuorumResponse.PartitionData] = ...,
+        ) -> None: ...
+
+    class Listener(msgspec.Struct):
+        name: str
+        host: str
+        port: int
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            host: str = ...,
+            port: int = ...,
+        ) -> None: ...
+
+    class Node(msgspec.Struct):
+        node_id: int
+        listeners: list[DescribeQuorumResponse.Listener]
+        def __init__(
+            self,
+            *,
+            node_id: int = ...,
+            listeners: list[DescribeQuorumResponse.Listener] = ...,
+        ) -> None: ...
+
+    error_code: int
+    error_message: str | None
+    topics: list[DescribeQuorumResponse.TopicData]
+    nodes: list[DescribeQuorumResponse.Node]
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        topics: list[DescribeQuorumResponse.TopicData] = ...,
+        nodes: list[DescribeQuorumResponse.Node] = ...,
+    ) -> None: ...
+
+class UpdateFeaturesRequest(Message):
+    API_KEY: ClassVar[int] = 57
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class FeatureUpdateKey(msgspec.Struct):
+        feature: str
+        max_version_level: int
+        allow_downgrade: bool
+        upgrade_type: int
+        def __init__(
+            self,
+            *,
+            feature: str = ...,
+            max_version_level: int = ...,
+            allow_downgrade: bool = ...,
+            upgrade_type: int = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        feature_updates: list[UpdateFeaturesRequest.FeatureUpdateKey] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class UpdateFeaturesResponse(Message):
+    API_KEY: ClassVar[int] = 57
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class UpdatableFeatureResult(msgspec.Struct):
+        feature: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            feature: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    results: list[UpdateFeaturesResponse.UpdatableFeatureResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        results: list[UpdateFeaturesResponse.UpdatableFeatureResult] = ...,
+    ) -> None: ...
+
+class ListConfigResourcesRequest(Message):
+    API_KEY: ClassVar[int] = 74
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    resource_types: list[int]
+    def __init__(
+        self,
+        *,
+        resource_types: list[int] = ...,
+    ) -> None: ...
+
+class ListConfigResourcesResponse(Message):
+    API_KEY: ClassVar[int] = 74
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    class ConfigResource(msgspec.Struct):
+        resource_name: str
+        resource_type: int
+        def __init__(
+            self,
+            *,
+            resource_name: str = ...,
+            resource_type: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    config_resources: list[ListConfigResourcesResponse.ConfigResource]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        config_resources: list[ListConfigResourcesResponse.ConfigResource] = ...,
+    ) -> None: ...
+
 class DescribeUserScramCredentialsRequest(Message):
     API_KEY: ClassVar[int] = 50
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
