@@ -245,3 +245,17 @@ def test_the_group_of_a_redis_program_is_described_as_well(headrace: Any, link: 
     link.xack("headrace:programs:0", "workers", "1000-0", "1001-0")
     [line] = headrace.json("groups", "describe", "workers")["positions"]
     assert (line["position"], line["lag"], line["pending"]) == ((1_001 << 10) + 1, 3, 0)
+
+
+def test_a_tail_ends_where_the_last_entries_were_deleted(headrace: Any, link: Any) -> None:
+    headrace.run("topics", "create", "shortened", "--config", "headrace.storage=native")
+    for number in range(4):
+        link.xadd("headrace:shortened:0", {"value": f"v{number}"}, id=f"{1_000 + number}-0")
+    link.xdel("headrace:shortened:0", "1002-0", "1003-0")
+    assert [record["value"] for record in headrace.records("shortened")] == ["v0", "v1"]
+
+
+def test_internal_topics_are_listed_when_asked_for(headrace: Any) -> None:
+    listed = {each["topic"] for each in headrace.json("topics", "list")}
+    everything = {each["topic"] for each in headrace.json("topics", "list", "--internal")}
+    assert everything - listed == {"__consumer_offsets"}

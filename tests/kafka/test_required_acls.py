@@ -27,7 +27,10 @@ NAMING = {"group_id", "groups", "groups_names", "topic", "topic_names", "transac
 """Fields that name a resource; so do fields `name` of structures about topics."""
 
 
-OF_THE_CLUSTER = {"DescribeLogDirs", "CreateAcls", "AlterClientQuotas"}
+OF_THE_CLUSTER = {
+    "DescribeLogDirs", "CreateAcls", "AlterClientQuotas", "ElectLeaders", "AlterPartitionReassignments",
+    "ListPartitionReassignments", "AlterReplicaLogDirs", "DescribeQuorum", "UpdateFeatures", "ListConfigResources",
+}  # fmt: skip
 """What Kafka asks of the cluster as a whole, whichever resources a request names."""
 
 

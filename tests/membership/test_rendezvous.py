@@ -55,3 +55,17 @@ def test_the_choice_never_changes_between_releases() -> None:
 
 
 EXPECTED = [3, 2, 3, 1, 1, 2, 3, 3, 3, 1, 1, 3]
+
+
+def test_the_ranking_says_who_takes_over() -> None:
+    nodes = [1, 2, 3, 7, 9]
+    for number in range(200):
+        key = f"stream {number}"
+        ranking = Rendezvous(nodes).ranking(key, 4)
+        left = list(nodes)
+        for node in ranking:
+            assert Rendezvous(left).choose(key) == node
+            left.remove(node)
+        assert len(ranking) == 4
+    assert Rendezvous([]).ranking("x", 3) == []
+    assert Rendezvous([4]).ranking("x", 3) == [4]

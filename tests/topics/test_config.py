@@ -118,3 +118,19 @@ def test_a_native_topic_has_no_archive_to_read_from() -> None:
     assert resolve({"remote.storage.enable": "TRUE"}, KAFKA).remote is True
     with pytest.raises(InvalidConfig, match="a native topic has no archive"):
         resolve({"remote.storage.enable": "true", "headrace.storage": "native"}, KAFKA)
+
+
+@pytest.mark.parametrize("empty", ["", " "])
+def test_without_a_cleanup_policy_retention_drops_nothing(empty: str) -> None:
+    given = {"retention.ms": "1000", "retention.bytes": "10"}
+    config = resolve({"cleanup.policy": empty, **given}, TopicDefaults())
+    assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+    config = resolve(given, TopicDefaults({"cleanup.policy": empty}))
+    assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+    tiered = {"remote.storage.enable": "true", "local.retention.ms": "7", "cleanup.policy": empty, **given}
+    config = resolve(tiered, TopicDefaults())
+    # What the archive has goes from Redis all the same, and stays there.
+    assert (config.retention_ms, config.local_retention_ms, config.local_retention_bytes) == (-1, 7, -1)
+    for wrong in (",", "delete,", "none"):
+        with pytest.raises(InvalidConfig):
+            resolve({"cleanup.policy": wrong}, TopicDefaults())

@@ -23,7 +23,8 @@ from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Parts
 from headrace.broker.topics import retention
-from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.internal import consumer_offsets
+from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.broker.topics.offline import Unopened
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
@@ -33,7 +34,8 @@ from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import Topic
-from headrace.topics.names import check_name
+from headrace.topics.names import check_name, is_reserved
+from headrace.topics.rejected_batches import Refusals
 
 # Producer ids: unique for ever, taken from storage in blocks.
 BLOCK = 1_000
@@ -132,6 +134,10 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._wakeups = Wakeups()
         self._watch_topics()
+        offsets = consumer_offsets(
+            self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, Refusals(clock.ticks_ms)
+        )
+        self.topics.internal[offsets.topic.name] = offsets
 
     def _watch_topics(self) -> None:
         """Have the other parts told of topics that come and go."""
@@ -312,7 +318,9 @@ class Broker:
         return await FollowedLog.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
-        """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end."""
+        """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end; InvalidTopicName."""
+        if is_reserved(partition.topic):
+            raise not_for_clients(partition.topic)
         partition.check_readable(max(before_offset, partition.log_start))
         await partition.delete_before(before_offset)
         return partition.log_start
@@ -340,7 +348,9 @@ class Broker:
             if not (may_create and self.settings.auto_create_topics_enable):
                 check_name(name)
                 raise
-            return await self.topics.create_if_missing(name, self.settings.num_partitions)
+            settings = self.settings
+            replication = settings.default_replication_factor
+            return await self.topics.create_if_missing(name, settings.num_partitions, replication)
 
 
 def _logs(live: LiveTopic) -> list[LogPartition]:

@@ -22,6 +22,7 @@ from headrace.cli.reachability import connect, unanswered
 from headrace.server import config, profiles
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
+from headrace.topics.names import is_reserved
 
 _CONNECT_S = 3
 _ANSWER_S = 10
@@ -229,6 +230,11 @@ class Client:
             why = unanswered(self._server.address, self._server.ca, self._patience_s, login=login)
             return CommandFailed(why, Status.UNREACHABLE)
         return CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
+
+    @property
+    def topics(self) -> dict[str, Any]:
+        """The topics without Kafka's internal ones."""
+        return {name: topic for name, topic in self.metadata.topics.items() if not is_reserved(name)}
 
     def partitions(self, topic: str) -> dict[int, int]:
         """Partition -> leader's node id, in order; raises CommandFailed when there is no such topic."""

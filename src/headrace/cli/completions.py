@@ -34,5 +34,5 @@ def _is_word(name: str) -> bool:
     return name.isprintable() and not any(letter.isspace() or letter in "'\"`$\\;&|<>()*?[]{}!~#," for letter in name)
 
 
-topics = _completer(lambda client: client.metadata.topics)
+topics = _completer(lambda client: client.topics)
 groups = _completer(lambda client: client.groups())

@@ -350,7 +350,7 @@ def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
         is_away = error.status.name == "UNREACHABLE"
         yield Finding("server", State.NOTE if is_away else State.FAILED, click.unstyle(str(error)))
         return
-    many = len(client.metadata.topics)
+    many = len(client.topics)
     yield Finding("server", State.OK, f"{told} answers: {many} topic{'s' * (many != 1)}")
     yield from _leaderless(client)
 

@@ -6,6 +6,7 @@ the key.
 
 from collections.abc import Collection, Iterable
 from hashlib import blake2b
+from heapq import nsmallest
 
 _MASK = (1 << 64) - 1
 MOST_KEPT = 200_000
@@ -46,6 +47,12 @@ class Rendezvous:
     def choose(self, key: str) -> int | None:
         """The node that owns a key; None where there are no nodes."""
         return self._heaviest(key, self._seeds)
+
+    def ranking(self, key: str, count: int) -> list[int]:
+        """At most `count` nodes, each the one that would own a key without those before it."""
+        hashed, seeds = _hashed(key), self._seeds
+        # As in `_heaviest` the smallest of those that weigh the same is first.
+        return nsmallest(count, seeds, key=lambda node: (-_mixed(hashed ^ seeds[node]), node))
 
     def choose_again(self, key: str) -> int | None:
         """As `choose`, for keys that are asked for with each set of nodes: few nodes are weighed then.

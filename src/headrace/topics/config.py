@@ -27,8 +27,10 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.LIST,
         default="delete",
         choices=("delete",),
+        may_be_empty=True,
         refused={"compact": "this server does not compact logs yet, only cleanup.policy=delete is possible"},
-        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes.",
+        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes. "
+        "Empty: nothing is dropped (Kafka 4.1).",
     ),
     ConfigKey(
         name="retention.ms",
@@ -157,6 +159,16 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         name="file.delete.delay.ms", type=ConfigType.LONG, default="60000", minimum=0, doc=_UNUSED, effective=False
     ),
+    *(
+        ConfigKey(
+            name=f"{side}.replication.throttled.replicas",
+            type=ConfigType.LIST,
+            default="",
+            doc=_UNUSED,
+            effective=False,
+        )
+        for side in ("leader", "follower")
+    ),
     ConfigKey(name="preallocate", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False),
     ConfigKey(
         name="unclean.leader.election.enable", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False
@@ -260,10 +272,12 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
     if native and remote:
         raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
-    local_ms, local_bytes = _local(number, "ms"), _local(number, "bytes")
+    # Without a policy retention drops nothing; what the archive has may still go from Redis.
+    drops = bool(_layers(_BY_NAME["cleanup.policy"], config, defaults)[0][0].strip())
+    local_ms, local_bytes = _local(number, "ms", drops=drops), _local(number, "bytes", drops=drops)
     return TopicConfig(
-        retention_ms=number("retention.ms"),
-        retention_bytes=number("retention.bytes"),
+        retention_ms=number("retention.ms") if drops else -1,
+        retention_bytes=number("retention.bytes") if drops else -1,
         remote=remote,
         local_retention_ms=local_ms,
         local_retention_bytes=local_bytes,
@@ -277,9 +291,9 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     )
 
 
-def _local(number: Callable[[str], int], unit: str) -> int:
+def _local(number: Callable[[str], int], unit: str, *, drops: bool) -> int:
     """What stays in the log, never more than there is (KIP-405)."""
-    local, whole = number(f"local.retention.{unit}"), number(f"retention.{unit}")
+    local, whole = number(f"local.retention.{unit}"), number(f"retention.{unit}") if drops else -1
     if local == _AS_RETENTION or (whole >= 0 and not 0 <= local <= whole):
         return whole
     return local

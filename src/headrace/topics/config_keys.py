@@ -48,6 +48,8 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     choices: tuple[str, ...] = ()
+    may_be_empty: bool = False
+    """Lists with choices: whether there may be none of them."""
     refused: Mapping[str, str] = {}
     """Values that Kafka takes and this server does not, with the reason."""
     effective: bool = True
@@ -61,6 +63,8 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
     def parse(self, text: str) -> Value:
         """Read a value; raises ValueError with what was expected, for a message that already names the key."""
         text = text.strip()
+        if self.may_be_empty and not text:
+            return text
         for item in text.split(",") if self.type is ConfigType.LIST else (text,):
             self._check_choice(item.strip())
         match self.type:

@@ -37,7 +37,7 @@ class TooManyPartitions(TopicError):
 
 
 class InvalidReplicationFactor(TopicError):
-    """A replication factor that one broker cannot hold."""
+    """A replication factor below 1, or larger than there are brokers."""
 
 
 class InvalidConfig(TopicError):

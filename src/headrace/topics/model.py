@@ -8,7 +8,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.producer_state import Producer
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topic as stored in the topic registry.
 
     `streams[i]` is the Redis key of partition i's stream: stored, never computed again, so that a new log
@@ -21,6 +21,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, str]
     """Only what was set on the topic; the rest comes from the broker's defaults."""
     created_ms: int
+    replication_factor: int = 1
+    """How many brokers are told as its replicas. Left out where it is 1, as earlier versions wrote it."""
 
     @property
     def partitions(self) -> int:

@@ -302,6 +302,51 @@ def _seeds() -> dict[int, Callable[[], Message]]:
                 ],
                 validate_only=False,
             ),
+            lambda: m.ElectLeadersRequest(
+                topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=WIDE, partitions=[0])], timeout_ms=1
+            ),
+            lambda: m.AlterPartitionReassignmentsRequest(
+                topics=[
+                    m.AlterPartitionReassignmentsRequest.ReassignableTopic(
+                        name=WIDE,
+                        partitions=[
+                            m.AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=[1])
+                        ],
+                    )
+                ],
+                timeout_ms=1,
+            ),
+            lambda: m.ListPartitionReassignmentsRequest(
+                topics=[
+                    m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+                        name=WIDE, partition_indexes=[0]
+                    )
+                ],
+                timeout_ms=1,
+            ),
+            lambda: m.AlterReplicaLogDirsRequest(
+                dirs=[
+                    m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                        path="redis",
+                        topics=[m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=WIDE, partitions=[0])],
+                    )
+                ]
+            ),
+            lambda: m.DescribeQuorumRequest(
+                topics=[
+                    m.DescribeQuorumRequest.TopicData(
+                        topic_name="__cluster_metadata",
+                        partitions=[m.DescribeQuorumRequest.PartitionData(partition_index=0)],
+                    )
+                ]
+            ),
+            lambda: m.UpdateFeaturesRequest(
+                feature_updates=[
+                    m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1)
+                ],
+                validate_only=True,
+            ),
+            lambda: m.ListConfigResourcesRequest(resource_types=[2, 4]),
         )
     }
 

@@ -112,7 +112,7 @@ class Leading:
         """Tells whether a topic of this name is in another virtual cluster by now, and has this stream."""
         self.before_opening: Callable[[Mapping[LogPartition, Topic]], Awaitable[None]] | None = None
         """Called with logs that are opened next, for what has to be known before they are read here."""
-        self._ownership = ownership
+        self.ownership = ownership
         self._leaders = leaders
         self._registry = registry
         self._due: dict[LogPartition, Topic | None] = {}
@@ -125,7 +125,7 @@ class Leading:
 
         `topic`: in whose registry entry they are; None: in none yet.
         """
-        if not self._ownership.shared:
+        if not self.ownership.shared:
             for start in range(0, len(logs), _AT_ONCE):
                 some = logs[start : start + _AT_ONCE]
                 for log in some:
@@ -159,7 +159,7 @@ class Leading:
 
     def adopt(self, topic: Topic, partitions: Iterable[Partition]) -> None:
         """Go by the present view from now on, if there is one."""
-        if not self._ownership.shared:
+        if not self.ownership.shared:
             return
         for partition in partitions:
             if partition.log is not None:
@@ -173,7 +173,7 @@ class Leading:
         Who has opened a log tells all, unless it died before that.
         """
         self.adopt(live.topic, live.partitions)
-        if not self._ownership.unbroken:
+        if not self.ownership.unbroken:
             for partition in live.partitions:
                 if partition.log is not None:
                     partition.log.led_elsewhere()
@@ -184,7 +184,7 @@ class Leading:
         Where this one has opened its log before by the same view, it was another's in a view that this one has not
         seen: what it knows of the log may be old.
         """
-        if self._ownership.shared and self._ownership.is_current:
+        if self.ownership.shared and self.ownership.is_current:
             self.adopt(topic, [partition])
         else:
             # The next view, which is on its way, says whose it is.
@@ -207,44 +207,44 @@ class Leading:
 
         Else the number of the view that says so; None: there is none.
         """
-        others = ", ".join(str(each.node_id) for each in self._ownership.others)
+        others = ", ".join(str(each.node_id) for each in self.ownership.others)
         if others:
             raise InvalidConfig(f"{what} while other brokers run ({others}): stop them first, and start them after it")
-        return self._ownership.number
+        return self.ownership.number
 
     async def current(self) -> None:
         """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""
         await self._leaders.current()
 
     def _name_self(self, log: LogPartition) -> None:
-        log.named = Leader(log.leader_epoch, self._ownership.node_id)
+        log.named = Leader(log.leader_epoch, self.ownership.node_id)
 
     def point(self, partition: Partition) -> None:
         """See to it that clients are told who leads a partition by now."""
-        leader = self._ownership.leader_of(partition.stream)
+        leader = self.ownership.leader_of(partition.stream)
         if partition.log is not None:
             self._name(partition.log, leader)
             return
         partition.leader = leader
         # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under the
         # epoch that it knows (its issue 4804).
-        partition.named = Leader(-1 if self._ownership.shared else partition.leader_epoch, self._node(leader))
+        partition.named = Leader(-1 if self.ownership.shared else partition.leader_epoch, self._node(leader))
 
     def _name(self, log: LogPartition, leader: int | None) -> None:
         told = self._leaders.known.get(log.stream, _UNTOLD)
         if told.node_id < 0:
             told = Leader(told.epoch, self._node(leader))
-        elif not self._ownership.is_alive(told.node_id):
+        elif not self.ownership.is_alive(told.node_id):
             told = Leader(told.epoch, -1)
         log.named = told
 
     def _node(self, leader: int | None) -> int:
-        return self._ownership.node_id if leader is None else leader
+        return self.ownership.node_id if leader is None else leader
 
     def _assign(self, topic: Topic | None, log: LogPartition) -> None:
-        number = self._ownership.number
+        number = self.ownership.number
         assert number is not None
-        leader = self._ownership.leader_of(log.stream)
+        leader = self.ownership.leader_of(log.stream)
         self._name(log, leader)
         if leader is not None:
             self._due.pop(log, None)

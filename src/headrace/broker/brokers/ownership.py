@@ -73,6 +73,10 @@ class Ownership:
         owner = self._rendezvous.choose(key)
         return -1 if owner is None else owner
 
+    def ranking(self, stream: str, count: int) -> list[int]:
+        """At most `count` node ids of brokers that are alive: who leads a partition, then who would take it over."""
+        return self._rendezvous.ranking(stream, count)
+
     def owns(self, key: str) -> bool:
         """Whether that is this server."""
         return self._is_own(self.owner_of(key))

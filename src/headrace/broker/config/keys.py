@@ -148,8 +148,18 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         type=ConfigType.INT,
         default="1",
         minimum=1,
-        maximum=1,
-        doc="Copies of a topic that is created without saying how many: Redis makes the copies, so 1.",
+        maximum=2**15 - 1,
+        doc="The replication factor of a topic that is created without one. It needs that many brokers. Redis "
+        "replicates: the factor only says how many brokers are named as replicas.",
+    ),
+    ConfigKey(
+        name="offsets.topic.num.partitions",
+        type=ConfigType.INT,
+        default="50",
+        minimum=1,
+        maximum=1_000,
+        doc="How many partitions `__consumer_offsets` has. Groups are stored elsewhere: the topic is empty, and there "
+        "for programs that look for it.",
     ),
     _as_topic("min.insync.replicas", "min.insync.replicas"),
     ConfigKey(name="replica.lag.time.max.ms", type=ConfigType.INT, default="30000", minimum=1, doc=_UNTIL_COPIED),

@@ -36,6 +36,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
+    default_replication_factor: int
+    offsets_topic_num_partitions: int
     log_retention_check_interval_ms: int
     socket_request_max_bytes: int
     queued_max_request_bytes: int

@@ -23,7 +23,6 @@ from headrace.topics.errors import (
     TopicExists,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import check_name
 from headrace.topics.native import STORAGE, with_adopted
 
 if TYPE_CHECKING:
@@ -63,13 +62,14 @@ _log = structlog.get_logger("headrace.broker.native")
 async def adopt(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
     """See `TopicTable.adopt`."""
     async with table.changing:
-        check_name(name)
+        if not table.has(name):
+            table.check_free(name)
         check_given(config)
         for other in (*table, *table.elsewhere()):
             if stream in other.topic.streams:
                 raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
         if table.has(name):
-            live = await _add(table, table.get(name), stream, partition)
+            live = await _add(table, table.changeable(name), stream, partition)
         else:
             live = await _create(table, name, stream, partition, config)
         _log.info("stream adopted", topic=name, partition=partition, stream=stream)

@@ -189,7 +189,7 @@ def target_of(topic: Topic, storage: str) -> Topic:
 async def convert(table: "TopicTable", name: str, storage: str, move: MovePositions) -> int:
     """See `TopicTable.convert`."""
     async with table.changing:
-        live = table.get(name)
+        live = table.changeable(name)
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
         before, target = live.topic, target_of(live.topic, storage)
         wanted = await move.wanted(live)

@@ -11,12 +11,18 @@ from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import TopicConfig
-from headrace.topics.errors import UnknownTopic
+from headrace.topics.errors import InvalidTopicName, UnknownTopic
 from headrace.topics.model import Topic
+from headrace.topics.names import is_reserved
 from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1
 """Milliseconds: `replica.lag.time.max.ms` bounds it."""
+
+
+def not_for_clients(name: str) -> InvalidTopicName:
+    """Why clients can neither change nor write a topic."""
+    return InvalidTopicName(f"topic {name!r} is internal: clients can neither write nor change it")
 
 
 class LiveTopic(msgspec.Struct):
@@ -33,7 +39,11 @@ class LiveTopic(msgspec.Struct):
     described: Any = None
     """What Metadata keeps of what it answered."""
 
+    internal: bool = False
+    """Whether its name is one of Kafka's internal topics."""
+
     def __post_init__(self) -> None:
+        self.internal = is_reserved(self.topic.name)
         self.configure(self.config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -66,8 +76,10 @@ class LiveTopic(msgspec.Struct):
         `wait_ms`: how long `done` waits for the copies that `min.insync.replicas` asks for, at most; 0: not at all.
 
         Raises:
-            UnknownTopic: there is no such partition.
+            UnknownTopic: there is no such partition. InvalidTopicName: it is an internal topic.
         """
+        if self.internal:
+            raise not_for_clients(self.topic.name)
         partition = self.partition(index)
         append = accept(batch, self.config, now_ms, zstd_allowed=zstd_allowed, most_bytes=most_bytes, header=header)
         if self.tracer is not None:

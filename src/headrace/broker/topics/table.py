@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +12,7 @@ import structlog
 
 from headrace.broker.brokers.leadership import Leaders, Leading
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.brokers.replicas import check_factor
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.conversion import MovePositions, convert
 from headrace.broker.native.partition import NativePartition
@@ -27,6 +28,7 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.retry import patiently
+from headrace.broker.topics.known import KnownTopics
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
@@ -41,69 +43,8 @@ from headrace.topics.errors import (
     UnreadableTopic,
 )
 from headrace.topics.model import Topic
-from headrace.topics.names import MAX_LENGTH, check_name
+from headrace.topics.names import is_reserved
 from headrace.topics.native import ADOPTED, FIXED
-
-
-# The topics that a virtual cluster has: found by name or id. Look-ups are plain dictionary reads.
-class KnownTopics:
-    """Every topic that there is now."""
-
-    def __init__(self) -> None:
-        """There is none."""
-        self._by_name: dict[str, LiveTopic] = {}
-        self._by_id: dict[UUID, LiveTopic] = {}
-
-    def __iter__(self) -> Iterator[LiveTopic]:
-        return iter(list(self._by_name.values()))
-
-    def in_order(self) -> Iterator[LiveTopic]:
-        """All topics that there are now and still when their turn comes, by name."""
-        return (live for name in self.names() if (live := self._by_name.get(name)) is not None)
-
-    def find(self, name: str | None, topic_id: UUID) -> LiveTopic | None:
-        """A topic by its name or, where that is None, by its id; None: there is none."""
-        return self._by_id.get(topic_id) if name is None else self._by_name.get(name)
-
-    def names(self) -> list[str]:
-        """All names, sorted."""
-        return sorted(self._by_name)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a topic of this name."""
-        return name in self._by_name
-
-    def get(self, name: str) -> LiveTopic:
-        """Raises UnknownTopic; UnreadableTopic where the registry has an entry of that name that cannot be read."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise self._missing(name) from None
-
-    def _missing(self, name: str) -> UnknownTopic:
-        """Why there is no topic of a name."""
-        # A name that cannot be a topic's may be of any length, and named for thousands of partitions.
-        return UnknownTopic(f"no topic {name[:MAX_LENGTH]!r}")
-
-    def by_id(self, topic_id: UUID) -> LiveTopic:
-        """Raises UnknownTopic."""
-        try:
-            return self._by_id[topic_id]
-        except KeyError:
-            raise UnknownTopic(f"no topic with id {topic_id}") from None
-
-    def partition(self, name: str, index: int) -> Partition:
-        """Raises UnknownTopic, also when the topic has no such partition."""
-        return self.get(name).partition(index)
-
-    def _enter(self, live: LiveTopic) -> None:
-        self._by_name[live.topic.name] = live
-        self._by_id[live.topic.id] = live
-
-    def _strike(self, live: LiveTopic) -> None:
-        del self._by_name[live.topic.name]
-        del self._by_id[live.topic.id]
-
 
 _log = structlog.get_logger("headrace.broker.topics")
 
@@ -201,6 +142,13 @@ class TopicTable(KnownTopics):
 
     async def open(self, topic: Topic) -> LiveTopic:
         """Take in a topic that is stored."""
+        if is_reserved(topic.name):
+            _log.warning(
+                "a topic has the name of one of Kafka's internal topics: it can be read, and takes no records; "
+                "copy them to another topic, and delete this one",
+                topic=topic.name,
+                partitions=topic.partitions,
+            )
         config = resolve(topic.config, self.defaults)
         live = LiveTopic(topic, config, *await self.open_partitions(topic, config, 0))
         self.add(live)
@@ -266,19 +214,28 @@ class TopicTable(KnownTopics):
         for listener in self.adopted:
             listener(live)
 
-    def validate(self, name: str, partitions: int, config: dict[str, str]) -> None:
+    def validate(
+        self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
+    ) -> None:
         """Everything `create` would refuse, without creating.
 
+        Args:
+            name: of the topic.
+            partitions: how many it is to have.
+            config: its own configuration.
+            replication: its replication factor.
+            distinct: whether names are refused that differ from another topic's only in `.` and `_`.
+
         Raises:
-            InvalidTopicName, TopicExists, InvalidPartitions, InvalidConfig, TooManyPartitions.
+            InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig,
+            TooManyPartitions.
         """
-        check_name(name)
+        self.check_free(name, distinct=distinct)
         if self._closed:
             raise UnknownTopic("this virtual cluster was deleted")
-        if self.has(name):
-            raise TopicExists(f"topic {name!r} exists already")
         if partitions < 1:
             raise InvalidPartitions(f"a topic needs at least one partition, asked for {partitions}")
+        check_factor(self.leading.ownership, replication)
         check_given(config)
         check_attainable(self.storage.logs.copies, config, resolve(config, self.defaults))
         self._check_room(partitions)
@@ -292,17 +249,28 @@ class TopicTable(KnownTopics):
                 f"{present} already"
             )
 
-    async def create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
-        """Create a topic, stored when this returns; raises what `validate` names."""
-        return await to_the_end(self._create(name, partitions, config))
+    async def create(
+        self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
+    ) -> LiveTopic:
+        """Create a topic, stored when this returns; see `validate`."""
+        return await to_the_end(self._create(name, partitions, config, replication, distinct=distinct))
 
-    async def _create(self, name: str, partitions: int, config: dict[str, str]) -> LiveTopic:
+    async def _create(
+        self, name: str, partitions: int, config: dict[str, str], replication: int, *, distinct: bool
+    ) -> LiveTopic:
         async with self.changing:
-            self.validate(name, partitions, config)
+            self.validate(name, partitions, config, replication, distinct=distinct)
             topic_id = uuid4()
             stream_of = self.native_stream_of if resolve(config, self.defaults).native else self._stream_of
             streams = tuple(stream_of(name, topic_id, index) for index in range(partitions))
-            topic = Topic(name=name, id=topic_id, streams=streams, config=config, created_ms=self.clock.now_ms())
+            topic = Topic(
+                name=name,
+                id=topic_id,
+                streams=streams,
+                config=config,
+                created_ms=self.clock.now_ms(),
+                replication_factor=replication,
+            )
             try:
                 await self.storage.topics.create(topic)
             except TopicExists:
@@ -336,10 +304,10 @@ class TopicTable(KnownTopics):
             if topic.name == name:
                 await self.open(topic)
 
-    async def create_if_missing(self, name: str, partitions: int) -> LiveTopic:
+    async def create_if_missing(self, name: str, partitions: int, replication: int = 1) -> LiveTopic:
         """Auto-creation: two clients that ask at once get the same topic."""
         try:
-            return await self.create(name, partitions, {})
+            return await self.create(name, partitions, {}, replication)
         except TopicExists:
             return self.get(name)
 
@@ -369,7 +337,7 @@ class TopicTable(KnownTopics):
 
     async def _configure(self, name: str, change: ConfigChange, *, validate_only: bool) -> None:
         async with self.changing:
-            live = self.get(name)
+            live = self.changeable(name)
             config = change(live.topic.config)
             check_given(config, live.topic.config)
             resolved = resolve(config, self.defaults)
@@ -403,7 +371,7 @@ class TopicTable(KnownTopics):
 
     def validate_growth(self, name: str, partitions: int) -> None:
         """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
-        present = len(self.get(name).partitions)
+        present = len(self.changeable(name).partitions)
         if partitions <= present:
             raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
         self._check_room(partitions - present)
@@ -437,7 +405,7 @@ class TopicTable(KnownTopics):
                 await self.storage.topics.delete_unreadable(name)
                 _log.info("topic deleted whose registry entry could not be read", topic=name)
                 return
-            await self._delete_live(self.get(name))
+            await self._delete_live(self.changeable(name))
 
     async def _delete_live(self, live: LiveTopic) -> None:
         # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
@@ -509,16 +477,16 @@ class TopicTable(KnownTopics):
             store: writes the move down; nothing has changed when it raises.
 
         Raises:
-            UnknownTopic; TopicExists: the target has one of that name; what `store` raises.
+            UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: it may not
+                have it; what `store` raises.
         """
         await to_the_end(self._move(name, target, store))
 
     async def _move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
         # The caller makes one move at a time, so two tables never wait for each other.
         async with self.changing, target.changing:
-            live = self.get(name)
-            if target.has(name):
-                raise TopicExists(f"topic {name!r} exists already")
+            live = self.changeable(name)
+            target.check_free(name, distinct=False)
             # What it had before it was converted is noted here, and elsewhere it may come to have it again.
             await self.storage.topics.finish_deletions()
             try:

@@ -22,9 +22,7 @@ def brokers(kafka: KafkaServer, as_json: bool) -> None:
     """List the brokers of the cluster, where they tell clients to connect to, and how many partitions each leads."""
     client = Client(kafka)
     cluster = client.result(client.admin.describe_cluster(), "describe the cluster")
-    leads = Counter(
-        partition.leader for topic in client.metadata.topics.values() for partition in topic.partitions.values()
-    )
+    leads = Counter(partition.leader for topic in client.topics.values() for partition in topic.partitions.values())
     controller = cluster.controller.id if cluster.controller is not None else None
     rows = [
         {

@@ -88,11 +88,12 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
     headrace topics list --json | jq -r '.[].topic'
     """,
 )
+@click.option("--internal", is_flag=True, help="Also list Kafka's internal topics, such as __consumer_offsets.")
 @client_options
-def list_(kafka: KafkaServer, as_json: bool) -> None:
+def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
     """List the topics, with how many records each holds."""
     client = Client(kafka)
-    found = client.metadata.topics
+    found = client.metadata.topics if internal else client.topics
     partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
     starts = client.offsets(partitions, OffsetSpec.earliest)
     ends = client.offsets(partitions, OffsetSpec.latest)

@@ -1,7 +1,8 @@
 """CreateTopics (19), versions 2-7.
 
 Behavior
-- Redis makes the copies: a replication factor of 1 or -1 (the default) is taken, another is refused.
+- Redis replicates. A replication factor needs that many brokers, as in Kafka, and says how many of them are named as
+  replicas. -1 is `default.replication.factor`.
 - With the configuration `headrace.stream=KEY` a Redis Stream that is there becomes partition `headrace.partition` (0)
   of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
 - With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
@@ -14,11 +15,12 @@ Version notes
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
+from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers
 from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
@@ -31,7 +33,7 @@ from headrace.kafka.server.timeouts import BY_ITSELF
 from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.topics.config import describe
-from headrace.topics.errors import InvalidPartitions, InvalidReplicationFactor, TopicError
+from headrace.topics.errors import InvalidPartitions, TopicError
 
 Result = CreateTopicsResponse.CreatableTopicResult
 ADOPT_STREAM, ADOPT_PARTITION = "headrace.stream", "headrace.partition"
@@ -150,11 +152,12 @@ async def _create(
             return adopted
         partitions = _partitions(broker, topic)
         allowance.take(partitions)
+        replication = _replication(broker, topic)
         if validate_only:
-            broker.topics.validate(topic.name, partitions, config)
-            return Result(name=topic.name, num_partitions=partitions, replication_factor=1, configs=[])
+            broker.topics.validate(topic.name, partitions, config, replication)
+            return Result(name=topic.name, num_partitions=partitions, replication_factor=replication, configs=[])
         exchange.count_change(partitions, strict_from=_STRICT_FROM)
-        live = await broker.topics.create(topic.name, partitions, config)
+        live = await broker.topics.create(topic.name, partitions, config, replication)
         exchange.changed(f"topic {topic.name} created, {partitions} partitions")
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)
@@ -184,7 +187,7 @@ def _created(broker: Broker, live: LiveTopic, partitions: int) -> Result:
         name=live.topic.name,
         topic_id=live.topic.id,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=live.topic.replication_factor,
         configs=[
             CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.key.name,
@@ -204,8 +207,13 @@ class Assignment(Protocol):
     broker_ids: list[int]
 
 
-def check_assigned(broker: Broker, assignments: Iterable[Assignment]) -> None:
+def check_assigned(broker: Broker, assignments: Sequence[Assignment]) -> None:
     """Raise RequestError where partitions are given to others than this broker."""
+    for each in assignments:
+        try:
+            check_brokers(broker.ownership, each.broker_ids)
+        except InvalidAssignment as error:
+            raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, str(error)) from None
     if any(each.broker_ids != [broker.node_id] for each in assignments):
         raise RequestError(
             Code.INVALID_REPLICA_ASSIGNMENT,
@@ -223,15 +231,17 @@ def _partitions(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> in
             raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
         check_assigned(broker, topic.assignments)
         return len(topic.assignments)
-    if topic.replication_factor not in (-1, 1):
-        raise InvalidReplicationFactor(
-            f"replication factor {topic.replication_factor}: expected 1, Redis makes the copies"
-        )
     if topic.num_partitions == -1:
         return broker.settings.num_partitions
     if topic.num_partitions < 1:
         raise InvalidPartitions(f"a topic needs at least one partition, asked for {topic.num_partitions}")
     return topic.num_partitions
+
+
+def _replication(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments[0].broker_ids)
+    return broker.settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
 
 
 def _refused(name: str, error: Exception) -> Result:

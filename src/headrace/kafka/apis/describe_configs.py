@@ -233,13 +233,19 @@ def _broker(broker: Broker, *, synonyms: bool, doc: bool) -> Iterable[Entry]:
     for key in BROKER_KEYS:
         source = _STATIC_BROKER if key.name in settings.given else _DEFAULT
         value = settings.value(key)
+        layers = [(value, source)]
+        if source == _STATIC_BROKER and key.default is not None:
+            layers.append((key.default, _DEFAULT))
         yield Entry(
             name=key.name,
             value=value,
             read_only=True,
             config_source=source,
             is_sensitive=False,
-            synonyms=[DescribeConfigsResponse.DescribeConfigsSynonym(name=key.name, value=value, source=source)]
+            synonyms=[
+                DescribeConfigsResponse.DescribeConfigsSynonym(name=key.name, value=text, source=layer)
+                for text, layer in layers
+            ]
             if synonyms
             else [],
             config_type=int(key.type),

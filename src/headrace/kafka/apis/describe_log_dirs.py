@@ -76,7 +76,7 @@ async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
 
 def _everything(broker: Broker) -> Iterable[Partition | None]:
     # A list of now: topics come and go while others have their turn.
-    return [partition for live in broker.topics for partition in live.partitions if _here(partition)]
+    return [partition for live in broker.topics.with_internal() for partition in live.partitions if _here(partition)]
 
 
 def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:

@@ -6,14 +6,14 @@ Behavior
   `max.request.partition.size.limit`); `next_cursor` names the partition where the next one begins.
 - What comes before the cursor is left out. A cursor with a negative partition, or of a topic that is not among those
   asked for, is INVALID_REQUEST for each topic: the response has no error of its own.
-- Every topic tells the authorized operations. There are no eligible leader replicas: those in sync are the leader.
+- Every topic tells the authorized operations. There are no eligible leader replicas: all replicas are in sync.
 """
 
 from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from headrace.broker.partition.partition import Partition
+from headrace.broker.brokers.replicas import replicas_of
 from headrace.broker.runtime.scheduler import Pace
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.authorized_operations import authorized
@@ -66,7 +66,7 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
     await exchange.reserve(min(left, _partitions(exchange, named)) * _PARTITION_BYTES)
     response = DescribeTopicPartitionsResponse(topics=[])
     may_describe = _describable(exchange)
-    every = (live.topic.name for live in exchange.broker.topics.in_order())
+    every = (live.topic.name for live in exchange.broker.topics.with_internal())
     async for name in pace.each(sorted(named) if named else every):
         # What is hidden is in no page, and no cursor tells its name.
         if name < first or not (named or may_describe(name)):
@@ -92,7 +92,7 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
 def _partitions(exchange: Exchange, named: Iterable[str]) -> int:
     """How many there are: of the topics that are named, or of all."""
     topics = exchange.broker.topics
-    found = (topics.find(name, _NO_ID) for name in named) if named else topics
+    found = (topics.find(name, _NO_ID) for name in named) if named else topics.with_internal()
     return sum(len(live.partitions) for live in found if live is not None)
 
 
@@ -118,14 +118,15 @@ async def _described(live: LiveTopic, indexes: Iterable[int], exchange: Exchange
     return Topic(
         name=name,
         topic_id=live.topic.id,
-        partitions=[_partition(index, live.partitions[index]) async for index in pace.each(indexes)],
+        is_internal=live.internal,
+        partitions=[_partition(exchange, live, index) async for index in pace.each(indexes)],
         topic_authorized_operations=authorized(exchange, ResourceType.TOPIC, name),
     )
 
 
-def _partition(index: int, partition: Partition) -> PartitionTold:
-    epoch, leader = partition.named
-    copies = [leader] if leader >= 0 else []
+def _partition(exchange: Exchange, live: LiveTopic, index: int) -> PartitionTold:
+    epoch, leader = live.partitions[index].named
+    copies = replicas_of(exchange.broker.ownership, live, index)
     return PartitionTold(
         error_code=Code.NONE if copies else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,

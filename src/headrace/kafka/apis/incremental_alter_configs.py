@@ -80,6 +80,9 @@ async def alter(request: Any, exchange: Exchange, changed: Changed) -> AsyncIter
 
 async def _alter(broker: Broker, resource: Any, changed: Changed, *, validate_only: bool) -> None:
     if resource.resource_type == BROKER:
+        if all(getattr(config, "config_operation", None) == _DELETE for config in resource.configs):
+            # Nothing was ever set that way; Kafka's tools remove their throttles, whether there are any or not.
+            return
         raise RequestError(Code.INVALID_REQUEST, "the broker's settings are given at its start: headrace serve --set")
     if resource.resource_type != TOPIC:
         raise RequestError(Code.INVALID_REQUEST, f"there are no resources of type {resource.resource_type}")

@@ -23,6 +23,7 @@ import msgspec
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
+from headrace.broker.brokers.replicas import replicas_of
 from headrace.broker.runtime.scheduler import Pace
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.authorized_operations import UNASKED, authorized, authorized_on_cluster
@@ -119,9 +120,9 @@ async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataRespon
     asked = request.topics
     if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
         await exchange.turn()
-        await exchange.reserve(sum(len(live.partitions) for live in broker.topics) * _PARTITION_BYTES)
+        await exchange.reserve(sum(len(live.partitions) for live in broker.topics.with_internal()) * _PARTITION_BYTES)
         one = _Described(exchange, pace, request)
-        found = [await one.described(live) async for live in pace.each(broker.topics.in_order())]
+        found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
         # Each topic once, however often it is named, as in Kafka.
         named = {(topic.name, topic.topic_id): None for topic in asked}
@@ -149,6 +150,8 @@ class _Kept(msgspec.Struct, gc=False):
     """What was answered of a topic, for as long as it is so."""
 
     leaders: list[Leader]
+    view: int | None
+    """The number of the cluster membership, where that says who the replicas are; None: leaders are alone."""
     encoded: dict[int, Topic] = {}
     """By version."""
 
@@ -166,6 +169,8 @@ class PartitionsEncoder:
         self._version = version
         self._of_leaders: dict[int, list[bytes]] = {}
         """What lies around index and epoch; around the index alone in versions that have no epochs."""
+        self._of_replicas: dict[tuple[int, ...], list[bytes]] = {}
+        """The same by the replicas; without any there is no leader."""
         self._around: dict[Leader, tuple[bytes, bytes]] = {}
         """What lies before and behind the index."""
 
@@ -179,15 +184,28 @@ class PartitionsEncoder:
         found = ((index, around[each]) for index, each in enumerate(leaders, first))
         return b"".join([b"%b%b%b" % (before, index.to_bytes(4), behind) for index, (before, behind) in found])
 
+    def encode_replicated(self, leaders: Sequence[Leader], copies: Sequence[list[int]], first: int) -> bytes:
+        """As `encode`, with the replicas of each partition, the leader first."""
+        made = []
+        for index, ((epoch, node), replicas) in enumerate(zip(leaders, copies, strict=True), first):
+            key = tuple(replicas)
+            around = self._of_replicas.get(key)
+            if around is None:
+                around = self._of_replicas[key] = self._encoded_around(node, replicas)
+            before, between, *behind = around
+            made += [before, index.to_bytes(4), between, *(epoch.to_bytes(4, signed=True) + each for each in behind)]
+        return b"".join(made)
+
     def _of_leader(self, node: int) -> list[bytes]:
-        alone = [node] if node >= 0 else []
-        code = Code.NONE if alone else Code.LEADER_NOT_AVAILABLE
-        partition = Partition(
-            error_code=code, leader_id=node, replica_nodes=alone, isr_nodes=alone, offline_replicas=[]
-        )
-        fields = ("partition_index", "leader_epoch")
-        found = self._of_leaders[node] = MetadataResponse.encode_around(partition, fields, self._version)
+        found = self._of_leaders[node] = self._encoded_around(node, [node] if node >= 0 else [])
         return found
+
+    def _encoded_around(self, node: int, replicas: list[int]) -> list[bytes]:
+        code = Code.NONE if replicas else Code.LEADER_NOT_AVAILABLE
+        partition = Partition(
+            error_code=code, leader_id=node, replica_nodes=replicas, isr_nodes=replicas, offline_replicas=[]
+        )
+        return MetadataResponse.encode_around(partition, ("partition_index", "leader_epoch"), self._version)
 
 
 class _Described:
@@ -225,12 +243,18 @@ class _Described:
             if pace.over:
                 await pace.rest()
         kept: _Kept | None = live.described
-        if kept is None or kept.leaders != leaders:
-            kept = live.described = _Kept(leaders)
+        view = None if live.topic.replication_factor == 1 else self._broker.ownership.number
+        if kept is None or kept.leaders != leaders or kept.view != view:
+            kept = live.described = _Kept(leaders, view)
         version = self._exchange.version
         if version in kept.encoded and not self._with_operations:
             return kept.encoded[version]
-        topic = Topic(name=live.topic.name, topic_id=live.topic.id, partitions=await self._partitions(kept))
+        topic = Topic(
+            name=live.topic.name,
+            topic_id=live.topic.id,
+            is_internal=live.internal,
+            partitions=await self._partitions(kept, live),
+        )
         if self._with_operations:
             return topic
         chunks: list[Chunk] = []
@@ -241,11 +265,16 @@ class _Described:
         encoded = kept.encoded[version] = cast("Topic", Encoded(topic, b"".join(chunks)))
         return encoded
 
-    async def _partitions(self, kept: _Kept) -> list[Partition]:
+    async def _partitions(self, kept: _Kept, live: LiveTopic) -> list[Partition]:
         """All of a topic's, encoded."""
         made: list[bytes] = []
-        for start, some in enumerate(_slices(kept.leaders)):
-            made.append(self._encoder.encode(some, start * _AT_ONCE))
+        for number, some in enumerate(_slices(kept.leaders)):
+            first = number * _AT_ONCE
+            if live.topic.replication_factor == 1:
+                made.append(self._encoder.encode(some, first))
+            else:
+                copies = [replicas_of(self._broker.ownership, live, index) for index in range(first, first + len(some))]
+                made.append(self._encoder.encode_replicated(some, copies, first))
             if self._pace.over:
                 await self._pace.rest()
         return cast("list[Partition]", EncodedArray(len(kept.leaders), b"".join(made)))

@@ -231,7 +231,7 @@ class Streams:
         assert broker is not None, "a usable pool has a cluster"
         config = {"retention.ms": str(retention_hours * _HOUR_MS)}
         try:
-            live = await broker.topics.create(name, partitions, config)
+            live = await broker.topics.create(name, partitions, config, distinct=False)
         except TopicExists:
             raise _name_taken(name) from None
         record = StreamRecord(

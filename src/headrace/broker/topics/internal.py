@@ -1,0 +1,165 @@
+"""Kafka's topic `__consumer_offsets`, as clients expect to find it: always there, and always empty.
+
+Groups are stored elsewhere. Lag exporters and tools look for the topic, describe its partitions and read them.
+"""
+
+from typing import cast
+from uuid import NAMESPACE_URL, uuid5
+
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.partition import Partition, Watcher, outside
+from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
+from headrace.broker.topics.live import LiveTopic, not_for_clients
+from headrace.membership.leader import Leader
+from headrace.topics.callbacks import AppendDone
+from headrace.topics.config import TopicDefaults, resolve
+from headrace.topics.errors import NotLeader
+from headrace.topics.model import Append, StoredBatch, Topic
+from headrace.topics.names import CONSUMER_OFFSETS
+from headrace.topics.rejected_batches import Refusals
+
+_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+"""As Kafka creates it; only shown."""
+
+
+class InternalPartition:
+    """A partition without records: `broker.partition.partition.Partition`."""
+
+    log = None
+    log_start = log_end = local_start = leader_epoch = 0
+    deleted = paused = False
+
+    def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: Refusals) -> None:
+        """`stream` names it among what brokers share out; nothing lies there."""
+        self.topic = topic
+        self.index = index
+        self.stream = stream
+        self.refusals = refusals
+        self._ownership = ownership
+
+    @property
+    def leader(self) -> int | None:
+        """The node id of the broker that leads it; None: this server."""
+        owner = self._ownership.owner_of(self.stream)
+        return None if owner == self._ownership.node_id else owner
+
+    @property
+    def named(self) -> Leader:
+        """The same, as clients are told."""
+        return Leader(0, self._ownership.owner_of(self.stream))
+
+    def check_led(self) -> None:
+        """Raise NotLeader unless this server leads it."""
+        leader = self.leader
+        if leader is not None:
+            raise NotLeader(f"{self.topic}-{self.index} is led by broker {leader}")
+
+    def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
+        """Raise InvalidTopicName."""
+        raise not_for_clients(self.topic)
+
+    async def delete_before(self, offset: int) -> None:
+        """Raise InvalidTopicName."""
+        raise not_for_clients(self.topic)
+
+    def check_readable(self, offset: int) -> None:
+        """Raise OffsetOutOfRange anywhere but at its end."""
+        if offset:
+            raise outside(self, offset, 0, 0)
+
+    def at_end(self, offset: int) -> bool:
+        """It always is."""
+        return True
+
+    def cached(self, offset: int, *, ahead: bool = True) -> bool:
+        """That there is nothing is known."""
+        return True
+
+    def read_cached(
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+    ) -> tuple[list[Buffer], int]:
+        """Nothing."""
+        return [], 0
+
+    async def read_stored(
+        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+    ) -> tuple[list[Buffer], int]:
+        """Nothing."""
+        return [], 0
+
+    async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
+        """Nothing."""
+        return []
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell nothing: no record ever comes."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Nothing is watched."""
+
+    def kept(self, offset: int, leader_epoch: int) -> int:
+        """All of it."""
+        return offset
+
+    def certainly_past_end(self, offset: int) -> bool:
+        """Whether an offset is not its end."""
+        return offset > 0
+
+    async def ask_end(self) -> None:
+        """It is known."""
+
+    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+        """Where it begins and ends; there is no record to find."""
+        ends = (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL)
+        return FoundOffset(0) if timestamp in ends else NOT_FOUND
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Where the only leader epoch ends."""
+        return (0, 0) if epoch == 0 else (-1, -1)
+
+    def want_copies(self, copies: int) -> None:
+        """There is nothing to replicate."""
+
+    def expire_producers(self, before_ms: int) -> None:
+        """There are none."""
+
+    async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
+        """There is nothing to drop."""
+
+    async def size(self) -> int:
+        """No bytes."""
+        return 0
+
+    async def settle(self) -> None:
+        """Nothing is under way."""
+
+    async def mirror_position(self, group: str, offset: int) -> None:
+        """There is no stream to show it in."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def consumer_offsets(
+    ownership: Ownership, cluster: str, cluster_id: str, partitions: int, refusals: Refusals
+) -> LiveTopic:
+    """The topic of a virtual cluster.
+
+    Args:
+        ownership: says which broker leads each partition.
+        cluster: the name of the virtual cluster.
+        cluster_id: makes the topic's id, which is the same after a restart and for all brokers.
+        partitions: `offsets.topic.num.partitions`.
+        refusals: of appends; there are none.
+    """
+    name = CONSUMER_OFFSETS
+    streams = tuple(f"internal {cluster}/{name}-{index}" for index in range(partitions))
+    topic_id = uuid5(NAMESPACE_URL, f"{cluster_id}/{cluster}/{name}")
+    topic = Topic(name=name, id=topic_id, streams=streams, config=_CONFIG, created_ms=0)
+    # Nobody sets their leaders, which follow the cluster membership by themselves.
+    made = [
+        cast("Partition", InternalPartition(name, index, stream, ownership, refusals))
+        for index, stream in enumerate(streams)
+    ]
+    return LiveTopic(topic, resolve({}, TopicDefaults({})), made)

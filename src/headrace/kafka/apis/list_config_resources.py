@@ -1,0 +1,47 @@
+"""ListConfigResources (74), versions 0-1 (KIP-1142).
+
+Behavior
+- What DescribeConfigs can describe: the topics of the virtual cluster, and the brokers that are alive. Of the other
+  types that Kafka knows (broker loggers, client metrics, groups) there are none. An unknown type is
+  UNSUPPORTED_VERSION, as in Kafka.
+- No types means all of them.
+
+Version notes
+- 0: client metrics alone (KIP-714), of which there are none. 1: resource types.
+"""
+
+from headrace.kafka.apis.describe_configs import BROKER, TOPIC
+from headrace.kafka.errors import Code
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
+from headrace.security.access.required_acls import Operation
+
+_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
+_KNOWN = frozenset((TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
+_RESOURCE_BYTES = 350
+"""What a topic takes in the answer."""
+
+Resource = ListConfigResourcesResponse.ConfigResource
+
+
+@register(ListConfigResourcesRequest, 0, 1, needs=(cluster(Operation.DESCRIBE_CONFIGS),))
+async def handle(request: ListConfigResourcesRequest, exchange: Exchange) -> None:
+    """Name what has a configuration."""
+    asked = {_CLIENT_METRICS} if exchange.version == 0 else set(request.resource_types) or _KNOWN
+    if not asked <= _KNOWN:
+        exchange.answer(ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION, config_resources=[]))
+        return
+    found: list[Resource] = []
+    if BROKER in asked:
+        found += [Resource(resource_name=str(node_id), resource_type=BROKER) for node_id, _, _ in exchange.nodes]
+    if TOPIC in asked:
+        await exchange.turn()
+        topics = exchange.broker.topics
+        await exchange.reserve(sum(1 for _ in topics) * _RESOURCE_BYTES)
+        found += [
+            Resource(resource_name=live.topic.name, resource_type=TOPIC)
+            async for live in exchange.pace().each(topics.with_internal())
+        ]
+    await exchange.answer_in_pieces(ListConfigResourcesResponse(config_resources=found))

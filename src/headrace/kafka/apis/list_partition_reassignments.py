@@ -1,0 +1,19 @@
+"""ListPartitionReassignments (46), version 0 (KIP-455).
+
+Behavior
+- Partitions move between brokers as brokers come and go, in one step. So no reassignment is ever ongoing, and the
+  answer names none. As in Kafka topics and partitions that do not exist are left out.
+"""
+
+from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.registry import register
+from headrace.kafka.server.request_context import Exchange
+from headrace.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from headrace.security.access.required_acls import Operation
+
+
+@register(ListPartitionReassignmentsRequest, 0, 0, needs=(cluster(Operation.DESCRIBE),), bound=None)
+def handle(request: ListPartitionReassignmentsRequest, exchange: Exchange) -> None:
+    """Report that no reassignment is ongoing."""
+    del request
+    exchange.answer(ListPartitionReassignmentsResponse(error_message=None, topics=[]))
