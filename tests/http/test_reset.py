@@ -43,7 +43,9 @@ def everything(server: InProcessServer) -> dict[str, object]:
     found["work requests"] = api.done("GET", f"/workRequests?compartmentId={COMPARTMENT}")["items"]
     api.close()
     with Wire(server.kafka) as wire:
-        found["topics"] = [each.name for each in wire.ask(MetadataRequest(topics=None), 9).topics]
+        found["topics"] = [
+            each.name for each in wire.ask(MetadataRequest(topics=None), 9).topics if not each.is_internal
+        ]
         found["groups"] = [each.group_id for each in wire.ask(ListGroupsRequest(), 4).groups]
     return found
 

@@ -163,7 +163,7 @@ def login(client: Wire) -> None:
 
 
 def topics(client: Wire) -> list[str]:
-    return [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics]
+    return [topic.name for topic in client.ask(MetadataRequest(topics=None), 12).topics if not topic.is_internal]
 
 
 def ended(client: Wire) -> bool:
