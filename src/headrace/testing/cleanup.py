@@ -35,7 +35,7 @@ def sweep(kafka: str) -> None:
 
 
 def _remove_topics(connection: Connection) -> None:
-    topics = [topic.name for topic in connection.ask(MetadataRequest(topics=None), 9).topics]
+    topics = [topic.name for topic in connection.ask(MetadataRequest(topics=None), 9).topics if not topic.is_internal]
     if not topics:
         return
     asked = [DeleteTopicsRequest.DeleteTopicState(name=topic) for topic in topics]
