@@ -25,8 +25,9 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from headrace.broker.native.partition import NativePartition, take
+from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.read import take
 from headrace.broker.runtime.budget import NeedsRoom, ReadAhead, ReadBudget
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.records.streams import LARGEST_ENTRY

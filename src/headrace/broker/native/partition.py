@@ -13,19 +13,20 @@ from typing import NamedTuple
 
 import structlog
 
+from headrace.broker.native.in_flight import UnderWay
+from headrace.broker.native.timestamps import find
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.high_watermark import check_replicas, done_with_copies
 from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
+from headrace.broker.partition.read import take
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
-from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
+from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.leader import Leader
-from headrace.records.batch import peek
 from headrace.records.build import build_empty
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.records.walk import find_timestamp, max_timestamp
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import (
     BehindRefused,
@@ -41,76 +42,13 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
-from headrace.topics.producer_state import is_behind
 from headrace.topics.rejected_batches import Refusals
-
-
-# Which batches of producers Redis has not answered yet.
-class _Sent(NamedTuple):
-    number: int
-    """Of all that were sent."""
-    epoch: int
-    sequence: int
-
-
-class UnderWay:
-    """Those of one partition. Answers come in the order in which batches were sent, but for two connections at once."""
-
-    __slots__ = ("_last", "_of")
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._of: dict[int, deque[_Sent]] = {}
-        """Producer id -> its batches of the epoch that it has used last; only those that none is under way after which
-        comes before them: sequences rise, and the first one is the first of all."""
-
-    def send(self, append: Append) -> tuple[int, bool]:
-        """A batch goes to Redis.
-
-        Returns:
-            Its number, for `answered`; whether a batch of its producer that comes before it has no answer yet.
-        """
-        producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
-        if producer < 0:
-            return 0, False
-        self._last += 1
-        sent = self._of.get(producer)
-        if sent is None or sent[0].epoch != epoch:
-            sent = self._of[producer] = deque()
-        while sent and is_behind((epoch, sequence), sent[-1].epoch, sent[-1].sequence):
-            sent.pop()
-        behind = bool(sent) and is_behind((epoch, sent[0].sequence), epoch, sequence)
-        sent.append(_Sent(self._last, epoch, sequence))
-        return self._last, behind
-
-    def answered(self, producer: int, number: int) -> None:
-        """A batch has its answer."""
-        sent = self._of.get(producer)
-        if sent is None:
-            return
-        if sent[0].number == number:
-            sent.popleft()
-        elif sent[0].number < number:
-            # A connection that was given up has not answered what comes before it.
-            self._of[producer] = sent = deque(each for each in sent if each.number != number)
-        if not sent:
-            del self._of[producer]
-
-    def not_sent(self, producer: int, number: int) -> None:
-        """The last one of a producer was not sent after all: there will be no answer."""
-        sent = self._of.get(producer)
-        if sent and sent[-1].number == number:
-            sent.pop()
-            if not sent:
-                del self._of[producer]
-
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
 _MARKS = 256
 _MOST_SPAN = 2**31
 """Offsets that one batch has at most."""
-_SCAN_BYTES = 1 << 20
 _log = structlog.get_logger("headrace.broker.native")
 
 
@@ -469,48 +407,7 @@ class NativePartition:
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.partition.timestamps.find`."""
-        self.check_readable(0)
-        if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):
-            self.learn(await self.storage.extent(self.place))
-            return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
-        # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
-        ahead = await self.storage.ahead_ms(self.place)
-        if timestamp == Special.MAX_TIMESTAMP:
-            return await self._find_latest(ahead, searcher)
-        at, room = max(0, timestamp - ahead) << self.place.bits, _SCAN_BYTES
-        while True:
-            async with searcher.beside.held(room):
-                read = await self.storage.read(self.place, at, _SCAN_BYTES, first=room)
-                for each in read.batches:
-                    if peek(each.batch).max_timestamp >= timestamp:
-                        found = find_timestamp(each.batch, each.base_offset, timestamp)
-                        if found is not None:
-                            return FoundOffset(*found)
-            room = read.wants or _SCAN_BYTES
-            if not read.entries and not read.wants:
-                return NOT_FOUND
-            at = read.following or at
-
-    async def _find_latest(self, ahead: int, searcher: Searcher) -> FoundOffset:
-        best: tuple[int, int] | None = None
-        self.learn(await self.storage.extent(self.place))
-        before, room = self.log_end, _SCAN_BYTES
-        while True:
-            async with searcher.beside.held(room):
-                read = await self.storage.read_last(self.place, before, _SCAN_BYTES, first=room)
-                for each in reversed(read.batches):
-                    found = max_timestamp(each.batch, each.base_offset)
-                    if found is not None and (best is None or found[1] >= best[1]):
-                        best = found
-            room = read.wants or _SCAN_BYTES
-            if read.wants:
-                continue
-            if not read.entries:
-                break
-            before = read.first
-            if best is not None and (before >> self.place.bits) + ahead < best[1]:
-                break
-        return NOT_FOUND if best is None else FoundOffset(*best)
+        return await find(self, timestamp, searcher)
 
     # Removing
 
@@ -594,15 +491,3 @@ async def _listed() -> bool:
 def _parts(entry_id: str) -> tuple[int, int]:
     ms, _, sequence = entry_id.partition("-")
     return int(ms), int(sequence)
-
-
-def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
-    """Batches up to `limit` bytes, the first one in any case, and their size."""
-    chunks: list[Buffer] = []
-    size = 0
-    for each in batches:
-        if chunks and size + len(each.batch) > limit:
-            break
-        chunks.append(each.batch)
-        size += len(each.batch)
-    return chunks, size

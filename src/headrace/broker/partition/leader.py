@@ -406,12 +406,8 @@ class LogPartition:
         return self.log_end if self.replication.min_insync > 1 else None
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset is certain to lie behind all that there is.
-
-        Between the log end and that, readers wait: others may have been shown more before this server led the log.
-        """
-        replication = self.replication
-        end = self.log_end if replication.queue is None else max(self.log_end, self._owner.next_offset)
+        """Whether an offset is beyond all that another server may have shown. Readers wait below that."""
+        end = self.log_end if self.replication.queue is None else max(self.log_end, self._owner.next_offset)
         return self.is_end_known and offset > end
 
     @property

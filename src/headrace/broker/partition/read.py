@@ -1,5 +1,6 @@
 """Reads a partition piece by piece into a sink: a half-built answer of an API, which says how much it still wants."""
 
+from collections import deque
 from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
@@ -151,3 +152,15 @@ def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
         total += size
         following = found.next_offset
     return chunks, total
+
+
+def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
+    """Return batches of up to `limit` bytes, the first one in any case, and their size in bytes."""
+    chunks: list[Buffer] = []
+    size = 0
+    for each in batches:
+        if chunks and size + len(each.batch) > limit:
+            break
+        chunks.append(each.batch)
+        size += len(each.batch)
+    return chunks, size

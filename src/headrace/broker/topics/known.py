@@ -5,8 +5,16 @@ from uuid import UUID
 
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic, not_for_clients
-from headrace.topics.errors import InvalidTopicName, TopicExists, UnknownTopic
+from headrace.topics.errors import InvalidTopicName, TooManyPartitions, TopicExists, UnknownTopic
 from headrace.topics.names import MAX_LENGTH, check_name, is_reserved, may_collide, metric_name
+
+
+def check_room(present: int, added: int, most: int) -> None:
+    """Raise TooManyPartitions where a server with so many partitions may not have so many more."""
+    if present + added > most:
+        raise TooManyPartitions(
+            f"{added} more partitions would exceed max.broker.partitions={most}: there are {present} already"
+        )
 
 
 class KnownTopics:

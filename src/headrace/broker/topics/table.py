@@ -28,7 +28,7 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.retry import patiently
-from headrace.broker.topics.known import KnownTopics
+from headrace.broker.topics.known import KnownTopics, check_room
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
@@ -36,7 +36,6 @@ from headrace.topics.errors import (
     InvalidPartitions,
     StorageAway,
     StorageUnavailable,
-    TooManyPartitions,
     TopicChanged,
     TopicExists,
     UnknownTopic,
@@ -219,12 +218,7 @@ class TopicTable(KnownTopics):
     ) -> None:
         """Everything `create` would refuse, without creating.
 
-        Args:
-            name: of the topic.
-            partitions: how many it is to have.
-            config: its own configuration.
-            replication: its replication factor.
-            distinct: whether names are refused that differ from another topic's only in `.` and `_`.
+        `distinct`: whether names are refused that differ from another topic's only in `.` and `_`.
 
         Raises:
             InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig,
@@ -242,12 +236,7 @@ class TopicTable(KnownTopics):
 
     def _check_room(self, added: int) -> None:
         """Raise TooManyPartitions when there may not be so many more."""
-        present = self.partitions + self.partitions_elsewhere()
-        if present + added > self.most_partitions:
-            raise TooManyPartitions(
-                f"{added} more partitions would exceed max.broker.partitions={self.most_partitions}: there are "
-                f"{present} already"
-            )
+        check_room(self.partitions + self.partitions_elsewhere(), added, self.most_partitions)
 
     async def create(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True

@@ -21,8 +21,9 @@ from headrace.kafka.server.deferred_requests import PutOff
 from headrace.kafka.server.frames import Framing
 from headrace.kafka.server.login import take_bare
 from headrace.kafka.server.memory_pool import SMALL_BYTES
-from headrace.kafka.server.registry import APIS, SHORTCUTS, Api
-from headrace.kafka.server.request_context import Exchange, Outlet
+from headrace.kafka.server.registry import APIS, SHORTCUTS
+from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_decoder import NotServed, client_id_of, decode_request
 from headrace.kafka.server.request_log import tell_ended, tell_opened
 from headrace.kafka.server.request_scheduler import (
     COMMIT,
@@ -36,62 +37,12 @@ from headrace.kafka.server.request_scheduler import (
 )
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import Overdue, is_over, overdue_among
-from headrace.protocol.errors import DecodeError
-from headrace.protocol.headers import decode_request_header
-from headrace.protocol.messages import ApiVersionsRequest
 from headrace.security.access.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from headrace.broker.admin.authorizer import Grants
     from headrace.broker.broker import Broker
     from headrace.kafka.server.listener import KafkaListener
-
-
-# A request as the message tables say, with the API that serves it.
-_FEW = 16
-"""Elements that every request may have."""
-
-
-class NotServed(Exception):
-    """Why a request ends its connection: there is no answer that its client could read."""
-
-
-def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, Any]:
-    """Read a request.
-
-    Args:
-        frame: its header and body.
-        outlet: the connection that it came by.
-
-    Returns:
-        Its API, its exchange, and the request; None for ApiVersions in a version that is to be refused in the form of
-        version 0 (KIP-511).
-
-    Raises:
-        NotServed: it is malformed, or nothing that is served.
-    """
-    try:
-        key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
-        api = outlet.served.get(key)
-        if api is None:
-            raise NotServed(f"API {APIS[key].name if key in APIS else f'key {key}'} is not served")
-        exchange = Exchange(outlet, key, version, correlation_id, client_id, len(frame))
-        if version < api.oldest or version > api.newest or version < api.refused_below:
-            if key == ApiVersionsRequest.API_KEY:
-                return api, exchange, None
-            raise NotServed(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
-        most = outlet.broker.settings.headrace_request_max_elements
-        meant = len(frame) // api.element_bytes + _FEW
-        return api, exchange, api.request.decode(frame, position, version, min(most, meant))
-    except DecodeError as error:
-        raise NotServed(f"a malformed request: {error}") from None
-
-
-def client_id_of(frame: memoryview, start: int) -> str:
-    """The client id in the header of a request that begins at `start`; empty: it names none that could be read."""
-    size = int.from_bytes(frame[start + 8 : start + 10], "big", signed=True)
-    return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""
-
 
 _log = structlog.get_logger("headrace.kafka.server")
 
@@ -130,8 +81,7 @@ class Connection(Framing):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The listener accepted a client."""
         self.transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        own = transport.get_extra_info("sockname")
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
         self.local_host = own[0] if isinstance(own, tuple) else "local"
         self._take_over(Admitted(self.principal, self.broker))
@@ -147,10 +97,7 @@ class Connection(Framing):
         self._listener.forget(self)
         self._take_unread()
         self._muting.end()
-        if self._closed or self.login.pending:
-            self._put_off.drop()
-        else:
-            self._put_off.leave()
+        (self._put_off.drop if self._closed or self.login.pending else self._put_off.leave)()
         self._closed = True
         self._answers.drop(self.broker.reads)
         if self._work.let_go():
