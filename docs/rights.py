@@ -74,7 +74,13 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         "CreateAcls": (_E.GRANTS,),
         "DeleteAcls": (_E.GRANTS,),
         "AlterUserScramCredentials": (_E.GRANTS,),
-        "AlterClientQuotas": (_E.CHANGES,),
+        **dict.fromkeys(
+            (
+                "AlterClientQuotas", "AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders",
+                "UpdateFeatures",
+            ),
+            (_E.CHANGES,),
+        ),
         "InitProducerId": (_E.CREATES,),
         "Metadata": (_E.SHOWS, _E.CREATES),
         **dict.fromkeys(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"), (_E.CHANGES,)),
@@ -82,8 +88,9 @@ EFFECTS: dict[str, dict[str, tuple[Effect, ...]]] = {
         **dict.fromkeys(
             (
                 "ApiVersions", "DescribeAcls", "DescribeClientQuotas", "DescribeCluster", "DescribeConfigs",
-                "DescribeGroups", "DescribeLogDirs", "DescribeTopicPartitions", "DescribeUserScramCredentials",
-                "FindCoordinator", "ListGroups", "ListOffsets", "OffsetFetch", "OffsetForLeaderEpoch",
+                "DescribeGroups", "DescribeLogDirs", "DescribeQuorum", "DescribeTopicPartitions",
+                "DescribeUserScramCredentials", "FindCoordinator", "ListConfigResources", "ListGroups", "ListOffsets",
+                "ListPartitionReassignments", "OffsetFetch", "OffsetForLeaderEpoch",
             ),
             (_E.SHOWS,),
         ),
