@@ -28,6 +28,7 @@ from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
 from headrace.metrics.gauges import StoreFacts
+from headrace.metrics.unreadable import Unreadable
 from headrace.protocol.messages import OffsetCommitRequest
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription
@@ -262,7 +263,7 @@ def test_partitions_whose_logs_cannot_be_opened_are_counted_and_told_of_by_ready
             wait_for(lambda: unopened() == 1, "the others to be opened")
             for _ in range(6):
                 started.clock.advance(5)
-            wait_for(lambda: "that have taken no records for" in detail(), "the broker to tell of it")
+            wait_for(lambda: "partitions offline: 1" in detail(), "the broker to report it")
             link.delete(stream)
             link.rename("aside", stream)
             started.clock.advance(5)
@@ -281,6 +282,7 @@ class NoClusters:
     reads = ReadBudget()
     quotas = SimpleNamespace(throttled={})
     ownership = Ownership(1)
+    default = SimpleNamespace(storage=SimpleNamespace(documents=SimpleNamespace(unreadable=Unreadable())))
 
     def __iter__(self) -> Iterator[tuple[str, Broker]]:
         return iter(())

@@ -197,10 +197,10 @@ class LogPartition:
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
-        count = _uncounted if self._total is None else self._total.take
+        count, producers = _uncounted if self._total is None else self._total.take, self.producers
         self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
         if self._total is not None:
-            self._total.opened(self.producers)
+            self._total.opened(self.producers - producers)
         self._epochs = opened.epochs
         self._saving.begin(self._owner, opened.epochs)
         self.leader_epoch = opened.epochs.rows[-1].epoch

@@ -29,6 +29,7 @@ class InternalPartition:
     log = None
     log_start = log_end = local_start = leader_epoch = 0
     deleted = paused = False
+    offline: str | None = None
 
     def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: Refusals) -> None:
         """`stream` names it among what brokers share out; nothing lies there."""
