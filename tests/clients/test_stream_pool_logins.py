@@ -42,7 +42,8 @@ class Running:
 
     def topics(self, *login: str) -> list[str]:
         """What a client sees that logs in."""
-        return sorted(AdminClient(self.options(*login)).list_topics(timeout=30).topics)
+        topics = AdminClient(self.options(*login)).list_topics(timeout=30).topics
+        return sorted(name for name in topics if name != "__consumer_offsets")
 
     def refused(self, *login: str) -> str:
         """Why a client cannot log in, as it reports it."""

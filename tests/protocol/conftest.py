@@ -55,6 +55,8 @@ class Builder:
             return self.structure(field.struct, getattr(self.owner, field.struct.name))
         if field.kind in BITS:
             return self.integer(field)
+        if field.kind == "uint16":
+            return random.choice([0, 1, 9092, (1 << 16) - 1])
         if field.tag is not None and random.random() < 0.3:
             return field.default
         if field.kind == "uuid":
