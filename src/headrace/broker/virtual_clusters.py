@@ -27,7 +27,6 @@ from headrace.broker.topics.reconcile import take_move
 from headrace.broker.topics.table import Progress, StreamName
 from headrace.groups.model import DropGroup
 from headrace.membership.leader import Leader
-from headrace.metrics.unreadable import WHOLE
 from headrace.security.access.required_acls import SERVER
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
@@ -113,9 +112,8 @@ class Clusters:
         async with self._changes:
             self._moved = await moved_topics.load(self._storage.documents)
             self._own = await readable(self._storage.documents, KIND, _own)
-            unreadable = self._storage.documents.unreadable.names(KIND)
             for name in tuple(self._brokers):
-                if name != DEFAULT and name not in self._own and name not in unreadable and WHOLE not in unreadable:
+                if name != DEFAULT and name not in self._own and not self.is_unreadable(name):
                     await self._forget(name)
             for name in self._own:
                 if name in self._brokers:
@@ -275,6 +273,15 @@ class Clusters:
                 with contextlib.suppress(UnknownTopic):
                     return broker, broker.topics.by_id(topic_id)
         raise UnknownTopic(f"no topic with id {topic_id}")
+
+    def is_unreadable(self, name: str) -> bool:
+        """Whether what is stored of a cluster cannot be read: then it may exist though it is not open here."""
+        return self._storage.documents.unreadable.hides(KIND, name)
+
+    @property
+    def some_unreadable(self) -> bool:
+        """Whether there may be clusters that are not open here since they cannot be read."""
+        return any(name != DEFAULT for name in self._storage.documents.unreadable.names(KIND))
 
     def settings_of(self, name: str) -> Mapping[str, str]:
         """What is set on a cluster itself, by Kafka's names."""

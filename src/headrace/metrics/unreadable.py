@@ -55,6 +55,13 @@ class Unreadable:
         """Why a value cannot be read; None: it can be, as far as is known."""
         return self._found.get(kind, {}).get(name[:_MOST_SAID])
 
+    def hides(self, kind: str, name: str) -> bool:
+        """Whether a value may be stored that could not be read: by itself, or because none of its kind can be.
+
+        That it was not read says nothing about whether it is there.
+        """
+        return self.reason(kind, name) is not None or self.reason(kind, WHOLE) is not None
+
     def names(self, kind: str) -> list[str]:
         """The names of a kind's unreadable values, sorted."""
         return sorted(self._found.get(kind, {}))

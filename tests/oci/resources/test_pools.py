@@ -6,6 +6,7 @@ import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
+from headrace.broker import virtual_clusters
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
 from headrace.oci.api.errors import OciError
@@ -184,6 +185,59 @@ async def test_what_a_crash_left_of_a_creation_is_removed_unless_something_is_in
     assert [name for name, _ in world.clusters] == ["default", "used"]
     assert sorted(pool.name for pool in catalog.pools.all()) == ["DefaultPool", "used"]
     assert [stream.name for stream in catalog.streams.all()] == ["t"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_pool_whose_cluster_cannot_be_read_is_kept(
+    world: World, any_redis: RedisServer, *, whole: bool
+) -> None:
+    made = await world.pool("p", {"num.partitions": "3"})
+    inside = await world.stream("inside", pool_id=world.pool_id(made))
+    key = Keyspace().documents(virtual_clusters.KIND)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = await link.hgetall(key)
+        await world.stop()
+        if whole:
+            await link.set(key, "spoilt")
+        else:
+            await link.hset(key, made.cluster, "{")
+        catalog = await world.start()
+        assert (world.state(made), world.state(inside)) == ("ACTIVE", "ACTIVE")
+        for refused_change in (
+            catalog.delete_pool(world.pool_id(made), None),
+            catalog.update_pool(world.pool_id(made), None, {"num.partitions": "4"}, {}),
+        ):
+            with pytest.raises(OciError, match=f"virtual cluster {made.cluster} cannot be read") as caught:
+                await refused_change
+            assert refused(caught) == (409, "IncorrectState")
+        await world.stop()
+        await link.delete(key)
+        await link.hset(key, mapping=before)
+        catalog = await world.start()
+    assert catalog.pools.get(world.pool_id(made)) == made
+    assert world.state(inside) == "ACTIVE"
+    broker = catalog.pools.cluster_of(world.pool_id(made))
+    assert broker is not None
+    assert broker.settings.num_partitions == 3
+    assert broker.topics.get("inside").topic.id.hex == inside.id
+
+
+async def test_a_cluster_that_comes_back_is_not_deleted(world: World, any_redis: RedisServer) -> None:
+    """A start that found no cluster has recorded the pool as deleted; then the cluster is restored."""
+    made = await world.pool("p")
+    inside = await world.stream("inside", pool_id=world.pool_id(made))
+    key = Keyspace().documents(virtual_clusters.KIND)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = await link.hgetall(key)
+        await world.stop()
+        await link.delete(key)
+        await world.start()
+        assert (world.state(made), world.state(inside)) == ("DELETED", "DELETED")
+        await world.stop()
+        await link.hset(key, mapping=before)
+        await world.start()
+    assert (world.state(made), world.state(inside)) == ("ACTIVE", "ACTIVE")
+    assert world.clusters.get(made.cluster).topics.has("inside")
 
 
 async def test_the_default_pool_stays(world: World) -> None:

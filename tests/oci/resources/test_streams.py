@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
+import redis.asyncio
+from tests.harness.redis import RedisServer
 
 from headrace.broker.runtime.retry import PATIENCE_S
 from headrace.broker.topics.reconcile import refresh_all
@@ -12,6 +14,7 @@ from headrace.oci import ocids
 from headrace.oci.api.errors import OciError
 from headrace.oci.resources.records import StreamRecord
 from headrace.records.build import build
+from headrace.storage.layout.keys import Keyspace
 from headrace.topics.errors import InvalidTopicName, StorageUnavailable
 from headrace.topics.model import Appended
 
@@ -196,6 +199,32 @@ async def test_a_topic_that_is_there_is_kept_whatever_its_document_says(world: W
         await world.restart()
         assert [each.topic.name for each in world.default.topics] == ["t"]
         assert world.state(record) == "ACTIVE"
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_stream_whose_topic_cannot_be_read_is_not_taken_for_deleted(
+    world: World, any_redis: RedisServer, *, pooled: bool
+) -> None:
+    pool = await world.pool() if pooled else None
+    record = await world.stream("t", pool_id=None if pool is None else world.pool_id(pool))
+    gone = await world.stream("gone")
+    await put(world, world.stream_id(record))
+    key = Keyspace(cluster="default" if pool is None else pool.cluster).topics
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = await link.hget(key, "t")
+        assert before is not None
+        await world.stop()
+        await link.hset(key, "t", "{")
+        await link.hdel(Keyspace().topics, "gone")
+        catalog = await world.start()
+        assert (world.state(record), world.state(gone)) == ("ACTIVE", "DELETED")
+        with pytest.raises(OciError, match="Unknown stream"):
+            await catalog.delete_stream(world.stream_id(record), None)
+        await world.stop()
+        await link.hset(key, "t", before)
+        catalog = await world.start()
+    assert catalog.streams.get(world.stream_id(record)) == record
+    assert await records_in(world, world.stream_id(record)) == 1
 
 
 @pytest.mark.parametrize("first", ["source", "target"])

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics.reconcile import refresh_all
@@ -21,6 +22,7 @@ from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.records import PoolRecord, WorkRequestRecord
 
 DEFAULT_NAME = "DefaultPool"
+_log = structlog.get_logger("headrace.oci.resources")
 _NEW = {"auto.create.topics.enable": "false", "num.partitions": "1", "log.retention.hours": "24"}
 """Kafka settings of a new pool, as the service has them."""
 
@@ -42,8 +44,15 @@ class Pools:
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
             if pool.cluster in clusters and lifecycle.is_deleted(pool):
-                await self._clusters.delete(pool.cluster, self._documents.store)
-            elif pool.cluster not in clusters and not lifecycle.is_deleted(pool):
+                # A deletion removes the cluster first. One that is there was restored, or could not be read at a start
+                # that took it for deleted.
+                _log.warning("a stream pool exists that was recorded as deleted: it is kept", pool=pool.name)
+                changes[table, pool.id] = msgspec.structs.replace(pool, phase=None, kafka_settings={})
+            elif (
+                pool.cluster not in clusters
+                and not lifecycle.is_deleted(pool)
+                and not self._clusters.is_unreadable(pool.cluster)
+            ):
                 changes[table, pool.id] = self._documents.changed(pool, "DELETING")
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
         for name, broker in self._clusters:
@@ -85,6 +94,7 @@ class Pools:
         if state not in {"ACTIVE", "UPDATING"}:
             raise OciError(409, f"The stream pool is {state}", "IncorrectState")
         if self.broker_of(pool) is None:
+            self._check_readable(pool)
             # Whoever deletes it was cut short, and has to ask again.
             raise OciError(409, "The stream pool is being deleted", "IncorrectState")
         return pool
@@ -236,7 +246,17 @@ class Pools:
         if lifecycle.state_of(pool, self._documents.clock.now_ms()) == "DELETED":
             raise OciError(404, f"Unknown stream pool {pool_id}")
         self._documents.check_changeable(pool, if_match)
+        if self.broker_of(pool) is None:
+            self._check_readable(pool)
         return pool
+
+    def _check_readable(self, pool: PoolRecord) -> None:
+        """Raise OciError 409 where the cluster of a pool is not open since it cannot be read."""
+        if self._clusters.is_unreadable(pool.cluster):
+            why = f"what is stored of its virtual cluster {pool.cluster} cannot be read"
+            raise OciError(
+                409, f"The stream pool cannot be used: {why}. Repair it, then start the server again", "IncorrectState"
+            )
 
     def _request(self, what: str, pool: PoolRecord) -> WorkRequestRecord:
         return self._documents.request(f"{what}_STREAM_POOL", pool.compartment, (ocids.STREAM_POOL, pool.id))

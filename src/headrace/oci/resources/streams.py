@@ -70,7 +70,7 @@ class Streams:
         gone = [
             stream
             for stream in table.values.values()
-            if stream.id not in self._live and not lifecycle.is_deleted(stream)
+            if stream.id not in self._live and not lifecycle.is_deleted(stream) and not self._is_hidden(stream)
         ]
         await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
         # Written so by older servers of which one moved a stream to another pool, and the others took it for deleted.
@@ -78,6 +78,15 @@ class Streams:
         for each in wrong:
             _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
+
+    def _is_hidden(self, stream: StreamRecord) -> bool:
+        """Whether a stream's topic may exist though it is not open: in any cluster, for a move may have been cut short.
+
+        What could not be read at this start says nothing about whether it is there.
+        """
+        return self._clusters.some_unreadable or any(
+            broker.storage.topics.unreadable(stream.name) is not None for _, broker in self._clusters
+        )
 
     # What comes and goes
 
