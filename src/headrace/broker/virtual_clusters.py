@@ -265,6 +265,10 @@ class Clusters:
         except KeyError:
             raise UnknownCluster(f"no virtual cluster {name!r}") from None
 
+    def has(self, name: str) -> bool:
+        """Whether a cluster is open here."""
+        return name in self._brokers
+
     def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
         """The cluster that a topic is in by now, and the topic; `expected` is looked at first. Raises UnknownTopic."""
         for name in chain((expected,), self._brokers):

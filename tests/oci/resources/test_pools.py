@@ -240,6 +240,47 @@ async def test_a_cluster_that_comes_back_is_not_deleted(world: World, any_redis:
     assert world.clusters.get(made.cluster).topics.has("inside")
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("default", [False, True])
+async def test_a_pool_whose_record_cannot_be_read_is_kept(
+    world: World, any_redis: RedisServer, *, whole: bool, default: bool
+) -> None:
+    """Its cluster is empty, and would be taken for what a crash left of a creation."""
+    made = world.catalog.pools.get(DEFAULT) if default else await world.pool("p", kms_key="key")
+    key = Keyspace().documents(world.catalog.documents.pools.kind)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = await link.hgetall(key)
+        await world.stop()
+        if whole:
+            await link.set(key, "spoilt")
+        else:
+            await link.hset(key, made.id, "{")
+        catalog = await world.start()
+        # It can be used, and not be changed.
+        held = catalog.pools.get(world.pool_id(made))
+        assert catalog.pools.broker_of(held) is world.clusters.get(made.cluster)
+        assert made.id in {each.id for each in catalog.pools.all()}
+        assert catalog.pools.known_default_of(COMPARTMENT) == catalog.pools.get(DEFAULT)
+        for change in (
+            catalog.update_pool(world.pool_id(made), None, {"num.partitions": "4"}, {}),
+            catalog.update_pool(world.pool_id(made), None, {}, {"name": "other"}),
+        ):
+            with pytest.raises(OciError, match=f"record of stream pool {world.pool_id(made)} cannot be read") as caught:
+                await change
+            assert refused(caught) == (409, "IncorrectState")
+        if not default:
+            with pytest.raises(OciError, match="cannot be read"):
+                await catalog.delete_pool(world.pool_id(made), None)
+        inside = await world.stream("inside", pool_id=world.pool_id(made))
+        assert [each.pool for each in catalog.streams.all()] == [made.id]
+        await world.stop()
+        await link.delete(key)
+        await link.hset(key, mapping=before)
+        catalog = await world.start()
+    assert catalog.pools.get(world.pool_id(made)) == made
+    assert [each.id for each in catalog.streams.in_pool(made)] == [inside.id]
+
+
 async def test_the_default_pool_stays(world: World) -> None:
     for change in (world.catalog.delete_pool(DEFAULT, None), world.catalog.move_pool(DEFAULT, None, "elsewhere")):
         with pytest.raises(OciError, match="default stream pool of a compartment cannot") as caught:

@@ -227,6 +227,25 @@ async def test_a_stream_whose_topic_cannot_be_read_is_not_taken_for_deleted(
     assert await records_in(world, world.stream_id(record)) == 1
 
 
+async def test_a_record_that_cannot_be_read_is_not_replaced(world: World, any_redis: RedisServer) -> None:
+    record = await world.stream("t", freeform_tags={"a": "b"})
+    key = Keyspace().documents(world.catalog.documents.streams.kind)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        before = await link.hget(key, record.id)
+        assert before is not None
+        await world.stop()
+        await link.hset(key, record.id, "{")
+        catalog = await world.start()
+        await put(world, world.stream_id(record))
+        with pytest.raises(OciError, match=f"record of stream {world.stream_id(record)} cannot be read") as caught:
+            await catalog.update_stream(world.stream_id(record), None, None, {"freeform_tags": {}})
+        assert refused(caught) == (409, "IncorrectState")
+        await world.stop()
+        await link.hset(key, record.id, before)
+        catalog = await world.start()
+    assert catalog.streams.get(world.stream_id(record)) == record
+
+
 @pytest.mark.parametrize("first", ["source", "target"])
 async def test_a_move_by_another_broker_is_taken_over_from_either_end(world: World, first: str) -> None:
     pool = await world.pool()

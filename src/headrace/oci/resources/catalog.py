@@ -210,6 +210,7 @@ class Catalog:
             moved: Changes = {
                 (self.documents.streams, each.id): msgspec.structs.replace(each, compartment=compartment)
                 for each in self.streams.in_pool(pool)
+                if not self.documents.streams.hides(each.id)
             }
             _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment}, moved)
             return request

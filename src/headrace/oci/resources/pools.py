@@ -39,7 +39,7 @@ class Pools:
         """Make the pool of the default cluster, and finish what a crash has cut short."""
         table = self._documents.pools
         changes: dict[tuple[Any, str], msgspec.Struct | None] = {}
-        if table.get(DEFAULT) is None:
+        if table.get(DEFAULT) is None and not table.hides(DEFAULT):
             changes[table, DEFAULT] = self._adopted(DEFAULT, DEFAULT_NAME)
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
@@ -56,7 +56,7 @@ class Pools:
                 changes[table, pool.id] = self._documents.changed(pool, "DELETING")
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
         for name, broker in self._clusters:
-            if name not in known:
+            if name not in known and not table.hides(name):
                 # A creation that was not written down: nobody was told of it. What is in it all the same is kept.
                 if broker.topics.names():
                     changes[table, name] = self._adopted(name, name)
@@ -76,14 +76,24 @@ class Pools:
     def get(self, pool_id: str) -> PoolRecord:
         """A pool by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
         unique = ocids.unique_of(pool_id, ocids.STREAM_POOL)
-        pool = self._documents.pools.get(unique) if unique is not None else None
+        pool = self._found(unique) if unique is not None else None
         if pool is None or not self._documents.known(pool):
             raise OciError(404, f"Unknown stream pool {pool_id}")
         return pool
 
     def all(self) -> list[PoolRecord]:
         """Every pool, the deleted ones included."""
-        return [pool for pool in self._documents.pools.values.values() if self._documents.known(pool)]
+        hidden = [pool for name, _ in self._clusters if (pool := self._unread(name)) is not None]
+        return [*(pool for pool in self._documents.pools.values.values() if self._documents.known(pool)), *hidden]
+
+    def _found(self, unique: str) -> PoolRecord | None:
+        return self._documents.pools.get(unique) or self._unread(unique)
+
+    def _unread(self, unique: str) -> PoolRecord | None:
+        """What stands for a pool whose record cannot be read while its cluster is open; it is never stored."""
+        if not self._documents.pools.hides(unique) or not self._clusters.has(unique):
+            return None
+        return self._adopted(unique, DEFAULT_NAME if unique == DEFAULT else unique)
 
     def usable(self, pool_id: str) -> PoolRecord:
         """A pool that streams can be put in. Raises OciError: 404; 409 while it is being made or deleted."""
@@ -101,7 +111,7 @@ class Pools:
 
     def of_broker(self, broker: Broker) -> PoolRecord:
         """The pool that a broker's virtual cluster is."""
-        pool = self._documents.pools.get(self._of_cluster.get(broker.cluster, broker.cluster))
+        pool = self._found(self._of_cluster.get(broker.cluster, broker.cluster))
         # A cluster that is being made has topics only later.
         assert pool is not None, f"the cluster {broker.cluster} has no pool"
         return pool
@@ -128,7 +138,7 @@ class Pools:
     def known_default_of(self, compartment: str) -> PoolRecord | None:
         """The pool of a compartment's streams that name none, if there is one: it is the default, or has its name."""
         if self._documents.settings.pools == "shared":
-            return self._documents.pools.get(DEFAULT)
+            return self._found(DEFAULT)
         named = None
         for pool in self._documents.pools.values.values():
             # One that was the default may be deleted while `oci.pools` is shared.
@@ -246,12 +256,15 @@ class Pools:
         if lifecycle.state_of(pool, self._documents.clock.now_ms()) == "DELETED":
             raise OciError(404, f"Unknown stream pool {pool_id}")
         self._documents.check_changeable(pool, if_match)
+        if self._documents.pools.hides(pool.id):
+            why = f"The record of stream pool {pool_id} cannot be read: repair it, then start the server again"
+            raise OciError(409, why, "IncorrectState")
         if self.broker_of(pool) is None:
             self._check_readable(pool)
         return pool
 
     def _check_readable(self, pool: PoolRecord) -> None:
-        """Raise OciError 409 where the cluster of a pool is not open since it cannot be read."""
+        """Raise OciError 409 where the cluster of a pool cannot be read, and is not open for that."""
         if self._clusters.is_unreadable(pool.cluster):
             why = f"what is stored of its virtual cluster {pool.cluster} cannot be read"
             raise OciError(

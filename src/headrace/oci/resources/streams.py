@@ -298,6 +298,10 @@ class Streams:
     ) -> tuple[StreamRecord, WorkRequestRecord]:
         """Change a stream: the pool it is in (None: as it is), and fields of its record."""
         record = self._changeable(stream_id, if_match)
+        if self._documents.streams.hides(record.id):
+            # It would be replaced by one without the compartment and the tags that it has.
+            why = f"The record of stream {stream_id} cannot be read: repair it, then start the server again"
+            raise OciError(409, why, "IncorrectState")
         if pool is not None and pool.id != record.pool:
             broker, live = self._live[record.id]
             self._check_name(record.name, pool)

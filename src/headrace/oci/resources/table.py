@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.stored_values import readable
+from headrace.metrics.unreadable import Unreadable
 from headrace.oci.api.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import Record, RetryToken, WorkRequestRecord
@@ -42,9 +43,11 @@ class Table(Generic[V]):
         """The same of all others."""
         self.used_bytes = 0
         self._decoder = msgspec.json.Decoder(value)
+        self._unreadable = Unreadable()
 
     async def load(self, storage: DocumentStorage) -> None:
         """Read everything; others go first meanwhile, for there may be tens of thousands."""
+        self._unreadable = storage.unreadable
         read = await readable(storage, self.kind, lambda _, text: (self._decoder.decode(text), len(text)))
         self.values, self.remembered, self.used = {}, {}, {}
         self.remembered_bytes = self.used_bytes = 0
@@ -54,6 +57,10 @@ class Table(Generic[V]):
     def get(self, name: str) -> V | None:
         """The value, None when there is none."""
         return self.values.get(name)
+
+    def hides(self, name: str) -> bool:
+        """Whether there may be a value of that id that could not be read."""
+        return name not in self.values and self._unreadable.hides(self.kind, name)
 
     def put(self, name: str, value: V, size: int) -> None:
         """Add or replace a value of so many bytes."""
