@@ -9,12 +9,14 @@ from tests.broker.several_clusters import World, append, stored
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
+from headrace.broker import moved_topics
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.membership.view import Member, View
+from headrace.storage.layout.keys import Keyspace
 from headrace.storage.logs.open import RedisLogs
 from headrace.topics.config_keys import InvalidSetting
 from headrace.topics.errors import InvalidConfig, NotLeader, StorageUnavailable, TopicExists, UnknownTopic
@@ -173,6 +175,55 @@ async def test_a_later_topic_of_that_name_has_keys_of_its_own(world: World) -> N
     await clusters.move("t", DEFAULT, "blue")
     await clusters.default.topics.create("t", 1, {})
     assert await stored(clusters.get("blue"), "t") == 1
+
+
+@pytest.mark.parametrize("then", ["spoilt", "spoilt and followed", "deleted"])
+async def test_a_later_topic_of_that_name_has_keys_of_its_own_also_where_the_move_cannot_be_read(
+    world: World, any_redis: RedisServer, then: str
+) -> None:
+    await world.clusters.create("blue", {})
+    await world.clusters.create("green", {})
+    await world.clusters.default.topics.create("t", 1, {})
+    await append(world.clusters.default, "t", b"1")
+    await world.clusters.move("t", DEFAULT, "blue")
+    await world.clusters.get("blue").topics.grow("t", 2)
+    await world.clusters.move("t", "blue", "green")
+    key = Keyspace().documents(moved_topics.KIND)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        if then == "deleted":
+            await link.delete(key)
+        else:
+            await link.set(key, "spoilt")
+        if then == "spoilt and followed":
+            await world.clusters.refresh_clusters()
+        else:
+            await world.restart()
+        clusters = world.clusters
+        for cluster in (DEFAULT, "blue"):
+            later = await clusters.get(cluster).topics.create("t", 2, {})
+            generation = later.topic.id.hex[:12]
+            assert [stream.partition("@")[2] for stream in later.topic.streams] == [generation, generation]
+    assert await stored(clusters.get("green"), "t") == 1
+    assert len(clusters.get("green").topics.get("t").partitions) == 2
+
+
+async def test_a_move_that_is_known_is_not_forgotten_with_its_document(world: World, any_redis: RedisServer) -> None:
+    await world.clusters.create("blue", {})
+    await world.clusters.default.topics.create("t", 1, {})
+    await append(world.clusters.default, "t", b"1")
+    await world.clusters.move("t", DEFAULT, "blue")
+    key = Keyspace().documents(moved_topics.KIND)
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        await link.set(key, "spoilt")
+        await world.clusters.refresh_clusters()
+        await link.delete(key)
+        await world.clusters.refresh_clusters()
+    later = await world.clusters.default.topics.create("t", 1, {})
+    assert later.topic.streams == (f"headrace:t:0@{later.topic.id.hex[:12]}",)
+    # Others have the first keys again.
+    other = await world.clusters.default.topics.create("u", 1, {})
+    assert other.topic.streams == ("headrace:u:0",)
+    assert await stored(world.clusters.get("blue"), "t") == 1
 
 
 async def test_moves_that_cannot_be(world: World) -> None:

@@ -30,6 +30,7 @@ from headrace.membership.leader import Leader
 from headrace.security.access.required_acls import SERVER
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic
+from headrace.topics.native import adopted
 
 DEFAULT = SERVER
 KIND = "clusters"
@@ -106,11 +107,30 @@ class Clusters:
         for name in self._own:
             if name != DEFAULT:
                 await self._open(name, self._storage.in_cluster(name), name).start()
+        for name, broker in self:
+            for live in broker.topics:
+                self._moved.update(
+                    moved_topics.entry(each, live.topic.name) for each in self._sources(name, live.topic)
+                )
+
+    def _sources(self, cluster: str, topic: Topic) -> set[str]:
+        """The clusters whose keys a topic's streams have: it has moved from there, also where no document says so."""
+        found: set[str] = set()
+        foreign = adopted(topic)
+        for index, stream in enumerate(topic.streams):
+            if "@" in stream or index in foreign or stream == self._stream_of(cluster, topic.name, index, ""):
+                continue
+            for other in (*found, *self._brokers):
+                if stream == self._stream_of(other, topic.name, index, ""):
+                    found.add(other)
+                    break
+        return found
 
     async def refresh_clusters(self) -> None:
         """Take over which clusters there are, and their settings, from what another broker has stored."""
         async with self._changes:
-            self._moved = await moved_topics.load(self._storage.documents)
+            # What is known of moves stays, whatever has become of the documents: a name too many costs a suffix.
+            self._moved |= await moved_topics.load(self._storage.documents)
             self._own = await readable(self._storage.documents, KIND, _own)
             for name in tuple(self._brokers):
                 if name != DEFAULT and name not in self._own and not self.is_unreadable(name):
@@ -135,7 +155,7 @@ class Clusters:
         if places is None:
             places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
         for source, topic in places:
-            if moved_topics.entry(source, topic) in self._moved and source in self._brokers:
+            if source in self._brokers and self._may_have_moved(source, topic):
                 async with self._changes:
                     await self._take_move(topic, source)
 
@@ -153,6 +173,7 @@ class Clusters:
     async def _forget(self, name: str) -> None:
         """Another broker has deleted a cluster, and has seen to all that it had."""
         broker = self._brokers.pop(name)
+        self._moved -= self._moved_from(name)
         for live in broker.topics:
             await broker.topics.dismiss(live)
         await broker.stop()
@@ -226,7 +247,11 @@ class Clusters:
         return broker
 
     async def _has_moved(self, topic: str, stream: str) -> bool:
-        for name in (DEFAULT, *await readable(self._storage.documents, KIND, _own)):
+        known = await readable(self._storage.documents, KIND, _own)
+        if self.some_unreadable:
+            # It may be in one of those. That it was deleted would have what is kept of it elsewhere removed.
+            return True
+        for name in (DEFAULT, *known):
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
             found = await storage.topics.find(topic)
             if found is not None and stream in found.streams:
@@ -237,11 +262,19 @@ class Clusters:
         def name(topic: str, topic_id: object, partition: int) -> str:
             # Where a topic has moved on with its streams, a new one of that name may not get the same keys. Where there
             # are other brokers no log ever does: one of them may still have something under way to the one before.
-            used = moved_topics.entry(cluster, topic) in self._moved or (self.ownership.shared and not native)
+            used = self._may_have_moved(cluster, topic) or (self.ownership.shared and not native)
             generation = getattr(topic_id, "hex", "")[:12] if used else ""
             return self._stream_of(cluster, topic, partition, generation)
 
         return name
+
+    def _may_have_moved(self, cluster: str, topic: str) -> bool:
+        """Whether a topic of that name has left the cluster with its streams, or nobody can say."""
+        entry = moved_topics.entry(cluster, topic)
+        return entry in self._moved or self._storage.documents.unreadable.hides(moved_topics.KIND, entry)
+
+    def _moved_from(self, cluster: str) -> set[str]:
+        return {entry for entry in self._moved if entry.startswith(moved_topics.entry(cluster, ""))}
 
     def _settings_of(self, name: str) -> BrokerSettings:
         own = self._own.get(name, {})
@@ -344,7 +377,7 @@ class Clusters:
             await self.access.forget(name)
             await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
-            gone = {entry for entry in self._moved if entry.startswith(moved_topics.entry(name, ""))}
+            gone = self._moved_from(name)
             await save({(KIND, name): None, **{(moved_topics.KIND, each): None for each in gone}})
             self._moved -= gone
             del self._brokers[name]
