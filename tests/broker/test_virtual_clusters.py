@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from uuid import UUID
 
+import msgspec
 import pytest
 import redis.asyncio
 from tests.broker.several_clusters import World, append, stored
@@ -11,11 +12,13 @@ from tests.harness.waiting import until
 
 from headrace.broker import moved_topics
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
 from headrace.groups.model import Position, SavePositions, TopicPartition
 from headrace.membership.view import Member, View
+from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.logs.open import RedisLogs
 from headrace.topics.config_keys import InvalidSetting
@@ -224,6 +227,40 @@ async def test_a_move_that_is_known_is_not_forgotten_with_its_document(world: Wo
     other = await world.clusters.default.topics.create("u", 1, {})
     assert other.topic.streams == ("headrace:u:0",)
     assert await stored(world.clusters.get("blue"), "t") == 1
+
+
+@pytest.mark.parametrize("note", ["own", "unknown", "same streams", "whole"])
+async def test_a_topic_stays_while_streams_of_it_may_be_left_to_remove(
+    world: World, any_redis: RedisServer, note: str
+) -> None:
+    """Elsewhere nothing protects what the note names: once it can be read its streams would go, with live records."""
+    clusters = world.clusters
+    await clusters.create("blue", {})
+    live = await clusters.default.topics.create("t", 1, {})
+    await clusters.default.topics.create("other", 1, {})
+    await append(clusters.default, "t", b"1")
+    key = Keyspace().deleted
+    async with redis.asyncio.from_url(any_redis.url) as link:
+        if note == "whole":
+            await link.set(key, "spoilt")
+        elif note == "same streams":
+            # Of a topic whose name one has by now that cannot be read: it stays noted.
+            await link.hset(Keyspace().topics, "bad", "{")
+            earlier = msgspec.structs.replace(live.topic, name="bad", id=UUID(int=9))
+            await link.hset(key, str(earlier.id), registry.encode(earlier))
+        else:
+            await link.hset(key, f"{live.topic.id}:log" if note == "own" else str(UUID(int=9)), "{")
+        with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
+            await clusters.move("t", DEFAULT, "blue")
+        with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
+            await clusters.default.topics.convert("t", "native", GroupPositions(clusters.default))
+        if note == "same streams":
+            # It is none of another topic's business.
+            await clusters.move("other", DEFAULT, "blue")
+        assert await stored(clusters.default, "t") == 1
+        await link.delete(key)
+        await clusters.move("t", DEFAULT, "blue")
+    assert await stored(clusters.get("blue"), "t") == 1
 
 
 async def test_moves_that_cannot_be(world: World) -> None:

@@ -269,7 +269,7 @@ class MemoryTopics:
     async def note(self, topic: Topic) -> None:
         self.converted.append(topic)
 
-    async def finish_deletions(self) -> None:
+    async def finish_deletions(self, of: Topic | None = None) -> None:
         while self.converted:
             topic = self.converted.pop()
             if topic.streams not in {each.streams for each in self.stored.values()}:

@@ -71,8 +71,16 @@ class TopicStorage(Protocol):
     async def note(self, topic: Topic) -> None:
         """Note what a topic is about to become: its streams go with `finish_deletions` unless a topic has them then."""
 
-    async def finish_deletions(self) -> None:
-        """Remove streams that no topic has any more, as far as they are noted; what dies before is done by `load`."""
+    async def finish_deletions(self, of: Topic | None = None) -> None:
+        """Remove streams that no topic has any more, as far as they are noted; what dies before is done by `load`.
+
+        Args:
+            of: a topic that is about to be moved or converted; None: none is.
+
+        Raises:
+            InvalidConfig: a note stays that cannot be read, and may be of streams of this topic. Once it is elsewhere,
+                or has other streams, what that note names could be removed while the topic has it.
+        """
 
     async def allocate_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids nobody was given before, in any virtual cluster."""

@@ -163,8 +163,8 @@ class RedisTopics:
         storage = "native" if is_native(topic) else "log"
         await self._remove("note", f"{topic.id}:{storage}", registry.encode(topic))
 
-    async def finish_deletions(self) -> None:
-        """Remove streams of topics that were deleted, or have others since they were converted."""
+    async def finish_deletions(self, of: Topic | None = None) -> None:
+        """See `broker.ports.TopicStorage.finish_deletions`."""
         key = self._keyspace.deleted
         try:
             noted = checked(await self._scripts.shards.at(key).call("HGETALL", key))
@@ -172,6 +172,8 @@ class RedisTopics:
             raise
         except TopicError as error:
             self._unreadable.keep(self._deleted_kind, {WHOLE: error})
+            if of is not None:
+                raise _held(of, key, error) from None
             return
         if not noted:
             self._unreadable.keep(self._deleted_kind, {})
@@ -179,14 +181,20 @@ class RedisTopics:
         # A topic of the same name may have been created since, on the same keys.
         alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
         left: dict[str, object] = {}
+        held: InvalidConfig | None = None
         for field, text in zip(noted[::2], noted[1::2], strict=True):
             try:
                 await self._finish_deletion(field, text, alive)
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except (TopicError, ValueError) as error:
-                left[field.decode("utf-8", "replace")] = error
+                name = field.decode("utf-8", "replace")
+                left[name] = error
+                if of is not None and _may_concern(of, name, text):
+                    held = _held(of, f"field {name} of {key}", error)
         self._unreadable.keep(self._deleted_kind, left)
+        if held is not None:
+            raise held
 
     async def _finish_deletion(self, field: bytes, text: bytes, alive: set[str]) -> None:
         topic = registry.topic(text)
@@ -264,6 +272,22 @@ def _entry(name: str, text: bytes) -> Topic:
     if not topic.streams:
         raise UnreadableTopic("its entry in the registry has no partitions")
     return topic
+
+
+def _may_concern(topic: Topic, field: str, text: bytes) -> bool:
+    """Whether a note of what is to be removed may be of a topic's streams, those it has or those it had."""
+    if field.partition(":")[0] == str(topic.id):
+        return True
+    try:
+        noted = registry.topic(text)
+    except (ValueError, msgspec.MsgspecError):
+        return True
+    return noted.name == topic.name or not set(noted.streams).isdisjoint(topic.streams)
+
+
+def _held(topic: Topic, where: str, reason: Exception) -> InvalidConfig:
+    what = f"{where} may name streams of it that are still to be removed, and cannot be read: {reason}"
+    return InvalidConfig(f"topic {topic.name!r} stays as it is: {what}. Repair or remove that value first")
 
 
 def _remains(name: str, text: bytes, keyspace: Keyspace) -> Topic:

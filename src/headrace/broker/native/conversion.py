@@ -194,7 +194,7 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         before, target = live.topic, target_of(live.topic, storage)
         wanted = await move.wanted(live)
         # What a try before left there goes first, and what it had when it was of that storage before.
-        await table.storage.topics.finish_deletions()
+        await table.storage.topics.finish_deletions(before)
         await table.storage.topics.drop_streams(target)
         # Before the first of its keys is there: whatever ends this server, the next one finds them.
         await table.storage.topics.note(target)

@@ -467,7 +467,7 @@ class TopicTable(KnownTopics):
 
         Raises:
             UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: it may not
-                have it; what `store` raises.
+                have it; InvalidConfig: streams of it are still to be removed; what `store` raises.
         """
         await to_the_end(self._move(name, target, store))
 
@@ -477,7 +477,7 @@ class TopicTable(KnownTopics):
             live = self.changeable(name)
             target.check_free(name, distinct=False)
             # What it had before it was converted is noted here, and elsewhere it may come to have it again.
-            await self.storage.topics.finish_deletions()
+            await self.storage.topics.finish_deletions(live.topic)
             try:
                 await store(live.topic)
             except StorageUnavailable:
