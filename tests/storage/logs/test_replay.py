@@ -230,6 +230,43 @@ async def test_a_log_whose_state_is_gone_is_still_the_same_log(connection: Conne
     assert raw.offsets() == [(0, 1), (1, 2)]
 
 
+@pytest.mark.parametrize("there", [True, False])
+async def test_entries_older_than_the_topic_are_set_aside_where_the_logs_id_is_lost(
+    connection: Connection, link: Any, path: Path, *, there: bool
+) -> None:
+    """They went with an earlier log, or the clock was set back when the topic was created."""
+    topic = Topic(name="t", id=uuid4(), streams=(STREAM,), config={}, created_ms=6)
+    link.hset(Keyspace().topics, "t", registry.encode(topic))
+    raw = RawLog(link)
+    if there:
+        raw.put(raw.open().term, 0)
+        link.delete(state_of(STREAM))
+    journal = Journal.open(path, SMALLEST).renewed(SMALLEST)
+    for offset, now_ms in ((1, 6), (2, 5)):
+        assert journal.add(STREAM.encode(), b"id", offset, now_ms, batch(offset))
+    journal.close()
+    with structlog.testing.capture_logs() as told:
+        kept = await replayed(connection, path)
+    assert kept is not None
+    unfit = [line["offset"] for line in told if "cannot be placed" in line["event"]]
+    assert sorted(unfit) == ([2] if there else [1, 2])
+    if there:
+        assert raw.offsets() == [(0, 1), (1, 2)]
+    else:
+        assert not link.exists(STREAM)
+    aside = Journal.open(kept, SMALLEST)
+    assert [entry.base_offset for entry in aside.in_doubt()] == [1, 2]
+    aside.close()
+
+
+async def test_all_entries_of_a_log_may_be_older_than_its_topic(connection: Connection, link: Any, path: Path) -> None:
+    topic = Topic(name="t", id=uuid4(), streams=(STREAM,), config={}, created_ms=6)
+    link.hset(Keyspace().topics, "t", registry.encode(topic))
+    entered(path, (0, batch(0)))
+    assert await replayed(connection, path) is not None
+    assert not link.exists(STREAM)
+
+
 async def test_several_logs(connection: Connection, link: Any, path: Path) -> None:
     for stream in (STREAM, OTHER):
         RawLog(link, stream).open()

@@ -138,21 +138,25 @@ async def _replay_log(
     scripts: Scripts, epoch: int, stream: str, found: list[Entry], registered: _Registered, *, empty: bool
 ) -> tuple[int, list[Entry]]:
     """How many entries of a log were missing and are stored now, and those that cannot be."""
+    older: list[Entry] = []
     try:
         stored = checked(await scripts.shards.at(stream).call("HGET", state_of(stream), "i"))
         if stored is not None and all(entry.log_id != stored for entry in found):
             # They went with an earlier log under this key. The one that is there now is none of the journal's business.
             return 0, []
         if stored is None:
-            # The log's id is lost, if there is a log: what is older than the topic went with an earlier one.
+            # The log's id is lost, if there is a log: what is older than the topic went with an earlier one. Or the
+            # clock was set back, so that it is reported, and kept with the journal.
             since_ms = await registered.since_ms(stream)
+            older = [entry for entry in found if entry.now_ms < since_ms]
             found = [entry for entry in found if entry.now_ms >= since_ms]
             if not found:
-                return 0, []
-        return await _restore_log(scripts, epoch, stream, found)
+                return 0, older
+        placed, unfit = await _restore_log(scripts, epoch, stream, found)
+        return placed, older + unfit
     except UnknownTopic:
         # Deleted with all that is in it, or lost.
-        return 0, found if empty or await registered.has(stream) else []
+        return 0, older + found if empty or await registered.has(stream) else []
     except (Fenced, StorageFull, StorageUnavailable):
         raise
     except (TopicError, ValueError) as error:
@@ -160,7 +164,7 @@ async def _replay_log(
         if not await registered.has(stream):
             return 0, []
         _log.error("the journal of a partition cannot be replayed", stream=stream, reason=str(error))
-        return 0, found
+        return 0, older + found
 
 
 async def _restore_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
