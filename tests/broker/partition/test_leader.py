@@ -14,6 +14,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LogPartition
 from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
 from headrace.topics.callbacks import Lost
@@ -24,6 +25,7 @@ from headrace.topics.errors import (
     OutOfOrderSequence,
     StorageMoving,
     StorageUnavailable,
+    TopicError,
     UnknownTopic,
 )
 from headrace.topics.model import Appended, OpenedLog, StoredBatch
@@ -290,6 +292,30 @@ async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_u
     with pytest.raises(OutOfOrderSequence) as refused:
         partition.append(sent(9), results.append)
     assert type(refused.value) is OutOfOrderSequence
+
+
+@pytest.mark.parametrize("by_now", ["another broker's", "deleted"])
+async def test_what_is_found_of_a_log_that_is_not_here_any_more_takes_nothing_offline(
+    partition: LogPartition, by_now: str
+) -> None:
+    """An opening that was under way: it is the other broker that says whether the log can be opened."""
+    if by_now == "deleted":
+        partition.close()
+    else:
+        partition.release(2)
+    before = partition.named
+    partition.go_offline(TopicError("its stream is a string"))
+    assert partition.named == before
+    assert partition.offline is None
+    with pytest.raises(UnknownTopic if by_now == "deleted" else NotLeader) as refused:
+        partition.append(batch(1), lambda _: None)
+    assert "its stream is a string" not in str(refused.value)
+
+
+async def test_a_log_that_cannot_be_opened_here_names_no_leader(partition: LogPartition) -> None:
+    partition.go_offline(TopicError("its stream is a string"))
+    assert partition.offline == "its stream is a string"
+    assert partition.named == Leader(partition.leader_epoch, -1)
 
 
 @pytest.mark.parametrize("when", ["before", "under way", "meanwhile"])

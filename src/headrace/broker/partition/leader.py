@@ -239,11 +239,11 @@ class LogPartition:
         return str(doubt) if isinstance(doubt, PartitionOffline) else None
 
     def go_offline(self, reason: Exception) -> None:
-        """Storage holds something else than this log: clients are named no leader until it can be opened.
-
-        Where it never was open here nothing is known of it, and it cannot be read either.
-        """
+        """Storage holds something else than this log: clients are named no leader until it can be opened."""
+        if self.deleted or self.leader is not None:  # it is gone, or another broker's by now
+            return
         self._doubt = PartitionOffline(str(reason) or type(reason).__name__)
+        # Of one that never was open here nothing is known: it cannot be read either.
         if self._epochs is None:
             self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
         self.named = Leader(self.leader_epoch if self._epochs is not None else -1, -1)
