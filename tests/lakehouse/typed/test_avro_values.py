@@ -219,6 +219,81 @@ def test_a_list_in_a_list_without_end_costs_nothing(tmp_path: Path) -> None:
     assert list(split(small(tmp_path, itself), [b""]).dead) == [0]
 
 
+NULLS = {"type": "record", "name": "Nulls", "fields": [{"name": f"n{place}", "type": "null"} for place in range(10)]}
+COUNTED = "cells in columns, the most of"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        # 300 times 1,000 items that take no bytes.
+        (
+            {"type": "array", "items": {"type": "array", "items": "null"}},
+            b"\xd8\x04" + b"\xd0\x0f\x00" * 300,
+            "items where",
+        ),
+        ({"type": "array", "items": {"type": "array", "items": NULLS}}, b"\xd8\x04" + b"\xd0\x0f\x00" * 300, COUNTED),
+        ({"type": "map", "values": NULLS}, b"\xa0\x9c\x01" + b"\x02x" * 10_000, COUNTED),
+        ({"type": "array", "items": {**NULLS, "fields": []}}, b"\xa0\x9c\x01\x00", COUNTED),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 10},
+            b"\x80\xea\x30" + b"\x55" * 400_000,
+            "10 digits take 5",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 10},
+            b"\x80\xea\x30" + b"\xff" + b"\x55" * 399_999,
+            "10 digits take 5",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 999_999},
+            b"\x80\xea\x30" + b"\x55" * 400_000,
+            "10,000 digits take",
+        ),
+    ],
+)
+def test_a_value_becomes_as_much_as_its_bytes_allow(kind: Any, value: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in split(small(tmp_path, kind), [value + b"\x00"]).dead[0]
+
+
+def test_lists_that_become_json_have_one_bound_together(tmp_path: Path) -> None:
+    node = {
+        "type": "record",
+        "name": "N",
+        "fields": [{"name": "n", "type": ["null", "N"]}, {"name": "x", "type": {"type": "array", "items": "null"}}],
+    }
+    one = b"\x00\xd0\x0f\x00"  # 1,000 nulls
+    found = split(
+        small(tmp_path, {"type": "array", "items": ["null", {"type": "array", "items": node}]}),
+        [b"\x02\x02" + b"\x90\x03" + one * 200 + b"\x00\x00"],
+    )
+    assert "bytes are left" in found.dead[0]
+
+
+def test_signs_before_a_decimal_are_no_digits(tmp_path: Path) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 3}
+    values = [bytes([2 * 50]) + sign * 48 + rest for sign, rest in ((b"\xff", b"\xfc\x19"), (b"\x00", b"\x03\xe7"))]
+    found = split(small(tmp_path, kind), [*values, b"\x00", b"\x06\xff\xff\xff"])
+    assert [found.table[row]["f0"] for row in range(4)] == [-999, 999, 0, -1]
+
+
+def test_items_without_bytes_are_kept(tmp_path: Path) -> None:
+    found = split(small(tmp_path, {"type": "array", "items": "null"}), [b"\xd0\x0f\x00"])
+    assert len(json.loads(json.dumps(found.table[0]["f0"]))) == 1_000
+
+
+def test_a_schema_of_records_without_bytes_is_read_at_once(tmp_path: Path) -> None:
+    kind: Any = {"type": "record", "name": "r0", "fields": []}
+    for level in range(1, 60):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"r{level - 1}"}]
+        kind = {"type": "record", "name": f"r{level}", "fields": fields}
+    for _ in range(22):  # too deep for columns
+        kind = {"type": "array", "items": kind}
+    found = split(small(tmp_path, kind), [b"\x02" * 22 + b"\x00" * 22, b"\x02" * 21 + b"\x00" * 22])
+    assert COUNTED in found.dead[0]
+    assert list(found.table) == [1]
+
+
 def test_numbers_of_a_union_are_exact(tmp_path: Path) -> None:
     found = split(small(tmp_path, ["long", "double"]), [b"\x00" + LONGEST, b"\x02" + b"\x00" * 7 + b"\x40"])
     assert [found.table[row]["f0"] for row in (0, 1)] == [

@@ -1,24 +1,36 @@
 """Avro's binary encoding, read in the shape of the columns. A reader takes bytes and a place, and returns both on.
 
-Every loop of it takes a byte of the value for each step, or is counted: what a value claims to have costs nothing.
+Every loop of it is counted before it begins: what a value claims to have costs nothing.
 Source: Apache Avro 1.12, Specification, "Binary Encoding".
 """
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from headrace.lakehouse.typed.avro_schema import Type, branches, is_number
+from headrace.lakehouse.typed.cells import most_cells, too_many, width
 from headrace.lakehouse.typed.kinds import Kind
 
-Read = Callable[[bytes, int], tuple[Any, int]]
+
+class Value(bytes):
+    """The bytes of one value, with the cells that it may still have."""
+
+    left: int
+
+    def __new__(cls, data: bytes) -> Self:
+        """All cells that so many bytes may have."""
+        made = super().__new__(cls, data)
+        made.left = most_cells(len(data))
+        return made
+
+
+Read = Callable[[Value, int], tuple[Any, int]]
 
 DEEPEST: Final = 100
 """Levels of a type that contains itself."""
-_MOST_EMPTY: Final = 1_000
-"""Items of an array that take no bytes."""
-_NODES: Final = (10_000, 4)
-"""Values inside of one that becomes JSON: so many, and so many more for each byte."""
+_MOST_DIGITS: Final = 10_000
+"""Digits of a decimal, whatever its schema says: the time to write one grows with their square."""
 _FLOAT: Final = struct.Struct("<f").unpack_from
 _DOUBLE: Final = struct.Struct("<d").unpack_from
 _INT: Final = (-(1 << 31), (1 << 31) - 1)
@@ -31,19 +43,19 @@ class AvroError(ValueError):
 def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kind
     """The reader of a type whose column is of this kind."""
     if kind.name == "json":
-        return lambda data, at: _Loose(data).read(made, at, 0)
+        return lambda data, at: _loose(made, data, at, 0)
     if made.name == "record":
         return _record(
             [(name, reader(each, one.kind)) for (name, each), one in zip(made.fields, kind.fields, strict=True)]
         )
     if made.name == "array":
-        return _array(reader(made.inner[0], kind.inner[0]), empty=not takes_bytes(made.inner[0]))
+        return _array(reader(made.inner[0], kind.inner[0]), width(kind.inner[0]))
     if made.name == "map":
-        return _map(reader(made.inner[0], kind.inner[1]))
+        return _map(reader(made.inner[0], kind.inner[1]), 1 + width(kind.inner[1]))
     if made.name == "union":
         return _union(made, kind)
     if made.logical == "decimal":
-        return _unscaled(_fixed(made.size) if made.name == "fixed" else _bytes)
+        return _unscaled(_fixed(made.size) if made.name == "fixed" else _bytes, made.precision)
     if made.logical == "timestamp-millis":
         return _millis
     return (
@@ -55,17 +67,10 @@ def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kin
     )
 
 
-def takes_bytes(made: Type, above: tuple[Type, ...] = ()) -> bool:
-    """Whether each value of a type takes bytes."""
-    if made.name == "record" and made not in above:
-        return any(takes_bytes(each, (*above, made)) for _, each in made.fields)
-    return made.name not in {"null", "record"} and (made.name != "fixed" or made.size > 0)
-
-
 # Scalars
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
+def _long(data: Value, at: int) -> tuple[int, int]:
     number = data[at]
     at += 1
     if number >= 0x80:
@@ -85,25 +90,25 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), at
 
 
-def _int(data: bytes, at: int) -> tuple[int, int]:
+def _int(data: Value, at: int) -> tuple[int, int]:
     number, at = _long(data, at)
     if not _INT[0] <= number <= _INT[1]:
         raise AvroError("an int of more than 32 bits")
     return number, at
 
 
-def _millis(data: bytes, at: int) -> tuple[int, int]:
+def _millis(data: Value, at: int) -> tuple[int, int]:
     number, at = _long(data, at)
     return number * 1000, at
 
 
-def _boolean(data: bytes, at: int) -> tuple[bool, int]:
+def _boolean(data: Value, at: int) -> tuple[bool, int]:
     if data[at] > 1:
         raise AvroError(f"a boolean of byte {data[at]}")
     return data[at] == 1, at + 1
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+def _bytes(data: Value, at: int) -> tuple[bytes, int]:
     length, at = _long(data, at)
     end = at + length
     if length < 0 or end > len(data):
@@ -111,7 +116,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at:end], end
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
+def _string(data: Value, at: int) -> tuple[str, int]:
     length, at = _long(data, at)
     end = at + length
     if length < 0 or end > len(data):
@@ -120,7 +125,7 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _fixed(size: int) -> Read:
-    def read(data: bytes, at: int) -> tuple[bytes, int]:
+    def read(data: Value, at: int) -> tuple[bytes, int]:
         if at + size > len(data):
             raise AvroError(f"{size:,} bytes where {len(data) - at:,} are left")
         return data[at : at + size], at + size
@@ -128,16 +133,23 @@ def _fixed(size: int) -> Read:
     return read
 
 
-def _unscaled(raw: Read) -> Read:
-    def read(data: bytes, at: int) -> tuple[int, int]:
+def _unscaled(raw: Read, precision: int) -> Read:
+    digits = min(precision, _MOST_DIGITS)
+    most = (10**digits).bit_length() // 8 + 1
+
+    def read(data: Value, at: int) -> tuple[int, int]:
         found, at = raw(data, at)
+        if len(found) > most:  # those in front may be no more than the sign
+            size = len(found.lstrip(found[:1])) if found[0] in {0x00, 0xFF} else len(found)
+            if size > most:
+                raise AvroError(f"a decimal of {size:,} bytes where {digits:,} digits take {most:,}")
         return int.from_bytes(found, "big", signed=True), at
 
     return read
 
 
 def _of_symbols(symbols: list[str]) -> Read:
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: Value, at: int) -> tuple[str, int]:
         place, at = _long(data, at)
         if not 0 <= place < len(symbols):
             raise AvroError(f"symbol {place} of an enum that has {len(symbols)}")
@@ -162,7 +174,7 @@ _PLAIN: Final[dict[str, Read]] = {
 
 
 def _record(fields: list[tuple[str, Read]]) -> Read:
-    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    def read(data: Value, at: int) -> tuple[dict[str, Any], int]:
         found = {}
         for name, each in fields:
             found[name], at = each(data, at)
@@ -171,7 +183,7 @@ def _record(fields: list[tuple[str, Read]]) -> Read:
     return read
 
 
-def _count(data: bytes, at: int) -> tuple[int, int]:
+def _count(data: Value, at: int) -> tuple[int, int]:
     """The items of a block; a negative number is followed by the block's size."""
     count, at = _long(data, at)
     if count >= 0:
@@ -180,15 +192,22 @@ def _count(data: bytes, at: int) -> tuple[int, int]:
     return -count, at
 
 
-def _array(item: Read, *, empty: bool) -> Read:
-    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+def _charge(data: Value, at: int, count: int, cells: int, what: str) -> None:
+    """Count the cells of a block's items before they are read: one that takes no bytes takes memory."""
+    if count * max(1, cells) > data.left:
+        left = len(data) - at
+        raise AvroError(f"{what} where {left:,} bytes are left" if count > left else too_many(len(data)))
+    data.left -= count * cells
+
+
+def _array(item: Read, cells: int) -> Read:
+    def read(data: Value, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []
         while True:
             count, at = _count(data, at)
             if not count:
                 return found, at
-            if count > (_MOST_EMPTY - len(found) if empty else len(data) - at):
-                raise AvroError(f"an array of {count:,} items where {len(data) - at:,} bytes are left")
+            _charge(data, at, count, cells, f"an array of {count:,} items")
             for _ in range(count):
                 one, at = item(data, at)
                 found.append(one)
@@ -196,15 +215,14 @@ def _array(item: Read, *, empty: bool) -> Read:
     return read
 
 
-def _map(value: Read) -> Read:
-    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+def _map(value: Read, cells: int) -> Read:
+    def read(data: Value, at: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
         while True:
             count, at = _count(data, at)
             if not count:
                 return found, at
-            if count > len(data) - at:
-                raise AvroError(f"a map of {count:,} entries where {len(data) - at:,} bytes are left")
+            _charge(data, at, count, cells, f"a map of {count:,} entries")
             for _ in range(count):
                 key, at = _string(data, at)
                 found[key], at = value(data, at)
@@ -224,7 +242,7 @@ def _union(made: Type, kind: Kind) -> Read:
         choices = [inner.get(id(one), _PLAIN["null"]) for one in made.inner]
     most = len(choices)
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: Value, at: int) -> tuple[Any, int]:
         place = data[at] >> 1
         if data[at] & 0x81:  # negative, or of more than a byte
             place, at = _long(data, at)
@@ -238,41 +256,32 @@ def _union(made: Type, kind: Kind) -> Read:
 
 
 def _labelled(name: str, each: Read) -> Read:
-    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    def read(data: Value, at: int) -> tuple[dict[str, Any], int]:
         value, at = each(data, at)
         return {name: value}, at
 
     return read
 
 
-class _Loose:
-    """Reads one value that becomes JSON, whose type may contain itself."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._left = _NODES[0] + _NODES[1] * len(data)
-
-    def read(self, made: Type, at: int, depth: int) -> tuple[Any, int]:
-        data = self._data
-        self._left -= 1
-        if depth > DEEPEST or self._left < 0:
-            raise AvroError(f"nested deeper than {DEEPEST} levels, or of very many parts")
-        if made.name == "record":
-            found: dict[str, Any] = {}
-            for name, each in made.fields:
-                found[name], at = self.read(each, at, depth + 1)
-            return found, at
-        if made.name == "union":
-            place, at = _long(data, at)
-            if not 0 <= place < len(made.inner):
-                raise AvroError(f"type {place} of a union that has {len(made.inner)}")
-            return self.read(made.inner[place], at, depth + 1)
-        if made.name == "array":
-            return _array(lambda _, at: self.read(made.inner[0], at, depth + 1), empty=not takes_bytes(made.inner[0]))(
-                data, at
-            )
-        if made.name == "map":
-            return _map(lambda _, at: self.read(made.inner[0], at, depth + 1))(data, at)
-        if made.name == "enum":
-            return _of_symbols(made.symbols)(data, at)
-        return (_fixed(made.size) if made.name == "fixed" else _PLAIN[made.name])(data, at)
+def _loose(made: Type, data: Value, at: int, depth: int) -> tuple[Any, int]:
+    """A value that becomes JSON, whose type may contain itself."""
+    data.left -= 1
+    if depth > DEEPEST or data.left < 0:
+        raise AvroError(f"nested deeper than {DEEPEST} levels" if depth > DEEPEST else too_many(len(data)))
+    if made.name == "record":
+        found: dict[str, Any] = {}
+        for name, each in made.fields:
+            found[name], at = _loose(each, data, at, depth + 1)
+        return found, at
+    if made.name == "union":
+        place, at = _long(data, at)
+        if not 0 <= place < len(made.inner):
+            raise AvroError(f"type {place} of a union that has {len(made.inner)}")
+        return _loose(made.inner[place], data, at, depth + 1)
+    if made.name in {"array", "map"}:
+        # The items count themselves.
+        read = _array if made.name == "array" else _map
+        return read(lambda data, at: _loose(made.inner[0], data, at, depth + 1), 0)(data, at)
+    if made.name == "enum":
+        return _of_symbols(made.symbols)(data, at)
+    return (_fixed(made.size) if made.name == "fixed" else _PLAIN[made.name])(data, at)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.client.errors import OptionError
 from headrace.lakehouse.typed import avro_schema
 from headrace.lakehouse.typed.arrays import Faults, column
-from headrace.lakehouse.typed.avro_reader import reader
+from headrace.lakehouse.typed.avro_reader import Value, reader
 from headrace.lakehouse.typed.json_values import placed
 from headrace.lakehouse.write.columns import Decoded, first_line
 
@@ -42,7 +42,7 @@ class AvroDecoder:
         read = self._read
         for row, value in enumerate(values.to_pylist()):
             try:
-                record, end = read(value, 0)
+                record, end = read(Value(value), 0)
                 if end != len(value):
                     raise ValueError(f"{len(value) - end} bytes are left over")
                 found.append(record)
