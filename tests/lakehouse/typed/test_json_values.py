@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -261,3 +262,34 @@ def test_usual_values_are_read_by_pyarrow() -> None:
     found = json_values.read_plain(text, KNOWN, others=False)
     assert found is not None
     assert found.field("a").to_pylist() == list(range(100))
+
+
+WIDE = {f"f{place}": 1 for place in range(900)}
+
+
+def compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("items", [[{}] * 2_000, [None] * 2_000, [1] * 5_000])
+def test_a_list_becomes_as_much_as_its_bytes_allow(items: list[Any]) -> None:
+    usual = [compact({"items": [WIDE] * 2}), compact({"items": [{"f5": 1}]})]
+    known = split(Decoding.of("json"), usual).columns
+    bomb = compact({"items": [WIDE, *items]})
+    cases = [(bomb, known), (compact({"items": items}), known)]
+    for value, columns in cases if items[0] == 1 else [*cases, (bomb, NOTHING)]:
+        found = split(Decoding.of("json"), [*usual, value, *usual], columns)
+        assert list(found.dead) == [2]
+        assert items[0] == 1 or "cells in columns, the most of" in found.dead[2]
+        assert found.table[4]["items"][0]["f5"] == 1
+
+
+def test_a_list_in_a_list_counts(tmp_path: Path) -> None:
+    item = {"type": "object", "properties": {f"f{place}": {"type": "integer"} for place in range(900)}}
+    lists = {"type": "array", "items": {"type": "array", "items": item}}
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps({"type": "object", "properties": {"a": {"type": "object", "properties": {"b": lists}}}}))
+    values = [compact({"a": {"b": [[{}] * 5] * count}}) for count in (2, 200)]
+    found = split(Decoding.of(str(path)), values)
+    assert list(found.dead) == [1]
+    assert "cells in columns, the most of" in found.dead[1]

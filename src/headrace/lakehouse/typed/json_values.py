@@ -15,7 +15,8 @@ import pyarrow.json as pj
 
 from headrace.lakehouse.typed import inference
 from headrace.lakehouse.typed.arrays import Faults, as_double, column
-from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields
+from headrace.lakehouse.typed.cells import counter, most_cells, too_many, widest
+from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields, of_type
 from headrace.lakehouse.write.columns import Decoded, first_line
 from headrace.lakehouse.write.names import LONGEST, assigned, plain_name
 
@@ -26,6 +27,8 @@ _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
 _NUMBER: Final = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]*[eE][-+]?[0-9]+")
 """The numbers of `_LONG_NUMBERS`, whole, and what looks like one in a text."""
 _SAMPLE: Final = 20
+_FEW_CELLS: Final = 16
+"""An item takes two bytes, `1,`: lists of items with so few cells are within the bound."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What pyarrow's reader takes and JSON has not, and what it reads in another way: halves of surrogate pairs.
 _UNUSUAL: Final = (b"NaN", b"Inf", b"\\u", b"\r")
@@ -47,11 +50,13 @@ class JsonDecoder:
             return Decoded(found)
         faults: Faults = {}
         read = _objects(text, DEEPEST if kind is None else DEEPEST_TEXT, faults)
+        sizes = pc.binary_length(text)
         if kind is not None:
-            return Decoded(column(kind, read, faults), faults)
+            return Decoded(column(kind, _within(kind, read, sizes, faults), faults), faults)
         while True:
             before = len(faults)
-            made = column(inference.columns_of(read, known, faults), read, faults)
+            kind = inference.columns_of(read, known, faults)
+            made = column(kind, _within(kind, read, sizes, faults), faults)
             if len(faults) == before:
                 return Decoded(made, faults)
             # What is set aside makes no columns.
@@ -94,6 +99,20 @@ def _objects(text: pa.Array, deepest: int, faults: Faults) -> list[dict[str, Any
     return read
 
 
+def _within(kind: Kind, read: list[Any], sizes: pa.Array, faults: Faults) -> list[Any]:
+    """The values without those whose lists become far more than was sent."""
+    count = counter(kind) if widest(kind) > _FEW_CELLS else None
+    if count is None:
+        return read
+    kept = []
+    for row, (value, size) in enumerate(zip(read, sizes.to_pylist(), strict=True)):
+        within = value is None or count(value) <= most_cells(size)
+        if not within:
+            faults.setdefault(row, too_many(size))
+        kept.append(value if within else None)
+    return kept
+
+
 def _why(value: bytes, error: Exception) -> str:
     if not value:
         return "the value is empty"
@@ -130,7 +149,7 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
         return None
     joined = _joined(text)
-    if not _is_usual(text, joined.to_pybytes(), fields, others=others):
+    if not _is_narrow(text, fields) or not _is_usual(text, joined.to_pybytes(), fields, others=others):
         return None
     more = [] if others else _empty_fields(text, fields)
     try:
@@ -214,6 +233,21 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
         return True
     brackets = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"["))
     return bool(pc.max(brackets).as_py() <= DEEPEST_TEXT)
+
+
+def _is_narrow(text: pa.Array, fields: pa.Schema) -> bool:
+    """Whether no value's lists can become far more than was sent: their items are objects, or null."""
+    cells = max((_widest(one.type) for one in fields), default=0)
+    if cells <= _FEW_CELLS:
+        return True
+    items = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"null"))
+    most = [most_cells(size) for size in pc.binary_length(text).to_pylist()]
+    return bool(pc.all(pc.less_equal(pc.multiply(items, cells), pa.array(most))).as_py())
+
+
+def _widest(kind: pa.DataType) -> int:
+    made = of_type(kind, text=True)
+    return 0 if made is None else widest(made)
 
 
 def _has_doubles(value: bytes) -> bool:
