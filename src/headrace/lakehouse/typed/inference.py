@@ -117,7 +117,11 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     objects = [one for one in values if type(one) is dict]
     names = Names([one.column for one in kind.fields], own=False)
     sources: dict[str, str] = {}
-    for source in dict.fromkeys(chain.from_iterable(objects)):
+    held: dict[str, list[Any]] = {}
+    for value in objects:  # once: there may be as many fields as objects
+        for source, each in value.items():
+            held.setdefault(source, []).append(each)
+    for source in held:
         try:
             sources.setdefault(names.column(source), source)
         except ValueError:
@@ -126,7 +130,7 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     for one in kind.fields:
         # A field that no value has: its own name is as good as another, since no value has it.
         source = sources.get(one.column)
-        inner = one.kind if source is None else _named(one.kind, [value.get(source) for value in objects])
+        inner = one.kind if source is None else _named(one.kind, held[source])
         fields.append(Field(one.column if source is None else source, one.column, inner))
     return Kind("struct", kind.type, tuple(fields), closed=True, leaves=kind.leaves)
 
