@@ -201,3 +201,102 @@ def test_a_schema_that_cannot_be_used_is_one_line(text: str, reason: str, tmp_pa
         Decoding.of(str(path))
     assert reason in str(told.value)
     assert "\n" not in str(told.value)
+
+
+WIRE = """
+syntax = "proto2";
+message Wire {
+  enum Kind { NONE = 0; JET = 1; BELOW = -1; }
+  message Inner { optional string s = 1; repeated Wire more = 2; }
+  optional int64 a = 1;
+  optional string s = 2;
+  optional Kind kind = 3;
+  repeated Kind packed = 4 [packed = true];
+  map<string, int64> prices = 5;
+  optional Inner inner = 6;
+  repeated fixed32 small = 7;
+  optional double d = 8;
+  optional group Part = 9 { optional int32 x = 1; }
+  repeated int32 numbers = 20;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"\x0a\x01x", "field Wire.a has a length where a varint belongs"),
+        (b"\x8a\x00\x01x", "field Wire.a has a length where a varint belongs"),
+        (b"\x09" + b"\x01" * 8, "field Wire.a has 64 bits where a varint belongs"),
+        (b"\x10\x01", "field Wire.s has a varint where a length belongs"),
+        (b"\x18\x07", "field Wire.kind has 7, which its enum has not"),
+        (b"\x22\x02\x01\x05", "field Wire.packed has 5, which its enum has not"),
+        (b"\x2a\x04\x08\x01\x10\x01", "PricesEntry.key has a varint where a length belongs"),
+        (b"\x32\x02\x08\x01", "field Wire.Inner.s has a varint where a length belongs"),
+        (b"\x32\x05\x12\x03\x0a\x01x", "field Wire.a has a length where a varint belongs"),
+        (b"\x30\x01", "field Wire.inner has a varint where a length belongs"),
+        (b"\x3d" + b"\x01" * 4 + b"\x38\x01", "field Wire.small has a varint where 32 bits belongs"),
+        (b"\x45" + b"\x01" * 4, "field Wire.d has 32 bits where 64 bits belongs"),
+        (b"\x4b\x0d\x00\x00\x00\x00\x4c", "field Wire.Part.x has 32 bits where a varint belongs"),
+        (b"\x4a\x02\x08\x01", "field Wire.part has a length where a group belongs"),
+    ],
+)
+def test_a_field_of_another_type_is_no_default(value: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "wire.proto"
+    path.write_text(WIRE)
+    found = split(Decoding.of(str(path)), [b"\x08\x01", value, b"\x50\x01\x08\x05" + value, b"\x08\x02"])
+    assert list(found.dead) == [1, 2]
+    assert reason in found.dead[1]
+    assert reason in found.dead[2]
+
+
+def test_fields_of_a_later_schema_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "wire.proto"
+    path.write_text(WIRE)
+    later = [b"\x50\x01", b"\x52\x02\x0a\x01", b"\x53\x0a\x01x\x54", b"\x32\x03\x1a\x01x", b"\x55" + b"\x00" * 4]
+    known = (
+        b"\x08\x05\x22\x02\x01\x00\x20\x01\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\xa0\x01\x03\xa2\x01\x02\x04\x05\x3a\x04"
+        + b"\x01" * 4
+    )
+    found = split(Decoding.of(str(path)), [one + known for one in later])
+    assert found.dead == {}
+    for row in range(len(later)):
+        assert found.table[row]["numbers"] == [3, 4, 5]
+        assert found.table[row]["kind"] == "BELOW"
+        assert found.table[row]["packed"] == ["JET", "NONE", "JET"]
+
+
+FIELDS = " ".join(f"optional int64 f{place} = {place + 1};" for place in range(900))
+WIDE = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {FIELDS} }}'
+GROUPS = " ".join(f"optional G{group} g{group} = {group + 1};" for group in range(15))
+PARTS = " ".join(
+    f"message G{group} {{ {' '.join(f'int32 f{place} = {place + 1};' for place in range(15))} }}" for group in range(15)
+)
+NESTED = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {GROUPS} }} {PARTS}'
+ITSELF = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {FIELDS} repeated I more = 901; }}'
+MAP = f'syntax = "proto3"; message M {{ map<int32, I> items = 17; }} message I {{ {FIELDS} }}'
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (WIDE, b"\x0a\x00" * 2_000),
+        (WIDE, b"\x8a\x00\x00" * 300_000),
+        (NESTED, b"\x0a\x00" * 2_000),
+        (ITSELF, b"\x0a\x00" * 2_000),
+        (ITSELF, b"\x0a\xb8\x17" + b"\xaa\x38\x00" * 1_000),
+        (
+            MAP,
+            b"".join(
+                b"\x8a\x01\x05\x08" + bytes([0x80 | place & 0x7F, place >> 7]) + b"\x12\x00" for place in range(2_000)
+            ),
+        ),
+    ],
+)
+def test_a_message_becomes_as_much_as_its_bytes_allow(text: str, value: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "wide.proto"
+    path.write_text(text)
+    usual = {MAP: b"", NESTED: b"\x0a\x02\x0a\x00"}.get(text, b"\x0a\x02\x08\x05")
+    found = split(Decoding.of(str(path), message="M"), [usual, value, usual * 10])
+    assert list(found.dead) == [1]
+    assert "cells in columns, the most of" in found.dead[1]

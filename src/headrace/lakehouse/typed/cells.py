@@ -1,12 +1,16 @@
 """How many cells of columns one value may become: a list of objects has one for each item and field, sent or not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from headrace.lakehouse.typed.arrays import Faults
 from headrace.lakehouse.typed.kinds import Kind
 
 _CELLS: Final = (10_000, 8)
 """So many for each value, and so many more for each of its bytes."""
+
+FEW_CELLS: Final = 16
+"""An item takes two bytes at least, where it takes any: items of so few cells are within the bound."""
 
 Count = Callable[[Any], int]
 
@@ -32,6 +36,20 @@ def widest(kind: Kind) -> int:
     return max(inside, 0, *(width(each) for each in kind.inner))
 
 
+def within(kind: Kind, values: list[Any], sizes: Iterable[int], faults: Faults) -> list[Any]:
+    """The values of so many bytes each, without those whose lists and maps have too many cells."""
+    count = counter(kind) if widest(kind) > FEW_CELLS else None
+    if count is None:
+        return values
+    kept = []
+    for row, (value, size) in enumerate(zip(values, sizes, strict=True)):
+        fits = value is None or count(value) <= most_cells(size)
+        if not fits:
+            faults.setdefault(row, too_many(size))
+        kept.append(value if fits else None)
+    return kept
+
+
 def counter(kind: Kind) -> Count | None:
     """What counts the cells in a value's lists and maps; None for a kind without any."""
     if kind.name == "struct":
@@ -49,7 +67,7 @@ def _of_fields(fields: list[tuple[str, Count]]) -> Count:
     return count
 
 
-def _of_items(wanted: type, cells: int, each: Count | None) -> Count:
+def _of_items(wanted: Any, cells: int, each: Count | None) -> Count:
     def count(value: Any) -> int:
         if type(value) is not wanted:
             return 0

@@ -15,7 +15,7 @@ import pyarrow.json as pj
 
 from headrace.lakehouse.typed import inference
 from headrace.lakehouse.typed.arrays import Faults, as_double, column
-from headrace.lakehouse.typed.cells import counter, most_cells, too_many, widest
+from headrace.lakehouse.typed.cells import FEW_CELLS, most_cells, widest, within
 from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields, of_type
 from headrace.lakehouse.write.columns import Decoded, first_line
 from headrace.lakehouse.write.names import LONGEST, assigned, plain_name
@@ -27,8 +27,6 @@ _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
 _NUMBER: Final = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]*[eE][-+]?[0-9]+")
 """The numbers of `_LONG_NUMBERS`, whole, and what looks like one in a text."""
 _SAMPLE: Final = 20
-_FEW_CELLS: Final = 16
-"""An item takes two bytes, `1,`: lists of items with so few cells are within the bound."""
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What pyarrow's reader takes and JSON has not, and what it reads in another way: halves of surrogate pairs.
 _UNUSUAL: Final = (b"NaN", b"Inf", b"\\u", b"\r")
@@ -50,13 +48,13 @@ class JsonDecoder:
             return Decoded(found)
         faults: Faults = {}
         read = _objects(text, DEEPEST if kind is None else DEEPEST_TEXT, faults)
-        sizes = pc.binary_length(text)
+        sizes = pc.binary_length(text).to_pylist()
         if kind is not None:
-            return Decoded(column(kind, _within(kind, read, sizes, faults), faults), faults)
+            return Decoded(column(kind, within(kind, read, sizes, faults), faults), faults)
         while True:
             before = len(faults)
             kind = inference.columns_of(read, known, faults)
-            made = column(kind, _within(kind, read, sizes, faults), faults)
+            made = column(kind, within(kind, read, sizes, faults), faults)
             if len(faults) == before:
                 return Decoded(made, faults)
             # What is set aside makes no columns.
@@ -97,20 +95,6 @@ def _objects(text: pa.Array, deepest: int, faults: Faults) -> list[dict[str, Any
         else:
             read.append(found)
     return read
-
-
-def _within(kind: Kind, read: list[Any], sizes: pa.Array, faults: Faults) -> list[Any]:
-    """The values without those whose lists become far more than was sent."""
-    count = counter(kind) if widest(kind) > _FEW_CELLS else None
-    if count is None:
-        return read
-    kept = []
-    for row, (value, size) in enumerate(zip(read, sizes.to_pylist(), strict=True)):
-        within = value is None or count(value) <= most_cells(size)
-        if not within:
-            faults.setdefault(row, too_many(size))
-        kept.append(value if within else None)
-    return kept
 
 
 def _why(value: bytes, error: Exception) -> str:
@@ -238,7 +222,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
 def _is_narrow(text: pa.Array, fields: pa.Schema) -> bool:
     """Whether no value's lists can become far more than was sent: their items are objects, or null."""
     cells = max((_widest(one.type) for one in fields), default=0)
-    if cells <= _FEW_CELLS:
+    if cells <= FEW_CELLS:
         return True
     items = pc.add(pc.count_substring(text, b"{"), pc.count_substring(text, b"null"))
     most = [most_cells(size) for size in pc.binary_length(text).to_pylist()]

@@ -6,8 +6,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.client.errors import OptionError
-from headrace.lakehouse.typed import protobuf_schema
+from headrace.lakehouse.typed import protobuf_schema, protobuf_wire
 from headrace.lakehouse.typed.arrays import Faults, column
+from headrace.lakehouse.typed.cells import within
 from headrace.lakehouse.typed.json_values import placed
 from headrace.lakehouse.typed.protobuf_schema import TIMESTAMP, is_json
 from headrace.lakehouse.write.columns import Decoded, first_line
@@ -41,6 +42,8 @@ class ProtobufDecoder:
             self._make = message_factory.GetMessageClass(found)
             self.kind = protobuf_schema.kind_of(found)
             self._take = _reader(found, ())
+            self._layout = protobuf_wire.layout(found)
+            self._bound = protobuf_wire.Bound(self._layout)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
         except Exception as error:  # protobuf has many
@@ -50,17 +53,25 @@ class ProtobufDecoder:
         """Values without nulls, in columns for a table with those that are `known`."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
-        for row, value in enumerate(values.to_pylist()):
+        whole = values.to_pylist()
+        for row, value in enumerate(whole):
             try:
+                if not self._bound.is_within(value):
+                    protobuf_wire.check(value, self._layout)
                 message = self._make.FromString(value)
                 if not message.IsInitialized():
                     missing = ", ".join(message.FindInitializationErrors()[:3])
                     raise ValueError(f"required fields are missing: {missing}")
+                size = message.ByteSize()
+                message.DiscardUnknownFields()
+                if message.ByteSize() != size:
+                    protobuf_wire.check(value, self._layout)
                 found.append(self._take(message))
             except Exception as error:  # whatever bytes make a reader say
                 faults[row] = f"not a message of this type: {first_line(error)}"
                 found.append(None)
-        return Decoded(column(placed(self.kind, known), found, faults), faults)
+        kind = placed(self.kind, known)
+        return Decoded(column(kind, within(kind, found, map(len, whole), faults), faults), faults)
 
 
 def _reader(descriptor: Any, above: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
