@@ -300,3 +300,24 @@ def test_a_message_becomes_as_much_as_its_bytes_allow(text: str, value: bytes, t
     found = split(Decoding.of(str(path), message="M"), [usual, value, usual * 10])
     assert list(found.dead) == [1]
     assert "cells in columns, the most of" in found.dead[1]
+
+
+def test_an_import_may_have_any_name(tmp_path: Path) -> None:
+    inner = 'syntax = "proto3"; message Inner { int32 n = 1; }'
+    names = ["value.proto", "./value1.proto", "VALUE2.proto"]
+    imports = "".join(f'import "{name.removeprefix("./")}"; ' for name in names[:1])
+    text = f'syntax = "proto3"; {imports} message Outer {{ Inner inner = 1; }}'
+    others = {names[0]: inner, names[1]: 'syntax = "proto3";', names[2]: 'syntax = "proto3";'}
+    (tmp_path / "value.proto").write_text(inner)
+    for made in (
+        protobuf_schema.compiled(text, "a test", others),
+        protobuf_schema.compiled(text, "a test", None, str(tmp_path)),
+    ):
+        path = tmp_path / "made.desc"
+        path.write_bytes(made)
+        assert split(Decoding.of(str(path)), [b"\x0a\x02\x08\x05"]).table == {0: {"inner": {"n": 5}}}
+
+
+def test_an_import_below_a_file_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"a test: an import is called 'a.proto/b.proto'"):
+        protobuf_schema.compiled("", "a test", {"a.proto": "", "a.proto/b.proto": ""})
