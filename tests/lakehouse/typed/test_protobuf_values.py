@@ -16,6 +16,7 @@ from tests.harness.typed_values import split
 from headrace.client.errors import OptionError
 from headrace.lakehouse.typed import protobuf_schema
 from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.typed.protobuf_values import ProtobufDecoder
 
 PROTO = """
 syntax = "proto3";
@@ -321,3 +322,29 @@ def test_an_import_may_have_any_name(tmp_path: Path) -> None:
 def test_an_import_below_a_file_is_refused() -> None:
     with pytest.raises(OptionError, match=r"a test: an import is called 'a.proto/b.proto'"):
         protobuf_schema.compiled("", "a test", {"a.proto": "", "a.proto/b.proto": ""})
+
+
+MAPS = """
+syntax = "proto3";
+message Outer {
+  message Before { int32 n = 1; }
+  map<string, int32> prices = 1;
+  message After { int32 n = 1; }
+}
+"""
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_message_behind_a_map_is_named(index: int) -> None:
+    made = protobuf_schema.compiled(MAPS, "a test")
+    with pytest.raises(OptionError, match=r"producers differ in whether they count its maps.* --schema-message NAME"):
+        ProtobufDecoder(made, None, "a test", indexes=(0, index))
+    assert ProtobufDecoder(made, "Outer.After", "a test", indexes=(0, index)).kind.fields[0].source == "n"
+
+
+def test_a_message_before_all_maps_is_known_by_its_place() -> None:
+    # The compiler puts messages and entries in the order of the file.
+    made = protobuf_schema.compiled(MAPS, "a test")
+    assert ProtobufDecoder(made, None, "a test", indexes=(0, 0)).kind.fields[0].source == "n"
+    with pytest.raises(OptionError, match="message 3 in Outer, which has 3"):
+        ProtobufDecoder(made, None, "a test", indexes=(0, 3))

@@ -116,6 +116,12 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
     for place in wanted[1:]:
         if place >= len(found.nested_types):
             raise OptionError(f"message {place} in {found.full_name}, which has {len(found.nested_types)}")
+        # The compiler makes a message of each map's entries. Some producers count these, others leave them out.
+        if any(one.GetOptions().map_entry for one in found.nested_types[: place + 1]):
+            raise OptionError(
+                f"message {place} in {found.full_name} may be one of two: producers differ in whether they count its "
+                "maps; say which one: --schema-message NAME"
+            )
         found = found.nested_types[place]
     return found
 
