@@ -49,6 +49,8 @@ _NAMES: Final = {
     bytes: "bytes",
     list: "a list",
     dict: "an object",
+    datetime: "a time",
+    date: "a date",
 }
 
 
@@ -220,8 +222,6 @@ def _time(kind: Kind, value: Any) -> int:
 
 
 def _instant(kind: Kind, value: Any) -> int:
-    if isinstance(value, datetime):  # of a column that is made another
-        value = (value - _EPOCH) // _MICROSECOND
     if type(value) is not int:
         raise _mismatch(kind, value)
     if not _INSTANTS[0] <= value <= _INSTANTS[1]:
@@ -246,13 +246,23 @@ def microseconds(text: str) -> int:
 
 
 def _date(kind: Kind, value: Any) -> int:
-    if isinstance(value, date):
-        value = value.toordinal() - _EPOCH.toordinal()
     if type(value) is not int:
         raise _mismatch(kind, value)
     if not _DATES[0] <= value <= _DATES[1]:
         raise ValueError("a date outside of the years 1 to 9999")
     return value
+
+
+def _moment(kind: Kind, value: Any) -> int:
+    if type(value) is not datetime:
+        raise _mismatch(kind, value)
+    return _instant(kind, (value - _EPOCH) // _MICROSECOND)
+
+
+def _day(kind: Kind, value: Any) -> int:
+    if type(value) is not date:  # a datetime is a date to Python, and would lose its time of day
+        raise _mismatch(kind, value)
+    return value.toordinal() - _EPOCH.toordinal()
 
 
 def as_json(value: Any) -> str:
@@ -287,6 +297,8 @@ _SCALARS: Final[dict[str, tuple[set[type], Callable[[Kind, Any], Any]]]] = {
     "instant": (set(), _instant),
     "time": (set(), _time),
     "date": (set(), _date),
+    "moment": (set(), _moment),
+    "day": (set(), _day),
     "json": (set(), _json),
 }
 

@@ -25,8 +25,8 @@ class Kind:
     """A column's type, with what it is made of."""
 
     name: str
-    """`bool`, `int`, `float`, `decimal`, `text`, `bytes`, `instant`, `time`, `date`, `json`, `list`, `map` or
-    `struct`."""
+    """`bool`, `int`, `float`, `decimal`, `text`, `bytes`, `instant`, `time`, `date`, `moment`, `day`, `json`, `list`,
+    `map` or `struct`."""
     type: pa.DataType
     fields: "tuple[Field, ...]" = ()
     """Of a struct."""
@@ -60,6 +60,10 @@ TIME_TEXT: Final = Kind("time", TIME)
 """A time of RFC 3339 in text."""
 DATE: Final = Kind("date", pa.date32())
 """Days since 1970."""
+MOMENT: Final = Kind("moment", TIME)
+"""A time that another column has. A number is none: its unit is not known."""
+DAY: Final = Kind("day", pa.date32())
+"""A date that another column has. A number is none, nor is a time."""
 JSON: Final = Kind("json", pa.string())
 """What has no type of its own, as JSON in text."""
 UINT64: Final = Kind("decimal", pa.decimal128(20, 0))
@@ -99,7 +103,7 @@ def of_fields(fields: Iterable[Field], *, closed: bool = False) -> Kind:
 
 
 _OF_TEXT: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, TIME_TEXT)}
-_OF_BYTES: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, BYTES, INSTANT, DATE)}
+_OF_COLUMN: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, BYTES, MOMENT, DAY)}
 
 
 def of_type(kind: pa.DataType, *, text: bool) -> Kind | None:
@@ -107,9 +111,9 @@ def of_type(kind: pa.DataType, *, text: bool) -> Kind | None:
 
     Args:
         kind: the column's type.
-        text: whether values are JSON, whose times are text.
+        text: whether values are JSON, whose times are text; otherwise they come from another column.
     """
-    scalars = _OF_TEXT if text else _OF_BYTES
+    scalars = _OF_TEXT if text else _OF_COLUMN
     if kind in scalars:
         return scalars[kind]
     if pa.types.is_decimal128(kind):
