@@ -6,7 +6,7 @@ together, as long as that changes none of them.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -26,7 +26,6 @@ from headrace.lakehouse.typed.kinds import (
     array,
     of_fields,
     of_type,
-    struct,
 )
 from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
 from headrace.lakehouse.write.names import Names
@@ -54,11 +53,23 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
         known: the columns that the table has of values.
         faults: gets a reason for each value with a field that can have no column.
     """
+    room = max(0, MOST_COLUMNS - leaves(known))
+    if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
+        values = _fitting(values, known, room, faults)
+    fields, left = _fields(values, known, room, faults)
+    if left < 0:  # objects have more fields than there is room for
+        fields, _ = _fields(_fitting(values, known, room, faults), known, room, faults)
+    return of_fields(fields)
+
+
+def _fields(
+    values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
+) -> tuple[list[Field], int]:
+    """The fields that have a column or get one, and how many more columns there is room for."""
     names, types = Names(known.names), {one.name: one.type for one in known}
-    room = MOST_COLUMNS - leaves(known)
     taken: dict[str, str] = {}
     fields = []
-    for source in _sources(values, len(known) + max(0, room), faults):
+    for source in dict.fromkeys(chain.from_iterable(filter(None, values))):
         here = [None if value is None else value.get(source) for value in values]
         try:
             column = names.column(source)
@@ -66,9 +77,9 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
             if column in taken:
                 raise ValueError(f"field {source[:40]!r}: field {taken[column]!r} has its column")
             if column not in types and kind is not None:
-                if kind.leaves > room:
-                    raise ValueError(f"field {source[:40]!r}: {_FULL}")
                 room -= kind.leaves
+                if room < 0:
+                    return [], room
                 names.add(column)
             if column in types and kind is None:
                 raise ValueError(f"field {source[:40]!r}: no JSON becomes {types[column]}")
@@ -78,22 +89,59 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
         if kind is not None:
             taken[column] = source
             fields.append(Field(source, column, kind))
-    return of_fields(fields)
+    return fields, room
 
 
-def _sources(values: Sequence[dict[str, Any] | None], most: int, faults: Faults) -> list[str]:
-    """The fields that show a type, in their order; values with more than fit are blamed, and theirs are left out."""
-    found = dict.fromkeys(chain.from_iterable(filter(None, values)))
-    if len(found) <= most:
-        return list(found)
-    kept: dict[str, None] = {}
+def _fitting(
+    values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
+) -> list[dict[str, Any] | None]:
+    """The values without those whose new fields have no room, which are blamed, and without fields that show no type.
+
+    What most values have comes first, then what the values with the fewest new fields have: a single odd value never
+    takes the columns of others.
+    """
+    names, own = Names(known.names), set(known.names)
+    known_fields: dict[str, bool] = {}
+    new: dict[int, set[tuple[str | None, ...]]] = {}
+    kept: list[dict[str, Any] | None] = []
     for row, value in enumerate(values):
-        new = [name for name in value or () if name not in kept and shows_type((value or {})[name])]
-        if len(kept) + len(new) > most:
-            faults.setdefault(row, f"field {new[0][:40]!r}: {_FULL}")
+        shown = {name: each for name, each in (value or {}).items() if shows_type(each)}
+        kept.append(None if value is None else shown)
+        for name, each in shown.items():
+            if name not in known_fields:
+                known_fields[name] = _has_column(names, own, name)
+            if not known_fields[name]:
+                new.setdefault(row, set()).update(_paths(each, (name,)))
+    often = Counter(chain.from_iterable(new.values()))
+    chosen: set[tuple[str | None, ...]] = set()
+    for row in sorted(new, key=lambda row: (-min(often[path] for path in new[row]), len(new[row]), row)):
+        more = new[row] - chosen
+        if len(chosen) + len(more) <= room:
+            chosen |= more
         else:
-            kept |= dict.fromkeys(new)
-    return list(kept)
+            name = min(str(path[0]) for path in more)
+            faults.setdefault(row, f"field {name[:40]!r}: {_FULL}")
+            kept[row] = None
+    return kept
+
+
+def _has_column(names: Names, own: set[str], field: str) -> bool:
+    try:
+        return names.column(field) in own
+    except ValueError:
+        return False
+
+
+def _paths(value: Any, above: tuple[str | None, ...]) -> Iterator[tuple[str | None, ...]]:
+    """Where a value shows types: each place is a column."""
+    if type(value) is dict:
+        for name, each in value.items():
+            yield from _paths(each, (*above, name))
+    elif type(value) is list:
+        for each in value:
+            yield from _paths(each, (*above, None))
+    elif value is not None:
+        yield above
 
 
 def _blame(values: Sequence[Any], here: Sequence[Any], why: str, faults: Faults) -> None:
@@ -171,12 +219,20 @@ def _number(values: Sequence[Any]) -> Kind:
 
 
 def _object(values: Sequence[dict[str, Any]], depth: int) -> Kind | None:
-    found = []
-    sources = dict.fromkeys(chain.from_iterable(values))
-    if len(sources) > MOST_COLUMNS:
-        raise ValueError(f"objects with more than {MOST_COLUMNS:,} different fields")
-    for source in sources:
-        kind = inferred([value[source] for value in values if source in value], depth + 1)
+    """A struct of the fields that can be columns; a value with another one is set aside when the column is made."""
+    items: dict[str, list[Any]] = {}
+    for value in values:
+        for source, each in value.items():
+            items.setdefault(source, []).append(each)
+    names = Names([], own=False)
+    fields = []
+    for source, here in items.items():
+        try:
+            column = names.column(source)
+            kind = inferred(here, depth + 1)
+        except ValueError:
+            continue
         if kind is not None:
-            found.append((source, kind))
-    return struct(found, closed=True) if found else None
+            names.add(column)
+            fields.append(Field(source, column, kind))
+    return of_fields(fields, closed=True) if fields else None

@@ -24,11 +24,12 @@ def refitted(found: pa.StructArray, known: pa.Schema, faults: Faults) -> pa.Stru
         made = found.field(place)
         kind = types.get(one.name)
         if kind is None:
-            room -= leaves(pa.schema([one]))
-            if room < 0:
+            more = leaves(pa.schema([one]))
+            if more > room:
                 _blame(made, faults, f"the table has {MOST_COLUMNS:,} columns of values, and gets no more")
                 changed = True
                 continue
+            room -= more
         elif kind != one.type:
             made = _remade(made, one.name, kind, faults)
             changed = True
