@@ -171,10 +171,10 @@ def test_references_in_a_folder(tmp_path: Path) -> None:
 def test_a_registry_that_does_not_let_us_in(registry: tuple[str, type[Answers]]) -> None:
     url, answers = registry
     answers.status = 401
-    with pytest.raises(OptionError, match=r"answers 401 for /schemas/ids/2: give user and password"):
+    with pytest.raises(OptionError, match=r"answers 401 for /schemas/ids/3: give user and password"):
         split(Decoding.of("confluent", registry=url), VALUES)
     answers.status = 500
-    with pytest.raises(StoreUnavailable, match=r"answers 500 for /schemas/ids/2"):
+    with pytest.raises(StoreUnavailable, match=r"answers 500 for /schemas/ids/3"):
         split(Decoding.of("confluent", registry=url), VALUES)
 
 

@@ -3,6 +3,7 @@
 Source: Confluent's documentation, "Wire format" of Schema Registry; Protobuf has message indexes behind the id.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,6 +23,8 @@ _PREFIX: Final = 5
 _MOST_INDEXES: Final = 64
 _MOST_DECODERS: Final = 1_000
 """Schemas, and messages in them, that are kept at once."""
+_MOST_UNKNOWN: Final = 20
+"""Ids without a schema for which a registry is asked in one batch: each is a request."""
 
 
 class _Decoder(Protocol):
@@ -69,24 +72,40 @@ class WireDecoder:
     ) -> dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]:
         """The rows of each schema and message, and where their values begin."""
         found: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
-        schemas: dict[int, Schema | str] = {}
+        numbers: dict[int, int] = {}
         for row, value in enumerate(whole):
             if len(value) < _PREFIX or value[0] != 0:
                 reasons[row] = "not in Confluent's wire format: it begins with 0 and a schema's id of four bytes"
-                continue
-            number = int.from_bytes(value[1:_PREFIX], "big")
-            if number not in schemas:
-                schemas[number] = self._schema(number)
+            else:
+                numbers[row] = int.from_bytes(value[1:_PREFIX], "big")
+        schemas = self._schemas(Counter(numbers.values()))
+        for row, number in numbers.items():
             schema = schemas[number]
             if isinstance(schema, str):
                 reasons[row] = schema
                 continue
             try:
-                indexes, start = _indexes(value) if schema.kind == "PROTOBUF" else ((), _PREFIX)
+                indexes, start = _indexes(whole[row]) if schema.kind == "PROTOBUF" else ((), _PREFIX)
             except (ValueError, IndexError):
                 reasons[row] = "not in Confluent's wire format: its message indexes are none"
                 continue
             found.setdefault((number, indexes), []).append((row, start))
+        return found
+
+    def _schemas(self, numbers: Counter[int]) -> dict[int, Schema | str]:
+        """The schemas of these ids, or why there are none: first of those that most values have."""
+        found: dict[int, Schema | str] = {}
+        left = _MOST_UNKNOWN
+        for number, _ in numbers.most_common():
+            asks = self._registry.asks(number)
+            if asks and not left:
+                found[number] = (
+                    f"schema {number} was not looked up: the batch has more than {_MOST_UNKNOWN} ids without a schema"
+                )
+                continue
+            found[number] = self._schema(number)
+            if asks and isinstance(found[number], str):
+                left -= 1
         return found
 
     def _schema(self, number: int) -> Schema | str:

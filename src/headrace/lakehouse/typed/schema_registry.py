@@ -4,11 +4,13 @@ Source: Confluent's documentation, "Schema Registry API Reference".
 """
 
 import base64
+import http.client
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,15 @@ from headrace.client.errors import OptionError, StoreUnavailable
 _TIMEOUT_S: Final = 10.0
 _LONGEST: Final = 4 << 20
 _MOST_REFERENCES: Final = 200
+_MOST_TEXT: Final = 16 << 20
+"""Characters of a schema, with those that it refers to."""
+_HIGHEST_ID: Final = (1 << 31) - 1
+"""IDs are 32-bit integers with a sign; a registry may answer larger ones in any way."""
+_REMEMBERED_S: Final = 30.0
+"""How long a registry is not asked again for an id without a schema that can be used."""
+_MOST_REMEMBERED: Final = 10_000
+_LATER: Final = {408, 429}
+"""What a registry answers that may have the schema."""
 _ENDINGS: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
 
@@ -37,24 +48,62 @@ class Schema:
 class Registry:
     """Schemas by id; each is asked for once in a process."""
 
-    def __init__(self, place: str) -> None:
-        """`place`: a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`, or the URL of a registry."""
+    def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Prepare.
+
+        Args:
+            place: a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`, or the URL of a registry.
+            clock: seconds, for how long an id without a schema is remembered.
+        """
         self._place = place
+        self._clock = clock
         self._found: dict[int, Schema] = {}
+        self._missing: dict[int, tuple[float, str | None]] = {}
 
     def schema(self, number: int) -> Schema | None:
         """The schema of that id; None when there is none.
 
         Raises:
             StoreUnavailable: the registry does not answer: whether there is one is not known.
-            OptionError: the registry does not let us in, or the schema's references lead nowhere.
+            RegistryRefused: the registry refuses all requests of this user.
+            OptionError: there is no schema of this id that can be used, or the registry refuses this one.
         """
-        if number not in self._found:
-            found = self._ask(number) if "://" in self._place else self._look(number)
-            if found is None:
-                return None  # it may come
+        if number in self._found:
+            return self._found[number]
+        if not self.asks(number):
+            why = None if number > _HIGHEST_ID else self._missing[number][1]
+            if why is not None:
+                raise OptionError(why)
+            return None
+        try:
+            found = self._ask(number) if self._is_remote() else self._look(number)
+        except RegistryRefused:
+            raise
+        except OptionError as error:
+            self._remember(number, str(error))
+            raise
+        if found is None:
+            self._remember(number, None)  # it may come
+        else:
             self._found[number] = found
-        return self._found[number]
+        return found
+
+    def asks(self, number: int) -> bool:
+        """Whether the schema of that id takes a request, or a look into the folder."""
+        if number in self._found or number > _HIGHEST_ID:
+            return False
+        until, _ = self._missing.get(number, (self._clock(), None))
+        return until <= self._clock()
+
+    def _remember(self, number: int, why: str | None) -> None:
+        if not self._is_remote():
+            return
+        if len(self._missing) >= _MOST_REMEMBERED:
+            self._missing.clear()
+        self._missing[number] = self._clock() + _REMEMBERED_S, why
+
+    def _is_remote(self) -> bool:
+        return "://" in self._place
 
     def _look(self, number: int) -> Schema | None:
         folder = Path(self._place)
@@ -73,8 +122,14 @@ class Registry:
         found = self._get(f"/schemas/ids/{number}")
         if found is None:
             return None
+        where = f"schema {number}"
         others: dict[str, str] = {}
-        self._collect(found, others, set(), f"schema {number}")
+        try:
+            self._collect(found, others, set(), where)
+        except (KeyError, ValueError, TypeError, OverflowError):
+            raise OptionError(
+                f"{where} has references that cannot be read: expected a list of name, subject and version"
+            ) from None
         return Schema(_text(found.get("schemaType") or "AVRO"), _text(found["schema"]), others)
 
     def _collect(self, found: Mapping[str, Any], others: dict[str, str], asked: set[str], where: str) -> None:
@@ -95,36 +150,86 @@ class Registry:
                 )
             self._collect(inner, others, asked, where)
             others[name] = _text(inner["schema"])
+            if sum(map(len, others.values())) > _MOST_TEXT:
+                raise OptionError(f"{where} has, with those that it refers to, more than {_MOST_TEXT:,} characters")
 
     def _get(self, path: str) -> dict[str, Any] | None:
+        """The answer for a schema; None where there is none.
+
+        Raises:
+            StoreUnavailable, RegistryRefused: the registry has no answer for any schema.
+            OptionError: it has none for this one.
+        """
+        host = self._host()
+        status, body = self._request(path)
+        if status == 404:
+            return None
+        if status == 403 and self._answers():
+            raise OptionError(f"the schema registry at {host} answers 403 for {path}: this user may not read it")
+        if status in {401, 403}:
+            raise RegistryRefused(
+                f"the schema registry at {host} answers {status} for {path}: give user and password in its URL, "
+                "https://USER:PASSWORD@HOST"
+            )
+        if _is_away(status):
+            raise StoreUnavailable(f"the schema registry at {host} answers {status} for {path}")
+        if status != 200:
+            raise OptionError(f"the schema registry at {host} answers {status} for {path}")
+        found = _parsed(body)
+        if isinstance(found, dict) and isinstance(found.get("schema"), str):
+            return found
+        if not self._answers():
+            raise StoreUnavailable(f"what answers at {host} is no schema registry")
+        if len(body) > _LONGEST:
+            raise OptionError(f"the schema registry at {host} answers more than {_LONGEST >> 20} MiB for {path}")
+        raise OptionError(f"the schema registry at {host} answers no schema for {path}")
+
+    def _answers(self) -> bool:
+        """Whether the registry answers requests of this user that are for no schema."""
+        status, body = self._request("/schemas/types")
+        if _is_away(status):
+            raise StoreUnavailable(f"the schema registry at {self._host()} answers {status} for /schemas/types")
+        return status not in {401, 403} and (status != 200 or _parsed(body) is not None)
+
+    def _host(self) -> str:
+        return urllib.parse.urlsplit(self._place).netloc.rpartition("@")[2]
+
+    def _request(self, path: str) -> tuple[int, bytes]:
+        """Status and body, of which at most one byte more is read than an answer may have."""
         parts = urllib.parse.urlsplit(self._place)
-        host = parts.netloc.rpartition("@")[2]
+        host = self._host()
         request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}{path}")
         if parts.username is not None:
             login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             request.add_header("authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-                found = json.loads(response.read(_LONGEST))
-            if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
-                raise ValueError("no schema in the answer")
+                body = response.read(_LONGEST + 1)
+                if response.length and len(body) <= _LONGEST:
+                    raise http.client.IncompleteRead(body)
+                return 200, body
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == 404:
-                    return None
-                if error.code in {401, 403}:
-                    raise RegistryRefused(
-                        f"the schema registry at {host} answers {error.code} for {path}: give user and password in its "
-                        "URL, https://USER:PASSWORD@HOST"
-                    ) from None
-                raise StoreUnavailable(f"the schema registry at {host} answers {error.code} for {path}") from None
-        except (OSError, ValueError, KeyError) as error:
+                return error.code, b""
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise StoreUnavailable(f"the schema registry at {host} does not answer: {error}") from None
-        return found
 
 
 class RegistryRefused(OptionError):
     """The registry does not let us in: no value can be decoded, and none is set aside for it."""
+
+
+def _is_away(status: int) -> bool:
+    """Whether an answer says nothing of what was asked for: trying again may help."""
+    return status in _LATER or (status != 200 and not 400 <= status < 500)
+
+
+def _parsed(body: bytes) -> Any:
+    """An answer; None where it is no JSON, or is too long."""
+    try:
+        return json.loads(body) if len(body) <= _LONGEST else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _text(found: Any) -> str:
