@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.harness.typed_values import split
 
@@ -118,6 +119,10 @@ def test_what_the_schema_does_not_allow_is_set_aside(value: bytes, tmp_path: Pat
         ({"properties": {"a": {"$ref": "#/$defs/X"}}}, "field a: '#/$defs/X' leads nowhere"),
         ({"properties": {"a": {"$ref": "other.json"}}}, "field a: there is no schema 'other.json'"),
         ({"$defs": {"X": {"$ref": "#/$defs/X"}}, "$ref": "#/$defs/X"}, "its references lead to one another"),
+        (
+            {"$defs": {"X": {"allOf": [{"$ref": "#/$defs/X"}, {"$ref": "#/$defs/X"}]}}, "$ref": "#/$defs/X"},
+            "its references lead to one another",
+        ),
         ({"properties": {"a": 5}}, "field a: 5 is no schema"),
         ({"properties": {"a": {"anyOf": {}}}}, "field a: its anyOf is no list"),
         ({"properties": {"a" * 300: {}}}, "has a name of 300 characters"),
@@ -147,3 +152,42 @@ def test_a_model_that_contains_itself_is_text_from_there(tmp_path: Path) -> None
     }
     found = split(decoding_of(tmp_path, node), [b'{"v": 1, "next": {"v": 2, "next": null}}'])
     assert found.table[0] == {"v": 1, "next": '{"v": 2, "next": null}'}
+
+
+INTEGER = {"properties": {"n": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("first", "columns"), [(INTEGER, ["n", "w"]), ({}, ["w"]), ({"type": "object"} | INTEGER, ["n", "w"])]
+)
+@pytest.mark.parametrize("times", [2, 5])
+def test_schemas_that_are_joined_in_one_another_are_joined_once(
+    first: Any, columns: list[str], times: int, tmp_path: Path
+) -> None:
+    schemas = {"d0": first} | {f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at - 1}"}] * times} for at in range(1, 31)}
+    whole = {"$defs": schemas, "allOf": [{"$ref": "#/$defs/d30"}, {"properties": {"w": {"type": "string"}}}]}
+    known = decoding_of(tmp_path, whole).columns(pa.schema([]))
+    assert known is not None
+    assert known.names == columns
+
+
+def test_what_contains_itself_through_all_of_is_text_from_there(tmp_path: Path) -> None:
+    node = {"allOf": [INTEGER, {"properties": {"next": {"$ref": "#/$defs/Node"}}}]}
+    found = split(
+        decoding_of(tmp_path, {"$defs": {"Node": node}, "$ref": "#/$defs/Node"}), [b'{"n": 1, "next": {"n": 2}}']
+    )
+    assert found.table[0] == {"n": 1, "next": '{"n": 2}'}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$defs": {"big": {"properties": {f"k{at}": {} for at in range(900)}}}}
+        | {"properties": {f"f{at}": {"allOf": [{"$ref": "#/$defs/big"}] * 50} for at in range(1_000)}},
+        {"$defs": {"a": INTEGER, "long": {"$ref": "#" + "/" * 1_000_000 + "$defs/a"}}}
+        | {"properties": {"f": {"anyOf": [{"$ref": "#/$defs/long"}] * 200}}},
+    ],
+)
+def test_steps_through_references_are_bounded(schema: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"field f.*: more than 1,000,000 steps through references and allOf"):
+        decoding_of(tmp_path, schema)

@@ -23,6 +23,8 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS
 _TYPES: Final = {"string": TEXT, "integer": INT, "number": FLOAT, "boolean": BOOL, "null": JSON}
 _LONGEST_CHAIN: Final = 100
 """References that lead to one another."""
+_MOST_STEPS: Final = 1_000_000
+"""References followed, and what `allOf` joins, in one schema."""
 
 Loader = Callable[[str], str | None]
 """The text of another schema by the name that a reference has; None where there is none."""
@@ -61,6 +63,16 @@ class _Reader:
         self._load = load
         self._loaded: dict[str, Any] = {}
         self._seen = 0
+        self._steps = 0
+        self._joined: dict[int, tuple[Any, dict[str, Any] | None]] = {}
+        """Schemas with `allOf`, by identity, and what they become; None while that is being found."""
+
+    def _step(self, count: int, path: str) -> None:
+        self._steps += count
+        if self._steps > _MOST_STEPS:
+            raise SchemaError(
+                f"field {path or '(the whole)'}: more than {_MOST_STEPS:,} steps through references and allOf"
+            )
 
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
         """The kind of what is described.
@@ -140,6 +152,7 @@ class _Reader:
     def _resolved(self, described: Any, path: str, root: Any) -> tuple[Any, Any]:
         """What a reference leads to, and the document that it is in."""
         for _ in range(_LONGEST_CHAIN):
+            self._step(1, path)
             if not isinstance(described, dict):
                 return described, root
             several = described.get("allOf")
@@ -155,17 +168,29 @@ class _Reader:
 
     def _merged(self, described: dict[str, Any], several: list[Any], path: str, root: Any) -> dict[str, Any]:
         """All of `allOf` in one: the properties of each."""
+        if id(described) in self._joined:
+            _, known = self._joined[id(described)]
+            if known is None:
+                raise SchemaError(f"field {path or '(the whole)'}: its references lead to one another")
+            return known
+        self._joined[id(described)] = described, None
         properties: dict[str, Any] = {}
         whole = {name: each for name, each in described.items() if name != "allOf"}
-        for one in [*several, whole]:
+        for one in [*several, dict(whole)]:
             found, inside = self._resolved(one, path, root)
             if not isinstance(found, dict) or inside is not root:
                 raise SchemaError(f"field {path or '(the whole)'}: allOf of schemas in other documents")
-            properties |= found.get("properties", {})
-            whole = {**found, **whole}
-        return {**whole, "properties": properties} if properties else whole
+            named = found.get("properties", {})
+            self._step(len(found) + len(named), path)
+            properties |= named
+            for name, each in found.items():
+                whole.setdefault(name, each)
+        made = {**whole, "properties": properties} if properties else whole
+        self._joined[id(described)] = described, made
+        return made
 
     def _referred(self, reference: str, path: str, root: Any) -> tuple[Any, Any]:
+        self._step(len(reference) // 10, path)
         name, _, pointer = reference.partition("#")
         if name:
             if name not in self._loaded:
