@@ -30,7 +30,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _INSTANTS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DATES: Final = (-719_162, 2_932_896)
 _RANGES: Final = {"instant": _INSTANTS, "date": _DATES}
-_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,30}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d"
+_RFC3339: Final = re.compile(
+    rf"(\d{{4}}-\d\d-\d\d)[Tt ]({_CLOCK}:\d\d)(?:\.(\d{{1,30}}))?([Zz]|[+-]{_CLOCK})", re.ASCII
+)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 
