@@ -84,8 +84,8 @@ def test_an_empty_partition_takes_over_a_stream(headrace: Any, link: Any) -> Non
         (("--stream", "a-string", "--topic", "wrong"), "a string"),
         (("--stream", "a-stream", "--topic", "wrong", "--partition", "4"), "the next one is 0"),
         (("--stream", "a-stream", "--topic", "plain-log"), "no native topic"),
-        (("--stream", "headrace:taken-native:0", "--topic", "wrong"), "already"),
-        (("--stream", "headrace:plain-log:0", "--topic", "wrong"), "already"),
+        (("--stream", "headrace:taken-native:0", "--topic", "wrong"), "are Headrace's own"),
+        (("--stream", "headrace:plain-log:0", "--topic", "wrong"), "are Headrace's own"),
     ],
 )
 def test_what_cannot_be_adopted(headrace: Any, link: Any, arguments: tuple[str, ...], reason: str) -> None:
