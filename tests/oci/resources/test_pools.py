@@ -1,6 +1,7 @@
 """Stream pools and the virtual clusters that they are."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -195,7 +196,7 @@ async def test_a_pool_whose_cluster_cannot_be_read_is_kept(
     inside = await world.stream("inside", pool_id=world.pool_id(made))
     key = Keyspace().documents(virtual_clusters.KIND)
     async with redis.asyncio.from_url(any_redis.url) as link:
-        before = await link.hgetall(key)
+        before: dict[Any, Any] = await link.hgetall(key)
         await world.stop()
         if whole:
             await link.set(key, "spoilt")
@@ -228,7 +229,7 @@ async def test_a_cluster_that_comes_back_is_not_deleted(world: World, any_redis:
     inside = await world.stream("inside", pool_id=world.pool_id(made))
     key = Keyspace().documents(virtual_clusters.KIND)
     async with redis.asyncio.from_url(any_redis.url) as link:
-        before = await link.hgetall(key)
+        before: dict[Any, Any] = await link.hgetall(key)
         await world.stop()
         await link.delete(key)
         await world.start()
@@ -249,7 +250,7 @@ async def test_a_pool_whose_record_cannot_be_read_is_kept(
     made = world.catalog.pools.get(DEFAULT) if default else await world.pool("p", kms_key="key")
     key = Keyspace().documents(world.catalog.documents.pools.kind)
     async with redis.asyncio.from_url(any_redis.url) as link:
-        before = await link.hgetall(key)
+        before: dict[Any, Any] = await link.hgetall(key)
         await world.stop()
         if whole:
             await link.set(key, "spoilt")
