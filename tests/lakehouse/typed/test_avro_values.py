@@ -230,7 +230,7 @@ COUNTED = "cells in columns, the most of"
         (
             {"type": "array", "items": {"type": "array", "items": "null"}},
             b"\xd8\x04" + b"\xd0\x0f\x00" * 300,
-            "items where",
+            COUNTED,
         ),
         ({"type": "array", "items": {"type": "array", "items": NULLS}}, b"\xd8\x04" + b"\xd0\x0f\x00" * 300, COUNTED),
         ({"type": "map", "values": NULLS}, b"\xa0\x9c\x01" + b"\x02x" * 10_000, COUNTED),

@@ -6,10 +6,10 @@ from typing import Any, Final
 from headrace.lakehouse.typed.arrays import Faults
 from headrace.lakehouse.typed.kinds import Kind
 
-_CELLS: Final = (10_000, 8)
+_CELLS: Final = (10_000, 4)
 """So many for each value, and so many more for each of its bytes."""
 
-FEW_CELLS: Final = 16
+FEW_CELLS: Final = 8
 """An item takes two bytes at least, where it takes any: items of so few cells are within the bound."""
 
 Count = Callable[[Any], int]
