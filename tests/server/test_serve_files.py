@@ -18,7 +18,9 @@ _FILES: dict[str, Callable[[Path], list[str]]] = {
     "server.pem": lambda path: [
         "--set", "listeners=SSL://127.0.0.1:0", "--set", f"ssl.keystore.location={path}",
     ],
-    "tokens": lambda path: ["--set", f"oci.auth.tokens={path}", "--set", "oci.auth=verify"],
+    "tokens": lambda path: [
+        "--set", f"oci.auth.tokens={path}", "--set", f"oci.auth.keys={path.parent}", "--set", "oci.auth=verify",
+    ],
     "keys": lambda path: ["--set", f"oci.auth.keys={path}", "--set", "oci.auth=verify"],
     "redis.password": lambda path: ["--redis", "redis://127.0.0.1:1", "--redis-password-file", str(path)],
     "redis-ca.pem": lambda path: ["--redis", "rediss://127.0.0.1:1", "--redis-ca", str(path)],

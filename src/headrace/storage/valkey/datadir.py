@@ -81,7 +81,10 @@ class DataDirectory:
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             reason = "there is something else of that name" if isinstance(error, FileExistsError) else error.strerror
-            raise StoreError(f"cannot keep data in {path}: {reason}; choose another directory with --data") from None
+            at = f" ({error.filename})" if str(error.filename or path) != str(path) else ""
+            raise StoreError(
+                f"cannot keep data in {path}: {reason}{at}; choose another directory with --data"
+            ) from None
         try:
             locked = _try_lock(lock)
         except OSError as error:
