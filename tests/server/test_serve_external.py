@@ -179,7 +179,7 @@ def test_a_redis_that_would_do_harm_is_refused(storage: External, command: tuple
         assert sorted(link.keys()) == ([Keyspace().version.encode()] if command[0] == "SET" else [])
 
 
-@pytest.mark.parametrize("command", ["hset", "hvals"])
+@pytest.mark.parametrize("command", ["hset", "hgetall"])
 def test_what_its_user_may_not_do_is_told_by_whichever_step_of_the_start(storage: External, command: str) -> None:
     """A script of ours is refused, or what is read once the server is among the brokers."""
     with redis.Redis.from_url(storage.url) as link:
