@@ -377,6 +377,7 @@ def test_a_record_that_cannot_be_written_stops_nothing(
 
         def __init__(self, sink: Any, columns: pa.Schema) -> None:
             self._writer = whole(sink, columns)
+            self.writer = self._writer.writer  # has the footer once it is closed
 
         def write_batch(self, batch: pa.RecordBatch, **more: Any) -> None:
             if "n" in batch.schema.names and 666 in batch.column("n").to_pylist():
