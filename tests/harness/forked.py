@@ -24,8 +24,8 @@ from tests.harness.forking import ANSWER_BYTES, REQUEST_BYTES
 
 _SERVE = [sys.executable, "-m", "headrace", "serve"]
 _NAMESPACES = ("mnt", "net", "pid", "user", "uts")
-_OF_NO_ACCOUNT = ("HEADRACE_", "PYTEST_CURRENT_TEST", "JAVA_HOME", "PYSPARK_", "SPARK_")
-"""What these variables begin with, a server reads when it runs, if at all; a session of Spark sets the last ones."""
+_OF_NO_ACCOUNT = ("HEADRACE_", "PYTEST_CURRENT_TEST", "JAVA_HOME", "PYSPARK_", "SPARK_", "_RJEM_")
+"""What these variables begin with, a server reads when it runs, if at all; Spark and Polars set the last ones."""
 
 
 class Forked:

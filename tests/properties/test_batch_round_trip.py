@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.records import compiled
@@ -66,6 +66,7 @@ def test_log_append_time_changes_timestamps_only(new: list[NewRecord], codec: in
 @given(new=RECORDS, codec=CODECS)
 def test_aiokafka_reads_ours_and_we_read_aiokafkas(new: list[NewRecord], codec: int) -> None:
     assert seen(DefaultRecordBatch, build(new, codec=codec)) == expected(new, 0)
+    assume(not unset_at_first(new))
     assert records(written(DefaultRecordBatchBuilder, new, codec), 0) == expected(new, 0)
 
 
@@ -73,7 +74,13 @@ def test_aiokafka_reads_ours_and_we_read_aiokafkas(new: list[NewRecord], codec: 
 @given(new=RECORDS, codec=st.integers(0, 1))
 def test_kafka_python_reads_ours_and_we_read_kafka_pythons(new: list[NewRecord], codec: int) -> None:
     assert seen(KafkaPythonBatch, build(new, codec=codec)) == expected(new, 0)
+    assume(not unset_at_first(new))
     assert records(written(KafkaPythonBuilder, new, codec), 0) == expected(new, 0)
+
+
+def unset_at_first(new: list[NewRecord]) -> bool:
+    """Whether the builders of both clients take the timestamp of the second record for that of the first."""
+    return len(new) > 1 and new[0].timestamp == -1
 
 
 def seen(reader: Callable[[bytes], Any], batch: bytearray) -> list[Record]:
