@@ -32,6 +32,8 @@ from headrace.topics.model import Topic
 from headrace.topics.native import STORAGE, NativeStream, adopted, bits_of, is_native
 
 _PARTITIONS_AT_ONCE = 64
+_AT_ONCE = 200
+"""Entries of the registry that are read in one turn of the loop: some 10 ms."""
 _DEFAULTS = TopicDefaults()
 
 
@@ -66,12 +68,14 @@ class RedisTopics:
     async def _in(self, key: str) -> list[Topic]:
         stored = checked(await self._scripts.shards.at(key).call("HGETALL", key))
         found, bad = [], {}
-        for field, text in zip(stored[::2], stored[1::2], strict=True):
+        for place, (field, text) in enumerate(zip(stored[::2], stored[1::2], strict=True), 1):
             name = field.decode("utf-8", "replace")
             try:
                 found.append(_entry(name, text))
             except UnreadableTopic as error:
                 bad[name] = error
+            if place % _AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._unreadable.keep(self._kind, bad)
         return found
 

@@ -170,7 +170,7 @@ class PartitionsEncoder:
         self._of_leaders: dict[int, list[bytes]] = {}
         """What lies around index and epoch; around the index alone in versions that have no epochs."""
         self._of_replicas: dict[tuple[int, ...], list[bytes]] = {}
-        """The same by the replicas; without any there is no leader."""
+        """The same by the leader and the replicas; without any there is no leader."""
         self._around: dict[Leader, tuple[bytes, bytes]] = {}
         """What lies before and behind the index."""
 
@@ -188,7 +188,8 @@ class PartitionsEncoder:
         """As `encode`, with the replicas of each partition, the leader first."""
         made = []
         for index, ((epoch, node), replicas) in enumerate(zip(leaders, copies, strict=True), first):
-            key = tuple(replicas)
+            # The leader may have changed since the replicas were looked up.
+            key = (node, *replicas)
             around = self._of_replicas.get(key)
             if around is None:
                 around = self._of_replicas[key] = self._encoded_around(node, replicas)
