@@ -24,7 +24,11 @@ from headrace.cli.command import Status
 from headrace.testing import Server, server
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "access-rules.md").read_text("utf-8")
-BLOCKS = [block.replace("\\\n", " ") for block in re.findall(r"^```\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)]
+BLOCKS = [
+    block.replace("\\\n", " ")
+    for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    if not kind
+]
 SETTINGS = dict(each.split("=", 1) for each in re.findall(r"--set (\S+)", BLOCKS[0]))
 
 
