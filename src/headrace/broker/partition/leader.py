@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from headrace.broker.partition.remote import ColdPartition
 
 
-# What is left of a log whose topic was deleted, for what was under way in it then.
 def _uncounted() -> None:
     """Count no producers."""
 
 
+# What is left of a log whose topic was deleted, for what was under way in it then.
 class EndedLog(msgspec.Struct):
     """Stands in for the log where its parts ask it.
 

@@ -100,9 +100,9 @@ class TopicTable(KnownTopics):
         self.changing = asyncio.Lock()
         self._closed = False
         self.most_partitions = _NO_LIMIT
+        """How many partitions there may be, those of other virtual clusters included."""
         self.producers: ProducerTotal | None = None
         """Counts the producers of logs that are opened from now on; None: nothing does."""
-        """How many partitions there may be, those of other virtual clusters included."""
         self.partitions_elsewhere: Callable[[], int] = int
         """Tells how many partitions other virtual clusters have."""
         self.partitions = 0
