@@ -224,10 +224,12 @@ def test_producers_go_on_while_a_topic_moves(headrace: Any, running: Server) -> 
     sent: list[int] = []
     writer = threading.Thread(target=produce)
     writer.start()
-    for storage in ("native", "log", "native"):
-        headrace.run("topics", "convert", "flowing", "--to", storage)
-    stop.set()
-    writer.join()
+    try:
+        for storage in ("native", "log", "native"):
+            headrace.run("topics", "convert", "flowing", "--to", storage)
+    finally:
+        stop.set()
+        writer.join()
     assert producer.flush(60) == 0
     assert failed == []
     assert [record["value"] for record in headrace.records("flowing")] == [str(number) for number in range(sent[0])]

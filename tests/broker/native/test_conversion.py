@@ -1,6 +1,7 @@
 """A topic that changes its storage while producers are at full speed, on a real Redis."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -302,6 +303,33 @@ async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(
     assert await broker.topics.convert("t", "native", NoPositions()) == 1
     assert live.config.native
     assert await storage.topics.find("t") == live.topic
+
+
+@pytest.mark.parametrize("storage", ["native", "log"])
+async def test_producers_that_are_faster_than_one_write_for_each_batch_do_not_hold_it_up(
+    open_storage: OpenStorage, storage: str
+) -> None:
+    """It would follow them forever, and no topic could be created or deleted for as long."""
+    broker = over(await open_storage())
+    live = await broker.topics.create("t", 1, {} if storage == "native" else {"headrace.storage": "native"})
+    count = 0
+    ended = asyncio.Event()
+
+    async def produce() -> None:
+        nonlocal count
+        while not ended.is_set():
+            with contextlib.suppress(StorageUnavailable):
+                await stored(broker, build([(None, b"x", 1000, ())]))
+                count += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for _ in range(64):
+            tasks.create_task(produce())
+        await asyncio.sleep(0.1)
+        await broker.topics.convert("t", storage, NoPositions())
+        ended.set()
+    assert len(await all_of(live)) == count
 
 
 async def stored(broker: Broker, batch: bytearray, partition: int = 0) -> None:

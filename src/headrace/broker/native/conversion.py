@@ -9,7 +9,7 @@ members.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -40,11 +40,12 @@ if TYPE_CHECKING:
     from headrace.broker.topics.table import TopicTable
 
 _READ_BYTES = 1 << 20
-_CLOSE = 4
-"""Copying goes on beside the producers until a round had no more batches than this."""
-_MOST_ROUNDS = 1_000_000
+_MOST_ROUNDS = 64
+"""Rounds of `_READ_BYTES` at most that follow producers after the records that were there at the start."""
 _REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
 """What the other storage does not take, whenever it is tried."""
+_Given = tuple[Piece, "asyncio.Future[Appended | Exception]"]
+"""Records that were given to the target, and its answer to come."""
 _log = structlog.get_logger("headrace.broker.native")
 
 
@@ -87,11 +88,13 @@ class Conversion:
             if last:
                 # Appends were under way when the topic was closed to them.
                 await partition.settle()
-            for _ in range(_MOST_ROUNDS):
-                batches = await self._read(index)
-                for each in batches:
-                    await self._append(index, each)
-                if not batches or (not last and len(batches) <= _CLOSE):
+            # Producers may add records as fast as they are copied: following them has an end.
+            end, after = partition.log_end, 0
+            while batches := await self._read(index):
+                await self._append(index, batches)
+                caught_up = sum(len(each.batch) for each in batches) < _READ_BYTES
+                after += self._at[index] > end
+                if not last and self._at[index] >= end and (caught_up or after >= _MOST_ROUNDS):
                     break
         if last:
             for index, wanted in self._wanted.items():
@@ -114,8 +117,41 @@ class Conversion:
             self._at[index] = found[-1].next_offset
         return found
 
-    async def _append(self, index: int, stored: StoredBatch) -> None:
-        """Append the records of a batch that are still readable, and remember where they go."""
+    async def _append(self, index: int, batches: Sequence[StoredBatch]) -> None:
+        """Append the records of these batches that are still readable, and remember where they go.
+
+        All are given to the target at once, which stores them in few writes: one write for each batch would be slower
+        than producers are.
+        """
+        given: list[_Given] = []
+        size = 0
+        try:
+            for stored in batches:
+                async for piece in self._pieces(index, stored):
+                    given.append((piece, self._give(index, piece)))
+                    size += len(piece.batch)
+                    # Compressed records may be a thousand times as long.
+                    if size >= _READ_BYTES:
+                        await self._stored(index, given)
+                        size = 0
+        finally:
+            await self._stored(index, given)
+
+    async def _stored(self, index: int, given: list[_Given]) -> None:
+        """Wait for the answers, in order, and empty the list; raise the first error."""
+        if given:
+            await asyncio.wait([answer for _, answer in given])
+        answered = given.copy()
+        given.clear()
+        for piece, answer in answered:
+            result = answer.result()
+            if isinstance(result, _REFUSED):
+                raise self._refused(index, piece, result)
+            if isinstance(result, Exception):
+                raise result
+            self._note(index, piece.offsets, result.base_offset)
+
+    async def _pieces(self, index: int, stored: StoredBatch) -> AsyncIterator[Piece]:
         source = self._partitions[index]
         made = pieces(stored.batch, stored.base_offset, source.log_start)
         at = stored.base_offset
@@ -127,13 +163,25 @@ class Conversion:
                 raise CorruptBatch(why) from None
             if piece is None:
                 return
-            try:
-                base = await _append(self._targets[index], Append(piece.batch, len(piece.offsets), piece.newest))
-            except _REFUSED as error:
-                why = f"{source.topic}-{index}: records from offset {piece.offsets[0]} on are not taken: {error}"
-                raise type(error)(why) from None
-            self._note(index, piece.offsets, base)
+            yield piece
             at = piece.offsets[-1] + 1
+
+    def _give(self, index: int, piece: Piece) -> "asyncio.Future[Appended | Exception]":
+        answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
+
+        def done(result: Appended | Exception) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        try:
+            self._targets[index].append(Append(piece.batch, len(piece.offsets), piece.newest), done)
+        except _REFUSED as error:
+            raise self._refused(index, piece, error) from None
+        return answer
+
+    def _refused(self, index: int, piece: Piece, error: Exception) -> Exception:
+        topic = self._partitions[index].topic
+        return type(error)(f"{topic}-{index}: records from offset {piece.offsets[0]} on are not taken: {error}")
 
     def _note(self, index: int, offsets: Sequence[int], base: int) -> None:
         """Records that were at these offsets are at `base` and behind it now."""
@@ -151,20 +199,6 @@ async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
     if len(batch) <= HERE and not peek(batch).codec:
         return next(made, None)
     return await asyncio.to_thread(next, made, None)
-
-
-async def _append(target: Partition, append: Append) -> int:
-    answer: asyncio.Future[Appended | Exception] = asyncio.get_running_loop().create_future()
-
-    def done(result: Appended | Exception) -> None:
-        if not answer.done():
-            answer.set_result(result)
-
-    target.append(append, done)
-    result = await answer
-    if isinstance(result, Exception):
-        raise result
-    return result.base_offset
 
 
 def target_of(topic: Topic, storage: str) -> Topic:
