@@ -312,8 +312,7 @@ async def test_producers_that_are_faster_than_one_write_for_each_batch_do_not_ho
     """It would follow them forever, and no topic could be created or deleted for as long."""
     broker = over(await open_storage())
     live = await broker.topics.create("t", 1, {} if storage == "native" else {"headrace.storage": "native"})
-    count = 0
-    ended = asyncio.Event()
+    count, ended = 0, asyncio.Event()
 
     async def produce() -> None:
         nonlocal count
