@@ -73,10 +73,10 @@ class Archiver:
         """With what a typed table has already."""
         if self.dead is None:
             return self.destination
-        held = {one.partition: offset for one, offset in fences.dead.items()}
+        aside = {one.partition: offsets for one, offsets in fences.aside.items()}
         columns = fences.columns[self.topic.name]
         refused = fences.refused.get(self.topic.name, {})
-        return replace(self.destination, columns=columns, dead=self.dead.place, dead_fences=held, refused=refused)
+        return replace(self.destination, columns=columns, dead=self.dead.place, aside=aside, refused=refused)
 
     def archive(self, *ranges: tuple[int, int, int]) -> int:
         """Archive ranges (partition, start, end); the rows that went into the table."""

@@ -21,7 +21,7 @@ from headrace.lakehouse.typed import protobuf_schema
 from headrace.lakehouse.typed.decoder import Decoding
 from headrace.lakehouse.write import commit, layout, maintenance
 from headrace.lakehouse.write.location import Place
-from headrace.lakehouse.write.table import ArchiveTable, Snapshot, WrittenFile
+from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable, Snapshot, WrittenFile
 from headrace.records.build import build
 from headrace.topics.model import Topic
 
@@ -116,6 +116,41 @@ def test_a_kill_between_the_two_tables_doubles_nothing(
     assert again.archive((0, 3, 4)) == 0
     assert rows(table) == [{"at": 0, "a": 1}, {"at": 2, "a": 2}]
     assert sorted(dead(table)) == [1, 3]
+
+
+NUMBERS, TEXTS = (b'{"properties": {"a": {"type": "%s"}}}' % kind for kind in (b"integer", b"string"))
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_schema_that_changes_after_a_kill_between_the_two_tables_loses_and_doubles_nothing(
+    storage: BareStorage, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    """A record that was set aside can be decoded now, and another one no longer."""
+    table = tmp_path / "t"
+    values = [b'{"a": 1}', b'{"a": "x"}', b'{"a": 2}', b'{"a": "y"}', b"{}"]
+    send(storage, topic, values)
+
+    def commit(self: Snapshot, topic_id: str, files: list[WrittenFile], fences: dict[int, int]) -> None:
+        if "dlq" not in self._place.url:
+            raise KeyboardInterrupt
+        whole(self, topic_id, files, fences)
+
+    whole = Snapshot.commit
+    for number in range(kills):
+        monkeypatch.setattr(Snapshot, "commit", commit)
+        schema = (NUMBERS, TEXTS)[number]
+        with pytest.raises(KeyboardInterrupt):
+            Archiver(storage, topic, table, decoding=Decoding(".json", schema)).archive((0, 0, 5 - number))
+    monkeypatch.undo()
+    assert sorted(dead(table)) == [[1, 3], [0, 1, 2, 3]][kills - 1]
+    again = Archiver(storage, topic, table, decoding=Decoding(".json", TEXTS))
+    again.archive((0, 0, 5))
+    assert rows(table) == [{"at": 4}]
+    assert sorted(dead(table)) == [0, 1, 2, 3]
+    # Dead letters that lie between others are joined with none of them.
+    assert len(DeltaTable(f"{table}_dlq").file_uris()) > 1
+    maintenance.compact(ArchiveTable(Place.of(f"{table}_dlq"), DEAD_COLUMNS))
+    assert sorted(dead(table)) == [0, 1, 2, 3]
 
 
 def test_json_by_a_schema_that_is_given(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ class Fences:
     offsets: Mapping[TopicPartition, int]
     dead: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The same of the tables beside."""
+    aside: Mapping[TopicPartition, pa.Array] = field(default_factory=dict)
+    """Offsets at or above the table's fence whose records are in the table beside: they are not written again.
+
+    An attempt that died between its two commits set them aside. The schema may have changed since, so whether a record
+    can be decoded does not tell which of the two tables has it (decision 0088).
+    """
     columns: Mapping[str, pa.Schema] = field(default_factory=dict)
     """By topic the columns of values that a typed table has."""
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -185,7 +191,7 @@ class BatchArchiver:
                 dead = [file for result in mine for file in result.dead]
                 try:
                     after = self._fences_after(mine, fences.offsets, extents)
-                    _set_aside(target, dead, after)
+                    _set_aside(target, dead, after, fences.dead)
                     snapshots[name].commit(target.topic_id, files, after)
                 except Conflict:
                     target.table.discard(files)
@@ -219,16 +225,22 @@ class BatchArchiver:
         snapshots = {name: target.table.snapshot() for name, target in targets.items()}
         offsets: Offsets = {}
         dead: Offsets = {}
+        aside: dict[TopicPartition, pa.Array] = {}
         columns: dict[str, pa.Schema] = {}
         for name, target in targets.items():
             numbers = [one.partition for one in extents if one.topic == name]
             found = snapshots[name].fences(target.topic_id, numbers)
             offsets |= {TopicPartition(name, number): offset for number, offset in found.items()}
             if target.dead is not None:
-                found = target.dead.snapshot().fences(target.topic_id, numbers)
-                dead |= {TopicPartition(name, number): offset for number, offset in found.items()}
+                beside = target.dead.snapshot()
+                for number, end in beside.fences(target.topic_id, numbers).items():
+                    partition = TopicPartition(name, number)
+                    dead[partition] = end
+                    start = offsets.get(partition, 0)
+                    if start < end:
+                        aside[partition] = beside.offsets(target.topic_id, number, start, end)
                 columns[name] = snapshots[name].typed()
-        return targets, extents, snapshots, Fences(offsets, dead, columns)
+        return targets, extents, snapshots, Fences(offsets, dead, aside, columns)
 
     def _widened(
         self,
@@ -348,20 +360,28 @@ def _refused(known: pa.Schema, new: pa.Schema) -> dict[str, str]:
     return refused
 
 
-def _set_aside(target: Target, files: Sequence[WrittenFile], after: Mapping[int, int]) -> None:
-    """Bring records that could not be decoded into the table beside, before the others; its fences keep them single.
+def _set_aside(
+    target: Target, files: Sequence[WrittenFile], after: Mapping[int, int], known: Mapping[TopicPartition, int]
+) -> None:
+    """Bring records that could not be decoded into the table beside, before the others.
+
+    Args:
+        target: the topic.
+        files: with these records.
+        after: the fences of the topic's table when the batch is in it.
+        known: the fences that the table beside had when the files were written.
 
     Raises:
-        Conflict: somebody else did.
+        Conflict: another archive has committed to the table beside since.
     """
     if target.dead is None or not files:
         return
     snapshot = target.dead.snapshot()
     held = snapshot.fences(target.topic_id, after)
-    if any(file.start < held.get(file.partition, 0) for file in files):
-        target.dead.discard(files)
-        raise Conflict(f"{target.dead.place.name} has some of these records already")
     numbers = {file.partition for file in files}
+    if any(held.get(number) != known.get(TopicPartition(target.topic, number)) for number in numbers):
+        target.dead.discard(files)
+        raise Conflict(f"another archive has written to {target.dead.place.name}")
     fences = {number: max(held.get(number, 0), after[number]) for number in numbers}
     try:
         snapshot.commit(target.topic_id, files, fences)

@@ -171,7 +171,9 @@ def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]
         run: list[_Listed] = []
         for file in mine:
             large = file.size > target_bytes * 3 // 4
-            if run and (large or sum(one.size for one in run) + file.size > target_bytes):
+            # A batch that was repeated adds dead letters between those that its first attempt had committed.
+            overlaps = bool(run) and file.start < run[-1].end
+            if run and (large or overlaps or sum(one.size for one in run) + file.size > target_bytes):
                 if len(run) > 1:
                     yield run
                 run = []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -210,6 +211,27 @@ class Snapshot:
         """The next offset to archive, for each partition that has one."""
         versions = {partition: self._table.transaction_version(app_id(topic_id, partition)) for partition in partitions}
         return {partition: version for partition, version in versions.items() if version is not None}
+
+    def offsets(self, topic_id: str, partition: int, start: int, end: int) -> pa.Array:
+        """Offsets of the records of one partition, from `start` up to, not including, `end`: int64, in no order.
+
+        Raises:
+            TableError, StoreUnavailable: a file cannot be read.
+        """
+        files = self._place.files()
+        found = [pa.array([], pa.int64())]
+        try:
+            for file in self.files():
+                if file["min.partition"] != partition or file["min.offset"] >= end or file["max.offset"] < start:
+                    continue
+                with files.open_input_file(file["path"]) as source:
+                    rows = pq.read_table(source, columns=["partition", "offset", "topicId"])
+                mine = pc.and_(pc.equal(rows["topicId"], topic_id), pc.equal(rows["partition"], partition))
+                within = pc.and_(pc.greater_equal(rows["offset"], start), pc.less(rows["offset"], end))
+                found += rows.filter(pc.and_(mine, within))["offset"].chunks
+        except (OSError, pa.ArrowException) as error:
+            raise failed(self._place, "cannot be read", error) from error
+        return pa.concat_arrays(found)
 
     def paths(self) -> list[str]:
         """The files, relative to the table."""

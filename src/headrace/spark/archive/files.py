@@ -43,8 +43,8 @@ class Destination:
     """Those that the table has of values."""
     dead: Place | None = None
     """Typed tables: the table beside, for records whose values cannot be decoded."""
-    dead_fences: Mapping[int, int] = field(default_factory=dict)
-    """By partition the first offset that the table beside lacks."""
+    aside: Mapping[int, pa.Array] = field(default_factory=dict)
+    """By partition offsets whose records the table beside has already."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Typed tables: columns that the table cannot get, with the reason."""
 
@@ -154,11 +154,13 @@ def _write(
     values = Values(
         destination.decoding, destination.columns, refused=destination.refused, check=_tried if careful else None
     )
-    fence = destination.dead_fences.get(partition, 0)
+    aside = destination.aside.get(partition)
     for batch in batches:
+        if aside is not None:
+            batch = batch.filter(pc.invert(pc.is_in(batch.column("offset"), aside)))  # noqa: PLW2901
         good, bad = values.split(_with_id(batch, destination.topic_id))
         main.add(good)
-        dead.add(bad.filter(pc.greater_equal(bad.column("offset"), fence)))
+        dead.add(bad)
     return values
 
 

@@ -159,7 +159,7 @@ class Targets:
                 decoding=self._decoding,
                 columns=fences.columns.get(name, pa.schema([])),
                 dead=None if target.dead is None else target.dead.place,
-                dead_fences={one.partition: offset for one, offset in fences.dead.items() if one.topic == name},
+                aside={one.partition: offsets for one, offsets in fences.aside.items() if one.topic == name},
                 refused=fences.refused.get(name, {}),
             )
             for name, target in self._targets.items()
