@@ -85,6 +85,9 @@ def test_its_partitions_are_empty(wire: Wire) -> None:
     )
     [configured] = wire.ask(m.DescribeConfigsRequest(resources=[resource]), 4).results
     assert configured.configs[0].value == "compact"
+    resource.configuration_keys = None
+    [configured] = wire.ask(m.DescribeConfigsRequest(resources=[resource]), 4).results
+    assert "headrace.streams" not in {each.name for each in configured.configs}, "nothing lies in Redis"
 
 
 def test_clients_can_neither_write_nor_change_it(wire: Wire) -> None:
@@ -146,6 +149,8 @@ def test_names_that_differ_only_in_dots_and_underscores(wire: Wire) -> None:
     assert created.error_code == Code.INVALID_TOPIC_EXCEPTION
     both = create(wire, "together.x", "together_x")
     assert [code for code, _ in both] == [0, Code.INVALID_TOPIC_EXCEPTION]
+    taken = (Code.INVALID_TOPIC_EXCEPTION, f"Topic '__consumer.offsets' collides with existing topic: {OFFSETS}")
+    assert create(wire, "__consumer.offsets") == [taken]
     wire.delete("colliding.a_b")
     assert create(wire, "colliding_a.b")[0][0] == 0, "its name is free again"
 

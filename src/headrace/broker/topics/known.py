@@ -100,7 +100,9 @@ class KnownTopics:
         if is_reserved(name):
             raise InvalidTopicName(f"topic name {name!r} is reserved: it is an internal topic of Kafka")
         if distinct and may_collide(name):
-            others = self._by_metric.get(metric_name(name))
+            metric = metric_name(name)
+            internal = (each for each in self.internal if metric_name(each) == metric)
+            others = {*self._by_metric.get(metric, ()), *internal}
             if others:
                 raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {min(others)}")
 

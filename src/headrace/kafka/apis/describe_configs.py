@@ -1,9 +1,9 @@
 """DescribeConfigs (32), versions 1-4.
 
 Behavior
-- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams. A
-  native topic shows `headrace.native`, read-only JSON: how many records each partition has, and for each Redis consumer
-  group how many are not delivered and how many pending, by partition.
+- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams
+  (`__consumer_offsets` has none). A native topic shows `headrace.native`, read-only JSON: how many records each
+  partition has, and for each Redis consumer group how many are not delivered and how many pending, by partition.
 - A topic with offline partitions shows `headrace.offline`, read-only JSON: why, by partition.
 - The broker shows `headrace.storage.url`, read-only, to clients on its own machine in the default virtual cluster:
   where the storage is that Spark's executors may read by themselves, without its password. With access rules, which do
@@ -201,6 +201,8 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
             config_type=int(found.key.type),
             documentation=found.key.doc if doc else None,
         )
+    if broker.topics.internal.get(name) is live:
+        return  # It has no streams.
     streams = live.topic.streams
     plain = not any("," in stream or stream.startswith("[") for stream in streams)
     text = ",".join(streams) if plain else msgspec.json.encode(streams).decode()
