@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from headrace.cli.command import CommandFailed, Status
 from headrace.cli.failures import LOST, sentence, status
-from headrace.cli.reachability import connect, unanswered
+from headrace.cli.reachability import connect, lacks, unanswered
 from headrace.server import config, profiles
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
@@ -170,6 +170,10 @@ class Client:
             # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
             self.metadata = self.admin.list_topics(timeout=patience_s)
         self._answered = True
+
+    def lacks(self, api_key: int) -> bool:
+        """Whether the server has no such API of Kafka's protocol."""
+        return lacks(self._server.address, self._server.ca, api_key)
 
     def producer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Producer:
         """A producer; configuration keys have underscores for dots. `on_error` hears what the library does not tell."""

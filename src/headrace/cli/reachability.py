@@ -17,6 +17,8 @@ _HANDSHAKE_S = _PROBE_S = 1
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _NO_TOPICS = struct.pack(">ihhihi", 14, 3, 1, 2, -1, 0)
 """Requests of Kafka's, whole: ApiVersions 0, and Metadata 1 of no topic. The commands' own client is late."""
+_SERVED, _API = struct.Struct(">4shi"), struct.Struct(">hhh")
+"""An answer to ApiVersions 0: number, error code and how many APIs; key, first and last version of each."""
 _MOST_ANSWER = 1 << 16
 _NUMBER = slice(8, 12)
 """Where the number of a request is, with which its answer begins."""
@@ -96,30 +98,50 @@ def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) 
     )
 
 
+def lacks(servers: str, ca: str | None, api_key: int) -> bool:
+    """Whether the first server that names its APIs leaves one out. False if none names them.
+
+    Args:
+        servers: HOST:PORT, or several with commas between.
+        ca: as for `connect`.
+        api_key: of Kafka's protocol.
+    """
+    for text in servers.split(","):
+        with suppress(OSError, ValueError), _link(text, ca) as link:
+            answer = _answer(link, _API_VERSIONS)
+            number, code, count = _SERVED.unpack_from(answer.ljust(_SERVED.size, b"\xff"))
+            served = answer[_SERVED.size : _SERVED.size + _API.size * count]
+            if (number, code, len(served)) == (_API_VERSIONS[_NUMBER], 0, _API.size * count):
+                return all(key != api_key for key, _, _ in _API.iter_unpack(served))
+    return False
+
+
+def _link(text: str, ca: str | None) -> socket.socket:
+    """A connection to a server. Raises OSError, ValueError."""
+    address = config.Address.parse(text)
+    link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
+    return link if ca is None else _trust(ca).wrap_socket(link, server_hostname=address.host)
+
+
 def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
     """Whether a server answers Kafka's first request, and does not end the connection at the next one."""
-    with suppress(OSError, ValueError):
-        address = config.Address.parse(text)
-        link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
-        if ca is not None:
-            link = _trust(ca).wrap_socket(link, server_hostname=address.host)
-        with link:
-            if _answer(link, _API_VERSIONS) != _API_VERSIONS[_NUMBER]:
-                return False
-            if login:
-                return True
-            with suppress(TimeoutError):
-                return _answer(link, _NO_TOPICS) == _NO_TOPICS[_NUMBER]
+    with suppress(OSError, ValueError), _link(text, ca) as link:
+        if _answer(link, _API_VERSIONS)[:4] != _API_VERSIONS[_NUMBER]:
+            return False
+        if login:
             return True
+        with suppress(TimeoutError):
+            return _answer(link, _NO_TOPICS)[:4] == _NO_TOPICS[_NUMBER]
+        return True
     return False
 
 
 def _answer(link: socket.socket, request: bytes) -> bytes:
-    """The number of the request that is answered; nothing where the connection ends."""
+    """An answer, which begins with the number of its request; nothing where the connection ends."""
     link.sendall(request)
     with link.makefile("rb") as answer:
         size = int.from_bytes(answer.read(4), "big")
-        return answer.read(min(size, _MOST_ANSWER))[:4]
+        return answer.read(min(size, _MOST_ANSWER))
 
 
 def _trust(ca: str) -> ssl.SSLContext:

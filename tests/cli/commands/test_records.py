@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from tests.cli.conftest import CommandLine
 from tests.harness.commands import Command, run
 
 from headrace.cli import main
@@ -28,6 +29,22 @@ def test_lines_become_records_in_order(headrace: Any) -> None:
         (1, None, ""),
         (2, None, "two"),
     ]
+
+
+@pytest.mark.parametrize("login", [False, True])
+def test_a_server_without_idempotent_producers_gets_them_in_order_too(
+    login: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As OCI Streaming's endpoint."""
+    sets = {"oci_kafka": "strict", "auto_create_topics_enable": True, "num_partitions": 1}
+    with server(**sets, **({"oci_auth_kafka": "required"} if login else {})) as strict:
+        if login:
+            monkeypatch.setenv("HEADRACE_KAFKA_USERNAME", "acme/jane/ocid1.streampool.oc1.local.default")
+            monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "token")
+        headrace = CommandLine(strict.kafka, capsys, monkeypatch)
+        lines = [f"{number}" for number in range(20_000)]
+        assert headrace.run("records", "produce", "plain", stdin="\n".join(lines)) == "20000 records sent to plain\n"
+        assert [line["value"] for line in headrace.records("plain")] == lines
 
 
 def test_keys_decide_the_partition(headrace: Any) -> None:

@@ -24,6 +24,7 @@ from headrace.topics.config_keys import suggestion
 _SILENCE_S = 5
 """A server that acknowledges nothing for so long is told to be silent, though its connections stand."""
 _CREATION_S = 5
+_INIT_PRODUCER_ID = 22
 _MOST_BYTES = 100 * 1024 * 1024
 """The client library refuses larger records itself; how large they may be is the topic's business."""
 
@@ -61,7 +62,7 @@ class Sending:
         self._heard_at = time.monotonic()
         self._producer: Producer = client.producer(
             self._heard,
-            enable_idempotence=True,
+            **_idempotence(client),
             compression_type=compression,
             linger_ms=5,
             message_timeout_ms=round(1000 * patience_s),
@@ -143,6 +144,16 @@ class Sending:
         self._is_away = True
         tried = f"a record is tried for {self._patience_s:g} s (Ctrl-C ends)"
         click.echo(f"headrace: {self._client.address} {how}; {tried}", err=True)
+
+
+def _idempotence(client: Client) -> dict[str, object]:
+    """An idempotent producer, unless the server has none, as with oci.kafka=strict.
+
+    Another one keeps the order of records with a request at a time, and may store them twice if an answer is lost.
+    """
+    if client.lacks(_INIT_PRODUCER_ID):
+        return {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
+    return {"enable_idempotence": True}
 
 
 @command(
