@@ -1,13 +1,16 @@
 """`oci.kafka=strict`: Kafka clients are refused what OCI Streaming refuses, with the error that they report there."""
 
+import asyncio
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiokafka.errors
 import confluent_kafka
 import kafka.errors
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBindingFilter,
@@ -33,6 +36,7 @@ from headrace.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeLogDirsRequest,
+    FindCoordinatorRequest,
     InitProducerIdRequest,
 )
 from headrace.testing import InProcessServer
@@ -138,6 +142,29 @@ def test_a_transactional_producer_fails(options: dict[str, Any]) -> None:
     error = fatal(lambda: producer.init_transactions(60))
     assert (error.code(), error.fatal()) == (KafkaError._UNSUPPORTED_FEATURE, True)
     assert "Transactions not supported" in error.str()
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+def test_no_coordinator_of_a_transaction_is_found(strict: InProcessServer, version: int) -> None:
+    """Java's producer, kafka-python, aiokafka and franz-go look for it before they ask for a producer id."""
+    request = FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
+    with Wire(strict.kafka) as client:
+        answer = client.ask(request, version)
+    found = answer.coordinators[0] if version == 4 else answer
+    assert found.error_code == Code.UNSUPPORTED_VERSION
+    assert "OCI Streaming has no transactions (oci.kafka=strict)" in found.error_message
+
+
+def test_a_transactional_producer_of_aiokafka_fails(strict: InProcessServer) -> None:
+    async def start() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=strict.kafka, transactional_id="t")
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    with pytest.raises(aiokafka.errors.KafkaError, match="UnsupportedVersion"):
+        asyncio.run(asyncio.wait_for(start(), 60))
 
 
 def test_kafka_python_fails_by_default_and_works_without_idempotence(strict: InProcessServer) -> None:

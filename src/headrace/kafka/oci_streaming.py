@@ -12,16 +12,20 @@ from collections.abc import Iterator
 
 import msgspec
 
+from headrace.kafka.apis.find_coordinator import TRANSACTION
 from headrace.kafka.denied import No, Place
 from headrace.kafka.errors import Code
 from headrace.kafka.server.restriction import Restriction
-from headrace.protocol.messages import CreateTopicsRequest
+from headrace.protocol.messages import CreateTopicsRequest, FindCoordinatorRequest
 from headrace.security.access.required_acls import ResourceType
 
 REASON = "oci.kafka=strict"
 _POLICY, _COMPACT = "cleanup.policy", "compact"
 _NO_COMPACTION = No(
     Code.INVALID_CONFIG, f"OCI Streaming has no compacted topics ({REASON}): leave {_POLICY} out, or use delete"
+)
+_NO_TRANSACTIONS = No(
+    Code.UNSUPPORTED_VERSION, f"OCI Streaming has no transactions ({REASON}): leave transactional.id out"
 )
 
 
@@ -122,8 +126,15 @@ def _compacted(request: CreateTopicsRequest) -> Iterator[tuple[Place, No]]:
                 yield (ResourceType.TOPIC, topic.name), _NO_COMPACTION
 
 
+def _transactional(request: FindCoordinatorRequest) -> Iterator[tuple[Place, No]]:
+    """Transactional ids, whose coordinator clients look for before they need an API that is withheld."""
+    if request.key_type == TRANSACTION:
+        for key in (request.key, *request.coordinator_keys):
+            yield (ResourceType.TRANSACTIONAL_ID, key), _NO_TRANSACTIONS
+
+
 STRICT = Restriction(
     reason=REASON,
     withheld=frozenset(key for each in UNSUPPORTED for key in each.apis),
-    parts={CreateTopicsRequest.API_KEY: _compacted},
+    parts={CreateTopicsRequest.API_KEY: _compacted, FindCoordinatorRequest.API_KEY: _transactional},
 )
