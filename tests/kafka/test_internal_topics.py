@@ -131,6 +131,11 @@ def test_the_oci_api_does_not_have_it() -> None:
         api = Api(started.http)
         try:
             assert api.done("GET", f"/streams?compartmentId={COMPARTMENT}") == []
+            for name in (OFFSETS, *OTHERS):
+                wanted = {"name": name, "partitions": 1, "compartmentId": COMPARTMENT}
+                refused = api.call("POST", "/streams", wanted)
+                assert (refused.status, refused.json["code"]) == (400, "InvalidParameter"), refused
+                assert "is reserved" in refused.json["message"]
         finally:
             api.close()
 

@@ -233,7 +233,7 @@ class Streams:
         freeform_tags: dict[str, str],
         defined_tags: DefinedTags,
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Make a stream. Raises OciError: 409, the name is taken; 400, too many partitions; TopicError."""
+        """Make a stream. Raises OciError: 409, the name is taken; 400, reserved, or too many partitions; TopicError."""
         self._check_partitions(partitions)
         self._check_name(name, pool)
         broker = self._pools.broker_of(pool)
@@ -242,6 +242,10 @@ class Streams:
         try:
             live = await broker.topics.create(name, partitions, config, distinct=False)
         except TopicExists:
+            internal = broker.topics.internal.get(name)
+            if internal is not None and broker.topics.get(name) is internal:
+                # No stream has the name, so clients that look for a stream after 409 would find none.
+                raise OciError(400, f"Stream name {name} is reserved: it is an internal topic of Kafka") from None
             raise _name_taken(name) from None
         record = StreamRecord(
             id=live.topic.id.hex,
