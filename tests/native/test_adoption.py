@@ -12,9 +12,11 @@ from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.testing import server
 
 
-def adopt(kafka: str, topic: str, stream: str) -> CreateTopicsResponse.CreatableTopicResult:
+def adopt(kafka: str, topic: str, stream: str, replicas: int = -1) -> CreateTopicsResponse.CreatableTopicResult:
     config = CreateTopicsRequest.CreatableTopicConfig(name="headrace.stream", value=stream)
-    wanted = CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, configs=[config])
+    wanted = CreateTopicsRequest.CreatableTopic(
+        name=topic, num_partitions=-1, replication_factor=replicas, configs=[config]
+    )
     with Wire(kafka) as client:
         [answer] = client.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=5_000), 7).topics
     found: CreateTopicsResponse.CreatableTopicResult = answer
@@ -54,6 +56,14 @@ def test_of_the_embedded_valkey_everything_unless_it_is_said() -> None:
         with server(**given) as started, redis.Redis.from_url(started.storage) as link:
             link.xadd("jobs", {"value": "x"})
             assert adopt(started.kafka, "jobs", "jobs").error_code == code
+
+
+def test_a_replication_factor_that_cannot_be_is_refused_as_for_other_topics() -> None:
+    with server() as started, redis.Redis.from_url(started.storage) as link:
+        link.xadd("jobs", {"value": "x"})
+        for replicas in (0, -2, 2):
+            assert adopt(started.kafka, "jobs", "jobs", replicas).error_code == Code.INVALID_REPLICATION_FACTOR
+        assert adopt(started.kafka, "jobs", "jobs", 1).error_code == Code.NONE
 
 
 @pytest.mark.parametrize("ms", [2**64 - 1, 2**55, 2**52])

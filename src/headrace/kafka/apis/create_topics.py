@@ -20,7 +20,7 @@ from typing import Protocol
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers
+from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers, check_factor
 from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
@@ -178,6 +178,8 @@ async def _adopt(
     stream, partition = config.pop(ADOPT_STREAM), config.pop(ADOPT_PARTITION, "0")
     if not partition.isdecimal():
         raise InvalidPartitions(f"{ADOPT_PARTITION}={partition}: expected a partition's number")
+    if topic.replication_factor != -1:
+        check_factor(broker.ownership, topic.replication_factor)
     live = await broker.adopt(topic.name, stream, int(partition), config)
     return _created(broker, live, len(live.partitions))
 
