@@ -19,7 +19,10 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError._UNKNOWN_PARTITION: ("there is no such partition", Status.MISSING),
     KafkaError.GROUP_ID_NOT_FOUND: ("there is no such group", Status.MISSING),
     KafkaError.TOPIC_EXCEPTION: (
-        "a topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'",
+        (
+            "a topic name has 1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', differs from others in more than "
+            "'.' and '_', and is none of Kafka's internal topics"
+        ),
         Status.FAILED,
     ),
     KafkaError.TOPIC_ALREADY_EXISTS: ("it is there already", Status.FAILED),

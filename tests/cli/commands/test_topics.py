@@ -101,6 +101,20 @@ def test_what_the_server_refuses_is_told_in_one_line(headrace: Any, arguments: l
     assert headrace.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "delete", "__consumer_offsets", "--yes"],
+        ["records", "produce", "__consumer_offsets"],
+        ["records", "produce", "__transaction_state"],
+    ],
+)
+def test_internal_topics_are_named_as_the_reason(headrace: Any, arguments: list[str]) -> None:
+    """The client library has the code and no message for these."""
+    headrace.run(*arguments, stdin="one\n", status=1)
+    assert "is none of Kafka's internal topics" in headrace.err
+
+
 def test_a_topic_is_not_created_twice(headrace: Any) -> None:
     headrace.run("topics", "create", "twice")
     headrace.run("topics", "create", "twice", status=1)
