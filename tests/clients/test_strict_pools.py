@@ -230,6 +230,15 @@ def test_compacted_topics_are_refused_and_others_of_the_request_are_made(options
     client.delete_topics([f"{name}-plain"])[f"{name}-plain"].result(60)
 
 
+def test_a_topic_that_exists_is_reported_so_whatever_its_policy_was_to_be(options: dict[str, Any]) -> None:
+    """Kafka Connect goes on with topics that exist, and ends if their configuration is invalid."""
+    client = AdminClient(options)
+    made = client.create_topics([NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact"})])
+    with pytest.raises(KafkaException) as failed:
+        made[TOPIC].result(60)
+    assert failed.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+
+
 def test_topics_are_not_created_automatically(options: dict[str, Any]) -> None:
     said: list[KafkaError | None] = []
     producer = Producer(options | {"message.timeout.ms": 2_000})

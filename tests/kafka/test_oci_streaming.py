@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 from headrace.kafka import apis
@@ -49,10 +50,19 @@ def _request(*policies: str | None) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics, timeout_ms=1, validate_only=False)
 
 
+def _outlet(*topics: str) -> SimpleNamespace:
+    return SimpleNamespace(broker=SimpleNamespace(topics=SimpleNamespace(has=topics.__contains__)))
+
+
+def _exchange(*topics: str) -> Exchange:
+    return Exchange(cast("Outlet", _outlet(*topics)), 19, 7, 1, None, 0)
+
+
 def test_compaction_is_found_in_any_form_of_the_list() -> None:
     find = STRICT.parts[CreateTopicsRequest.API_KEY]
     request = _request("compact", "delete", "delete , compact", None, "", "compact,delete")
-    assert [name for (_, name), _ in find(request)] == ["t0", "t2", "t5"]
+    assert [name for (_, name), _ in find(request, _exchange())] == ["t0", "t2", "t5"]
+    assert [name for (_, name), _ in find(request, _exchange("t2"))] == ["t0", "t5"], "one that exists"
 
 
 def test_a_request_of_which_nothing_is_left_does_not_reach_its_handler() -> None:
@@ -63,7 +73,7 @@ def test_a_request_of_which_nothing_is_left_does_not_reach_its_handler() -> None
         def answer(self, response: object, version: int | None = None) -> None:
             answers.append(response)
 
-    exchange = Recorded(cast("Outlet", None), 19, 7, 1, None, 0)
+    exchange = Recorded(cast("Outlet", _outlet()), 19, 7, 1, None, 0)
     assert STRICT.served()[19].handler(_request("compact"), exchange) is None
     (answer,) = answers
     assert [topic.name for topic in answer.topics] == ["t0"]  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from headrace.kafka.denied import No, Place, Refused, drained
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import Exchange
 
-FindParts = Callable[[Any], Iterable[tuple[Place, No]]]
+FindParts = Callable[[Any, Exchange], Iterable[tuple[Place, No]]]
 """Finds what to refuse in a request."""
 
 
@@ -39,7 +39,7 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
 
 def _without_parts(api: Api, find: FindParts) -> Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]:
     def handle(request: Any, exchange: Exchange) -> Coroutine[Any, Any, Any] | None:
-        refused = Refused(find(request))
+        refused = Refused(find(request, exchange))
         if refused:
             rest = drained(api.take_out(request, exchange, refused))
             if rest.answer is not None:
