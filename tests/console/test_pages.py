@@ -45,6 +45,13 @@ def test_every_page_answers_and_is_ours_alone(server: InProcessServer) -> None:
         assert ask(server, f"/topics?{wrong}").status == 200, wrong
 
 
+def test_an_internal_topic_is_not_offered_and_shows_no_streams(server: InProcessServer) -> None:
+    assert "__consumer_offsets" not in ask(server, "/topics").text
+    answer = ask(server, "/topics/__consumer_offsets")
+    assert answer.status == 200, "groups that have positions in it link to it"
+    assert "default/__consumer_offsets" not in answer.text
+
+
 FIRST_VISITORS = """
 import sys, threading
 from tests.console.visiting import ask

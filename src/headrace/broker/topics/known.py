@@ -59,6 +59,10 @@ class KnownTopics:
         """Whether there is a topic of this name."""
         return name in self._by_name or name in self.internal
 
+    def is_stored(self, live: LiveTopic) -> bool:
+        """Whether its partitions have streams in Redis. One that nobody has created has none."""
+        return self.internal.get(live.topic.name) is not live
+
     def get(self, name: str) -> LiveTopic:
         """Raises UnknownTopic; UnreadableTopic where the registry has an entry of that name that cannot be read."""
         live = self._named(name)

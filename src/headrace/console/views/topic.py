@@ -55,7 +55,7 @@ async def topic(ask: Ask) -> View:
         "id": str(live.topic.id),
         "partitions": found,
         "indexes": [each.index for each in found.rows],
-        "streams": [text.name(each.stream) for each in found.rows],
+        "streams": [text.name(each.stream) if broker.topics.is_stored(live) else "-" for each in found.rows],
         "count": len(live.partitions),
         "retention": retention(live),
         "config": _config(broker, live),

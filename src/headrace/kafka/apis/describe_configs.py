@@ -201,8 +201,8 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
             config_type=int(found.key.type),
             documentation=found.key.doc if doc else None,
         )
-    if broker.topics.internal.get(name) is live:
-        return  # It has no streams.
+    if not broker.topics.is_stored(live):
+        return
     streams = live.topic.streams
     plain = not any("," in stream or stream.startswith("[") for stream in streams)
     text = ",".join(streams) if plain else msgspec.json.encode(streams).decode()
