@@ -36,8 +36,10 @@ def test_a_server_without_idempotent_producers_gets_them_in_order_too(
     login: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As OCI Streaming's endpoint."""
-    sets = {"oci_kafka": "strict", "auto_create_topics_enable": True, "num_partitions": 1}
-    with server(**sets, **({"oci_auth_kafka": "required"} if login else {})) as strict:
+    sets: dict[str, Any] = {"oci_kafka": "strict", "auto_create_topics_enable": True, "num_partitions": 1}
+    if login:
+        sets["oci_auth_kafka"] = "required"
+    with server(**sets) as strict:
         if login:
             monkeypatch.setenv("HEADRACE_KAFKA_USERNAME", "acme/jane/ocid1.streampool.oc1.local.default")
             monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "token")
