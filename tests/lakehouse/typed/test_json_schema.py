@@ -191,3 +191,19 @@ def test_what_contains_itself_through_all_of_is_text_from_there(tmp_path: Path) 
 def test_steps_through_references_are_bounded(schema: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"field f.*: more than 1,000,000 steps through references and allOf"):
         decoding_of(tmp_path, schema)
+
+
+def test_a_field_that_may_not_be_there_leaves_the_others_their_columns(tmp_path: Path) -> None:
+    described = {
+        "properties": {
+            "id": {"type": "integer"},
+            "never": False,
+            "either": {"anyOf": [False, {"type": "integer"}]},
+            "list": {"type": "array", "items": False},
+        }
+    }
+    path = tmp_path / "never.json"
+    path.write_text(json.dumps(described))
+    found = split(Decoding.of(str(path)), [b'{"id": 1, "either": 2, "list": []}', b'{"id": 3, "never": [1]}'])
+    assert found.dead == {}
+    assert found.table == {0: {"id": 1, "either": 2, "list": []}, 1: {"id": 3, "never": "[1]"}}

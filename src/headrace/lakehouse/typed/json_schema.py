@@ -87,8 +87,8 @@ class _Reader:
         if self._seen > 20 * MOST_COLUMNS:
             raise SchemaError(f"field {path}: more than {20 * MOST_COLUMNS:,} schemas are in one another")
         described, root = self._resolved(described, path, root)
-        if described is True or described == {}:
-            return JSON
+        if isinstance(described, bool) or described == {}:
+            return JSON  # `false` allows no value: one that is there all the same is kept as it is
         if not isinstance(described, dict):
             raise SchemaError(f"field {path or '(the whole)'}: {str(described)[:60]} is no schema")
         if id(described) in above or len(above) >= DEEPEST:
@@ -137,17 +137,20 @@ class _Reader:
         return JSON
 
     def _one_of(self, options: list[tuple[Any, Any]], path: str, inside: tuple[int, ...]) -> Kind:
-        """The kind that all have, null aside; fractions for whole numbers and fractions; JSON for several."""
-        kinds = [self.kind(one, path, inside, root) for one, root in options if not self._is_null(one, path, root)]
+        """The kind that all have but null and `false`; fractions for whole numbers and fractions; JSON for several."""
+        kinds = [self.kind(one, path, inside, root) for one, root in options if not self._is_empty(one, path, root)]
         if not kinds:
             return JSON
         if all(one == kinds[0] for one in kinds):
             return kinds[0]
         return FLOAT if all(one in {INT, FLOAT} for one in kinds) else JSON
 
-    def _is_null(self, described: Any, path: str, root: Any) -> bool:
+    def _is_empty(self, described: Any, path: str, root: Any) -> bool:
+        """Whether it allows null alone, or nothing."""
         found, _ = self._resolved(described, path, root)
-        return isinstance(found, dict) and (found.get("type") == "null" or found.get("const", 0) is None)
+        if not isinstance(found, dict):
+            return found is False
+        return found.get("type") == "null" or found.get("const", 0) is None
 
     def _resolved(self, described: Any, path: str, root: Any) -> tuple[Any, Any]:
         """What a reference leads to, and the document that it is in."""
