@@ -207,3 +207,49 @@ def test_a_field_that_may_not_be_there_leaves_the_others_their_columns(tmp_path:
     found = split(Decoding.of(str(path)), [b'{"id": 1, "either": 2, "list": []}', b'{"id": 3, "never": [1]}'])
     assert found.dead == {}
     assert found.table == {0: {"id": 1, "either": 2, "list": []}, 1: {"id": 3, "never": "[1]"}}
+
+
+def animal(kind: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"kind": {"const": kind}, **properties}}
+
+
+NUMBER, TEXT = {"type": "number"}, {"type": "string"}
+ANIMALS = {
+    "Cat": animal("cat", lives={"type": "integer"}, size={"type": "integer"}),
+    "Dog": animal("dog", tricks={"items": TEXT, "type": "array"}, size=NUMBER, owner=TEXT),
+    "Fish": animal("fish", owner={"type": "object", "properties": {"id": {}}}),
+}
+REFERENCES = [{"$ref": f"#/$defs/{name}"} for name in ANIMALS]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": REFERENCES, "discriminator": {"propertyName": "kind"}},
+        {"anyOf": [*REFERENCES, {"type": "null"}]},
+        {"oneOf": [{"anyOf": REFERENCES[:2]}, REFERENCES[2], False, {"type": "array"}]},
+        {"allOf": [{"oneOf": REFERENCES}]},
+        {**ANIMALS["Cat"], "oneOf": [*REFERENCES[1:], {"required": ["kind"]}]},
+    ],
+    ids=["pydantic", "null", "nested", "allOf", "own"],
+)
+def test_a_value_that_is_one_of_several_objects_has_the_columns_of_all(tmp_path: Path, schema: dict[str, Any]) -> None:
+    decoding = decoding_of(tmp_path, {**schema, "$defs": ANIMALS})
+    values = [
+        {"kind": "cat", "lives": 9, "size": 4},
+        {"kind": "dog", "tricks": ["sit"], "size": 0.5, "owner": "x"},
+        {"kind": "fish", "owner": {"id": 1}},
+        [],
+    ]
+    found = split(decoding, [json.dumps(one).encode() for one in values])
+    assert found.table == {
+        0: {"kind": "cat", "lives": 9, "size": 4.0},
+        1: {"kind": "dog", "tricks": ["sit"], "size": 0.5, "owner": '"x"'},
+        2: {"kind": "fish", "owner": '{"id": 1}'},
+    }
+    assert list(found.dead) == [3]
+
+
+def test_several_that_contain_themselves_are_no_object(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="describes no object with properties"):
+        decoding_of(tmp_path, {"anyOf": [{"$ref": "#"}, {"oneOf": [{"$ref": "#"}, {"required": ["a"]}]}]})

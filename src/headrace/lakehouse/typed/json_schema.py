@@ -1,7 +1,7 @@
 """Kinds of columns from a JSON Schema, as people write it and as libraries such as pydantic do."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from headrace.client.errors import OptionError
@@ -95,6 +95,9 @@ class _Reader:
             return JSON
         inside = (*above, id(described))
         options = [one for name in ("anyOf", "oneOf") for one in _list(described, name, path)]
+        if options and not path:
+            own = {name: each for name, each in described.items() if name not in {"anyOf", "oneOf"}}
+            return self._whole([(own, root), *((one, root) for one in options)], inside)
         if options:
             return self._one_of([(one, root) for one in options], path, inside)
         kind = described.get("type")
@@ -139,11 +142,24 @@ class _Reader:
     def _one_of(self, options: list[tuple[Any, Any]], path: str, inside: tuple[int, ...]) -> Kind:
         """The kind that all have but null and `false`; fractions for whole numbers and fractions; JSON for several."""
         kinds = [self.kind(one, path, inside, root) for one, root in options if not self._is_empty(one, path, root)]
+        return _common(kinds)
+
+    def _whole(self, options: list[tuple[Any, Any]], inside: tuple[int, ...]) -> Kind:
+        """The kind of a value that is one of several objects: a struct of all their properties.
+
+        A property that is not of one kind in all of them is JSON. What is no object adds nothing: values that are none
+        are not decoded.
+        """
+        kinds: dict[str, list[Kind]] = {}
+        for one, root in options:
+            for each in self.kind(one, "", inside, root).fields:
+                kinds.setdefault(each.source, []).append(each.kind)
         if not kinds:
             return JSON
-        if all(one == kinds[0] for one in kinds):
-            return kinds[0]
-        return FLOAT if all(one in {INT, FLOAT} for one in kinds) else JSON
+        try:
+            return struct([(name, _common(found)) for name, found in kinds.items()])
+        except ValueError as error:
+            raise SchemaError(f"field (the whole): {error}") from None
 
     def _is_empty(self, described: Any, path: str, root: Any) -> bool:
         """Whether it allows null alone, or nothing."""
@@ -212,6 +228,13 @@ class _Reader:
             else:
                 raise SchemaError(f"field {path or '(the whole)'}: {reference!r} leads nowhere")
         return found, root
+
+
+def _common(kinds: Sequence[Kind]) -> Kind:
+    """The kind that all of these are; fractions for whole numbers and fractions; JSON for several, and for none."""
+    if kinds and all(one == kinds[0] for one in kinds):
+        return kinds[0]
+    return FLOAT if kinds and all(one in {INT, FLOAT} for one in kinds) else JSON
 
 
 def _list(described: dict[str, Any], name: str, path: str) -> list[Any]:
