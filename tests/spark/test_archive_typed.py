@@ -153,6 +153,23 @@ def test_a_schema_that_changes_after_a_kill_between_the_two_tables_loses_and_dou
     assert sorted(dead(table)) == [0, 1, 2, 3]
 
 
+def test_the_offsets_of_dead_letters_are_found_in_files_of_other_writers(storage: BareStorage, tmp_path: Path) -> None:
+    """Delta's OPTIMIZE joins files of several partitions."""
+    topic = storage.create_topic("typed-optimized", partitions=3)
+    for number in range(3):
+        storage.append_batch(topic, number, bytes(build([(None, b"bad", DAY, ())] * (number + 2))))
+    archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
+    archiver.archive((0, 0, 2), (1, 0, 3), (2, 0, 4))
+    table = DeltaTable(f"{tmp_path / 't'}_dlq")
+    table.optimize.compact()
+    assert len(table.file_uris()) == 1
+    assert archiver.dead is not None
+    snapshot = archiver.dead.snapshot()
+    assert sorted(snapshot.offsets(str(topic.id), 1, 0, 3).to_pylist()) == [0, 1, 2]
+    assert sorted(snapshot.offsets(str(topic.id), 2, 1, 3).to_pylist()) == [1, 2]
+    assert snapshot.offsets(str(topic.id), 0, 2, 9).to_pylist() == []
+
+
 def test_json_by_a_schema_that_is_given(storage: BareStorage, topic: Topic, tmp_path: Path) -> None:
     path = tmp_path / "flight.json"
     path.write_text(

@@ -84,7 +84,7 @@ def test_kafka_topics_describes_a_page_of_partitions_at_a_time() -> None:
         for name in ("first", "second"):
             kafka_topics("--create", "--topic", name, "--partitions", "5")
         # Without this option the tool describes __consumer_offsets as well, as with Apache Kafka.
-        told = kafka_topics("--describe", "--exclude-internal", "--partition-size-limit-per-response", "2")
-        assert re.findall(r"Topic: (\w+)\s+Partition: (\d)\s+Leader: 1", told) == [
+        described = kafka_topics("--describe", "--exclude-internal", "--partition-size-limit-per-response", "2")
+        assert re.findall(r"Topic: (\w+)\s+Partition: (\d)\s+Leader: 1", described) == [
             (name, str(index)) for name in ("first", "second") for index in range(5)
         ]

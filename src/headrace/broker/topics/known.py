@@ -60,7 +60,7 @@ class KnownTopics:
         return name in self._by_name or name in self.internal
 
     def is_stored(self, live: LiveTopic) -> bool:
-        """Whether its partitions have streams in Redis. One that nobody has created has none."""
+        """Whether the topic's partitions have streams in Redis. An internal topic has none."""
         return self.internal.get(live.topic.name) is not live
 
     def get(self, name: str) -> LiveTopic:

@@ -98,7 +98,7 @@ class Fences:
     dead: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The same of the tables beside."""
     aside: Mapping[TopicPartition, pa.Array] = field(default_factory=dict)
-    """Offsets at or above the table's fence whose records are in the table beside: they are not written again.
+    """Offsets at or above the table's fence whose records are in the table of dead letters. They are not written again.
 
     An attempt that died between its two commits set them aside. The schema may have changed since, so whether a record
     can be decoded does not tell which of the two tables has it (decision 0088).
@@ -232,13 +232,13 @@ class BatchArchiver:
             found = snapshots[name].fences(target.topic_id, numbers)
             offsets |= {TopicPartition(name, number): offset for number, offset in found.items()}
             if target.dead is not None:
-                beside = target.dead.snapshot()
-                for number, end in beside.fences(target.topic_id, numbers).items():
+                dead_letters = target.dead.snapshot()
+                for number, end in dead_letters.fences(target.topic_id, numbers).items():
                     partition = TopicPartition(name, number)
                     dead[partition] = end
                     start = offsets.get(partition, 0)
                     if start < end:
-                        aside[partition] = beside.offsets(target.topic_id, number, start, end)
+                        aside[partition] = dead_letters.offsets(target.topic_id, number, start, end)
                 columns[name] = snapshots[name].typed()
         return targets, extents, snapshots, Fences(offsets, dead, aside, columns)
 
@@ -363,16 +363,16 @@ def _refused(known: pa.Schema, new: pa.Schema) -> dict[str, str]:
 def _set_aside(
     target: Target, files: Sequence[WrittenFile], after: Mapping[int, int], known: Mapping[TopicPartition, int]
 ) -> None:
-    """Bring records that could not be decoded into the table beside, before the others.
+    """Commit the dead letters of a batch, before its other records.
 
     Args:
         target: the topic.
-        files: with these records.
+        files: with the dead letters.
         after: the fences of the topic's table when the batch is in it.
-        known: the fences that the table beside had when the files were written.
+        known: the fences that the table of dead letters had when the files were written.
 
     Raises:
-        Conflict: another archive has committed to the table beside since.
+        Conflict: another archive has committed to the table of dead letters since.
     """
     if target.dead is None or not files:
         return

@@ -222,7 +222,9 @@ class Snapshot:
         found = [pa.array([], pa.int64())]
         try:
             for file in self.files():
-                if file["min.partition"] != partition or file["min.offset"] >= end or file["max.offset"] < start:
+                if not (
+                    _may_have(file, "partition", partition, partition) and _may_have(file, "offset", start, end - 1)
+                ):
                     continue
                 with files.open_input_file(file["path"]) as source:
                     rows = pq.read_table(source, columns=["partition", "offset", "topicId"])
@@ -304,6 +306,12 @@ class Snapshot:
         after = f"{version:020d}.json"
         for entry in [*(path for path in log.glob("*.json") if path.name > after), log]:
             _sync(entry)
+
+
+def _may_have(file: Mapping[str, Any], column: str, low: int, high: int) -> bool:
+    """Whether a file may have values from `low` to `high`. Files of other writers may lack bounds."""
+    least, most = file.get(f"min.{column}"), file.get(f"max.{column}")
+    return (least is None or least <= high) and (most is None or most >= low)
 
 
 def _sync(path: Path) -> None:

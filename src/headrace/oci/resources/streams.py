@@ -242,8 +242,7 @@ class Streams:
         try:
             live = await broker.topics.create(name, partitions, config, distinct=False)
         except TopicExists:
-            internal = broker.topics.internal.get(name)
-            if internal is not None and broker.topics.get(name) is internal:
+            if not broker.topics.is_stored(broker.topics.get(name)):
                 # No stream has the name, so clients that look for a stream after 409 would find none.
                 raise OciError(400, f"Stream name {name} is reserved: it is an internal topic of Kafka") from None
             raise _name_taken(name) from None

@@ -44,7 +44,7 @@ class Destination:
     dead: Place | None = None
     """Typed tables: the table beside, for records whose values cannot be decoded."""
     aside: Mapping[int, pa.Array] = field(default_factory=dict)
-    """By partition offsets whose records the table beside has already."""
+    """By partition: offsets whose records the table of dead letters already has."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Typed tables: columns that the table cannot get, with the reason."""
 
