@@ -28,6 +28,7 @@ from bench.table import Cell, table
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.console.metrics import MetricsPage
@@ -36,6 +37,7 @@ from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
 from headrace.metrics.counters import Counters, TopicCounters
 from headrace.metrics.gauges import StoreFacts
+from headrace.metrics.unreadable import Unreadable
 from headrace.protocol.headers import encode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
 
@@ -51,7 +53,9 @@ class _Full:
 
     def __init__(self, topics: int) -> None:
         partition = [
-            SimpleNamespace(index=number, leader=None, log_start=0, log_end=1_000, log=SimpleNamespace(doubt=None))
+            SimpleNamespace(
+                index=number, leader=None, log_start=0, log_end=1_000, log=SimpleNamespace(doubt=None), offline=None
+            )
             for number in range(_PARTITIONS)
         ]
         self.topics = [
@@ -63,6 +67,9 @@ class _Full:
         self.groups = SimpleNamespace(runners=tuple)
         self.quotas = SimpleNamespace(throttled={})
         self.ownership = Ownership(0)
+        self.reads = ReadBudget()
+        unreadable = SimpleNamespace(documents=SimpleNamespace(unreadable=Unreadable()))
+        self.default = SimpleNamespace(storage=unreadable)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter([("default", self)])
