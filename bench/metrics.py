@@ -54,7 +54,12 @@ class _Full:
     def __init__(self, topics: int) -> None:
         partition = [
             SimpleNamespace(
-                index=number, leader=None, log_start=0, log_end=1_000, log=SimpleNamespace(doubt=None), offline=None
+                index=number,
+                leader=None,
+                log_start=0,
+                log_end=1_000,
+                log=SimpleNamespace(fenced_reason=None),
+                offline=None,
             )
             for number in range(_PARTITIONS)
         ]

@@ -21,8 +21,8 @@ from bench.machine import describe
 from bench.processes import cpu_s
 from bench.table import Cell, table
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.runtime.clock import SystemClock
 from headrace.records.batch import peek
 from headrace.records.build import build
@@ -84,7 +84,7 @@ async def alone(batch: bytearray, count: int) -> tuple[Spent, Spent]:
     async with running_valkey() as valkey:
         storage = await RedisStorage.open(valkey.url, redis.asyncio.from_url(valkey.url), epoch=1, alone=True)
         try:
-            log = LogPartition("bench", 0, _STREAM, storage.logs, CacheBudget(0), SystemClock(), Snapshots())
+            log = LeaderPartition("bench", 0, _STREAM, storage.logs, CacheBudget(0), SystemClock(), SnapshotSchedule())
             await log.open(create=True)
             appending, reading = Spent(), Spent()
             with _spending(appending, valkey.pid):
@@ -112,7 +112,7 @@ def _spending(spent: Spent, pid: int) -> Iterator[None]:
     spent.valkey_s = cpu_s(pid) - valkey
 
 
-def _append(log: LogPartition, batch: bytearray, count: int) -> Awaitable[Any]:
+def _append(log: LeaderPartition, batch: bytearray, count: int) -> Awaitable[Any]:
     """Append `count` times, some at once; the sequence in the batch itself is left alone, nobody looks at it."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     sent = answered = 0

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from tests.harness.waiting import until
 
-from headrace.aio.single_flight import Shared
+from headrace.aio.single_flight import SingleFlight
 
 
 class Slow:
@@ -24,7 +24,7 @@ class Slow:
 
 async def test_who_asks_while_a_question_is_under_way_has_the_answer_of_the_next_and_shares_it() -> None:
     slow = Slow()
-    shared = Shared(slow)
+    shared = SingleFlight(slow)
     first = asyncio.create_task(shared.get("x"))
     await until(lambda: slow.begun == ["x"])
     others = [asyncio.create_task(shared.get("x")) for _ in range(5)]
@@ -39,7 +39,7 @@ async def test_who_asks_while_a_question_is_under_way_has_the_answer_of_the_next
 
 async def test_who_goes_away_spoils_it_for_nobody() -> None:
     slow = Slow()
-    shared = Shared(slow)
+    shared = SingleFlight(slow)
     leaves, stays = asyncio.create_task(shared.get("x")), asyncio.create_task(shared.get("x"))
     await until(lambda: slow.begun == ["x"])
     leaves.cancel()
@@ -49,7 +49,7 @@ async def test_who_goes_away_spoils_it_for_nobody() -> None:
 
 async def test_everybody_is_told_of_an_error_and_the_next_question_is_asked() -> None:
     slow = Slow()
-    shared = Shared(slow)
+    shared = SingleFlight(slow)
     asked = [asyncio.create_task(shared.get("wrong")) for _ in range(2)]
     await until(lambda: slow.begun == ["wrong"])
     asked.append(asyncio.create_task(shared.get("wrong")))

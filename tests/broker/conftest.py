@@ -8,8 +8,8 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.groups.model import GroupSettings
 from headrace.testing.clock import ManualClock
 
@@ -42,14 +42,14 @@ def drop_cached(budget: CacheBudget) -> Callable[[], None]:
 
 
 @pytest.fixture
-async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualClock) -> LogPartition:
-    made = LogPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, Snapshots())
+async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualClock) -> LeaderPartition:
+    made = LeaderPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, SnapshotSchedule())
     await made.open(create=True)
     return made
 
 
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock, partition: LogPartition) -> GroupTable:
+def table(storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition) -> GroupTable:
     return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
 
 

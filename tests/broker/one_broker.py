@@ -6,11 +6,11 @@ from uuid import UUID
 
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers.leadership import Leaders, Leading
+from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
@@ -33,12 +33,12 @@ class OneBroker:
     def __init__(self, node_id: int) -> None:
         self.told: dict[str, Leader] = {}
         self.ownership = Ownership(node_id)
-        self.leaders = Leaders(node_id, self._publish)
+        self.leaders = LeaderRegistry(node_id, self._publish)
         self.storage = MemoryStorage()
-        self.leading = Leading(self.ownership, self.leaders, self.storage.topics)
-        self.snapshots = Snapshots()
+        self.leading = Leadership(self.ownership, self.leaders, self.storage.topics)
+        self.snapshots = SnapshotSchedule()
         budget = CacheBudget(1 << 20)
-        self.log = LogPartition("t", 0, STREAM, self.storage.logs, budget, ManualClock(), self.snapshots)
+        self.log = LeaderPartition("t", 0, STREAM, self.storage.logs, budget, ManualClock(), self.snapshots)
 
     async def _publish(self, leaders: Mapping[str, Leader]) -> None:
         self.told |= leaders

@@ -7,12 +7,12 @@ import pytest
 from tests.broker.batches import sent
 
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.topics.retention import Retention
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.native import Extent, NativeStream
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 
 class _Native:
@@ -28,13 +28,13 @@ class _Native:
 @pytest.mark.parametrize("leader", [None, 2])
 @pytest.mark.parametrize("kind", ["log", "native"])
 async def test_what_was_refused_is_forgotten_with_producers_that_are_silent(
-    partition: LogPartition, clock: ManualClock, kind: str, leader: int | None
+    partition: LeaderPartition, clock: ManualClock, kind: str, leader: int | None
 ) -> None:
     """Nobody knows them: their first batches were refused, and they have given them up."""
     native: Any = _Native()
     refusing: Any = partition
     if kind == "native":
-        refusing = NativePartition("t", 0, NativeStream("s", 16), Extent(), native, Refusals(clock.ticks_ms))
+        refusing = NativePartition("t", 0, NativeStream("s", 16), Extent(), native, RejectedBatches(clock.ticks_ms))
     refusing.paused = True
     with pytest.raises(StorageUnavailable):
         refusing.append(sent(0), lambda _: None)

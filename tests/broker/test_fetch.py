@@ -10,9 +10,9 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Watchers
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock
@@ -50,7 +50,7 @@ class Reader:
         return [found.size for found in self.answers[-1]]
 
 
-def fill(partition: LogPartition, storage: MemoryStorage, batches: int = 1) -> int:
+def fill(partition: LeaderPartition, storage: MemoryStorage, batches: int = 1) -> int:
     """Append single-record batches; the size of each."""
     for _ in range(batches):
         partition.append(batch(), lambda _: None)
@@ -58,8 +58,8 @@ def fill(partition: LogPartition, storage: MemoryStorage, batches: int = 1) -> i
     return len(batch().batch)
 
 
-async def another(storage: MemoryStorage, budget: CacheBudget) -> LogPartition:
-    made = LogPartition("t", 1, "headrace:t:1", storage.logs, budget, ManualClock(), Snapshots())
+async def another(storage: MemoryStorage, budget: CacheBudget) -> LeaderPartition:
+    made = LeaderPartition("t", 1, "headrace:t:1", storage.logs, budget, ManualClock(), SnapshotSchedule())
     await made.open(create=True)
     return made
 
@@ -70,7 +70,7 @@ async def turn() -> None:
 
 
 async def test_records_that_are_there_are_answered_at_once(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     size = fill(partition, storage, 3)
     reader = Reader(clock)
@@ -82,7 +82,7 @@ async def test_records_that_are_there_are_answered_at_once(
 
 
 async def test_a_fetch_at_the_log_end_wakes_on_append(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
@@ -97,7 +97,7 @@ async def test_a_fetch_at_the_log_end_wakes_on_append(
 
 
 async def test_who_waits_can_be_answered_before_the_end_of_the_turn_and_only_once(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
@@ -151,7 +151,7 @@ async def test_many_that_are_woken_together_leave_time_for_others(clock: ManualC
     assert turns >= 4
 
 
-async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LogPartition, clock: ManualClock) -> None:
+async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LeaderPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20))
     clock.advance(499)
@@ -163,7 +163,7 @@ async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LogParti
 
 
 async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     other = await another(storage, budget)
     size = fill(partition, storage)
@@ -180,7 +180,7 @@ async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
 
 
 async def test_a_fetch_that_takes_all_it_has_room_for_does_not_wait(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     """Kafka counts the part of a batch that would fit; here batches come whole."""
     other = await another(storage, budget)
@@ -195,7 +195,7 @@ async def test_a_fetch_that_takes_all_it_has_room_for_does_not_wait(
     assert len(reader.answers) == 2
 
 
-async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LogPartition, clock: ManualClock) -> None:
+async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LeaderPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=0)
     reader.fetch(Ask(partition, 0, 1 << 20), max_wait_ms=0)
@@ -204,7 +204,7 @@ async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LogPar
 
 
 async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     other = await another(storage, budget)
     size = fill(partition, storage)
@@ -224,7 +224,7 @@ async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
 
 
 async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     other = await another(storage, budget)
     size = fill(partition, storage, 2)
@@ -236,7 +236,7 @@ async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
 
 
 async def test_under_a_byte_limit_another_partition_comes_first_each_time(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     other = await another(storage, budget)
     size = fill(partition, storage)
@@ -251,7 +251,7 @@ async def test_under_a_byte_limit_another_partition_comes_first_each_time(
 async def test_what_left_memory_is_read_from_redis(
     storage: MemoryStorage, clock: ManualClock, budget: CacheBudget
 ) -> None:
-    cold = LogPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, Snapshots())
+    cold = LeaderPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, SnapshotSchedule())
     await cold.open(create=True)
     size = fill(cold, storage, 3)
     warm = await another(storage, budget)
@@ -265,7 +265,7 @@ async def test_what_left_memory_is_read_from_redis(
 
 
 async def test_what_was_read_ahead_does_not_starve_what_is_read_only_now(
-    partition: LogPartition,
+    partition: LeaderPartition,
     storage: MemoryStorage,
     budget: CacheBudget,
     clock: ManualClock,
@@ -424,7 +424,7 @@ async def test_a_large_record_comes_where_its_fetch_begins_and_does_not_hold_up_
 
 
 async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
     fetch = reader.fetch(Ask(partition, 0, 1 << 20))
@@ -436,7 +436,9 @@ async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
     assert clock.pending == 0
 
 
-async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(partition: LogPartition, clock: ManualClock) -> None:
+async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(
+    partition: LeaderPartition, clock: ManualClock
+) -> None:
     reader = Reader(clock)
     reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=1 << 20)
     partition.close()

@@ -10,8 +10,8 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.brokers import remote_reader
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLook
 from headrace.broker.runtime.decompression import Decompression
@@ -23,8 +23,8 @@ async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
     storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     """What was not written down before the doubt cannot be during it: it is after the opening."""
-    snapshots = Snapshots()
-    partition = LogPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, snapshots)
+    snapshots = SnapshotSchedule()
+    partition = LeaderPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, snapshots)
     partition.want_copies(2)
     await partition.open(create=True)
     storage.logs.copies.come()
@@ -50,8 +50,8 @@ async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
 async def test_what_was_shown_is_written_down_when_copies_are_wanted_from_now_on(
     storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
-    snapshots = Snapshots()
-    partition = LogPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, snapshots)
+    snapshots = SnapshotSchedule()
+    partition = LeaderPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, snapshots)
     await partition.open(create=True)
     partition.append(batch(3), lambda _: None)
     storage.logs.answer()
@@ -61,10 +61,10 @@ async def test_what_was_shown_is_written_down_when_copies_are_wanted_from_now_on
     assert storage.logs.logs[partition.stream].high_watermark == 3
 
 
-async def _lose_it(partition: LogPartition, storage: MemoryStorage, clock: ManualClock) -> None:
+async def _lose_it(partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock) -> None:
     """Redis comes back with nothing of the log, and another broker appends to what is left."""
     storage.logs.logs[partition.stream].batches.clear()
-    other = LogPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, Snapshots())
+    other = LeaderPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, SnapshotSchedule())
     await other.open()
     other.append(batch(5), lambda _: None)
     storage.logs.answer()
@@ -72,7 +72,7 @@ async def _lose_it(partition: LogPartition, storage: MemoryStorage, clock: Manua
 
 
 async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     partition.want_copies(2)
     partition.append(batch(3), lambda _: None, 2, 0)
@@ -97,7 +97,7 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
 
 
 async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
     partition.append(batch(3), lambda _: None)
@@ -118,7 +118,7 @@ async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_c
 
 
 async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the copies, or where none are wanted, the end that Redis has is the end."""
     monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
@@ -138,7 +138,7 @@ async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
             followed.check_readable(7)
 
 
-async def test_by_time_a_log_is_the_same_wherever_it_is_led(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_by_time_a_log_is_the_same_wherever_it_is_led(partition: LeaderPartition, storage: MemoryStorage) -> None:
     partition.want_copies(2)
     for time_ms in (1_000, 3_000):
         partition.append(batch(3, timestamp=time_ms), lambda _: None, 2, 0)

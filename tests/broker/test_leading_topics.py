@@ -11,7 +11,7 @@ from tests.harness.waiting import until
 
 from headrace.broker.brokers import leadership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.services import Parts
 from headrace.broker.virtual_clusters import Clusters
 from headrace.membership.leader import Leader
@@ -85,7 +85,7 @@ async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> No
     await clusters.stop()
 
 
-async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: Clusters) -> LogPartition:
+async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: Clusters) -> LeaderPartition:
     """The log is another broker's for a moment, and its topic leaves the cluster before this one opens it again."""
     log = clusters.default.topics.get("t").partitions[0].log
     assert log is not None
@@ -123,7 +123,7 @@ async def test_a_log_stays_whose_topic_is_in_another_cluster_by_now() -> None:
     await broker.has_told()
     for _ in range(50):
         await asyncio.sleep(0)
-    assert log.is_led
+    assert log.is_leader
     assert not log.deleted
     assert STREAM in broker.storage.logs.logs
     await clusters.stop()

@@ -9,8 +9,8 @@ from typing import Any
 import redis.asyncio
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.runtime.clock import SystemClock
 from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
@@ -48,8 +48,10 @@ class Owner:
         self.storage = storage
         self.counted = counted
         self.has_journal = journal
-        self.snapshots = Snapshots()
-        self.partition = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), SystemClock(), self.snapshots)
+        self.snapshots = SnapshotSchedule()
+        self.partition = LeaderPartition(
+            "t", 0, STREAM, storage.logs, CacheBudget(1 << 20), SystemClock(), self.snapshots
+        )
 
     @classmethod
     async def start(cls, url: str, view: int, journal: Path | None = None) -> "Owner":

@@ -11,7 +11,7 @@ from headrace.groups.effects import Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Request
 from headrace.kafka.apis import heartbeat, join_group, leave_group, sync_group
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -58,6 +58,6 @@ class Groups:
 )
 def test_a_group_can_tell_whether_a_request_was_given_up(handle: Any, asked: Any, version: int, done: bool) -> None:
     groups = Groups()
-    outlet: Any = SimpleNamespace(broker=SimpleNamespace(groups=groups), client_host="127.0.0.1")
-    asyncio.run(handle(asked, Exchange(outlet, asked.API_KEY, version, 1, "c", 10, done=done)))
+    channel: Any = SimpleNamespace(broker=SimpleNamespace(groups=groups), client_host="127.0.0.1")
+    asyncio.run(handle(asked, RequestContext(channel, asked.API_KEY, version, 1, "c", 10, done=done)))
     assert groups.given_up == [done]

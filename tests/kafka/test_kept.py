@@ -42,6 +42,6 @@ def test_a_batch_behind_a_long_client_id_does_not_keep_it(values: int, copied: b
     client_id = b"x" * 32_000
     head = PRODUCE.to_bytes(2, "big") + b"\0\x09" + bytes(4) + len(client_id).to_bytes(2, "big") + client_id + b"\0"
     frame = memoryview(bytearray(head + request))
-    exchange = SHORTCUTS[PRODUCE].begin(None, frame, 0, len(frame), True)  # type: ignore[arg-type]  # nobody connected
-    assert exchange is not None
-    assert (memory_of(exchange.batch) < len(frame)) is copied  # type: ignore[attr-defined]
+    context = SHORTCUTS[PRODUCE].begin(None, frame, 0, len(frame), True)  # type: ignore[arg-type]  # nobody connected
+    assert context is not None
+    assert (memory_of(context.batch) < len(frame)) is copied  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.kafka.server import listener as listeners
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
-from headrace.kafka.server.memory_pool import RequestMemory
+from headrace.kafka.server.memory_pool import MemoryPool
 from headrace.protocol import headers
 from headrace.protocol import messages as m
 from headrace.protocol.message import Message
@@ -49,7 +49,7 @@ def short(topic: str, value: bytes, acks: int = 0) -> m.ProduceRequest:
 class Left(InProcessServer):
     """A server whose clients leave."""
 
-    memories: list[RequestMemory]
+    memories: list[MemoryPool]
 
     def leave(self, made: Made, *sent: Message, says_so: bool = True) -> None:
         """Send requests, and say in the same moment that nothing more comes: only TLS has a word for it."""
@@ -74,14 +74,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def server(made: Made) -> Iterator[Left]:
-    memories: list[RequestMemory] = []
+    memories: list[MemoryPool] = []
 
-    def counted(limit: int) -> RequestMemory:
-        memories.append(RequestMemory(limit))
+    def counted(limit: int) -> MemoryPool:
+        memories.append(MemoryPool(limit))
         return memories[-1]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(listeners, "RequestMemory", counted)
+        patched.setattr(listeners, "MemoryPool", counted)
         with Left(
             listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
             listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SSL:SSL",

@@ -9,7 +9,7 @@ from typing import cast
 from headrace.kafka import apis
 from headrace.kafka.oci_streaming import STRICT, SUPPORTED, UNSUPPORTED
 from headrace.kafka.server.registry import APIS
-from headrace.kafka.server.request_context import Exchange, Outlet
+from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.protocol.messages import CreateTopicsRequest
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "oci.md"
@@ -50,30 +50,30 @@ def _request(*policies: str | None) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics, timeout_ms=1, validate_only=False)
 
 
-def _outlet(*topics: str) -> SimpleNamespace:
+def _channel(*topics: str) -> SimpleNamespace:
     return SimpleNamespace(broker=SimpleNamespace(topics=SimpleNamespace(has=topics.__contains__)))
 
 
-def _exchange(*topics: str) -> Exchange:
-    return Exchange(cast("Outlet", _outlet(*topics)), 19, 7, 1, None, 0)
+def _context(*topics: str) -> RequestContext:
+    return RequestContext(cast("ResponseChannel", _channel(*topics)), 19, 7, 1, None, 0)
 
 
 def test_compaction_is_found_in_any_form_of_the_list() -> None:
     find = STRICT.parts[CreateTopicsRequest.API_KEY]
     request = _request("compact", "delete", "delete , compact", None, "", "compact,delete")
-    assert [name for (_, name), _ in find(request, _exchange())] == ["t0", "t2", "t5"]
-    assert [name for (_, name), _ in find(request, _exchange("t2"))] == ["t0", "t5"], "one that exists"
+    assert [name for (_, name), _ in find(request, _context())] == ["t0", "t2", "t5"]
+    assert [name for (_, name), _ in find(request, _context("t2"))] == ["t0", "t5"], "one that exists"
 
 
 def test_a_request_of_which_nothing_is_left_does_not_reach_its_handler() -> None:
     apis.load()
     answers: list[object] = []
 
-    class Recorded(Exchange):
+    class Recorded(RequestContext):
         def answer(self, response: object, version: int | None = None) -> None:
             answers.append(response)
 
-    exchange = Recorded(cast("Outlet", _outlet()), 19, 7, 1, None, 0)
-    assert STRICT.served()[19].handler(_request("compact"), exchange) is None
+    context = Recorded(cast("ResponseChannel", _channel()), 19, 7, 1, None, 0)
+    assert STRICT.served()[19].handler(_request("compact"), context) is None
     (answer,) = answers
     assert [topic.name for topic in answer.topics] == ["t0"]  # type: ignore[attr-defined]

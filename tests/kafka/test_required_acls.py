@@ -12,7 +12,7 @@ from headrace.kafka import apis
 from headrace.kafka.apis.produce import PRODUCE
 from headrace.kafka.server import registry
 from headrace.kafka.server.registry import APIS, SHORTCUTS, Api, register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol import messages
 from headrace.protocol.messages import TABLES, CreateTopicsRequest, MetadataRequest
 from headrace.protocol.notation import Field, MessageTable, Structure
@@ -46,10 +46,10 @@ class Topics:
         return name == "there"
 
 
-def exchange_of(key: int, version: int) -> Exchange:
+def exchange_of(key: int, version: int) -> RequestContext:
     settings = SimpleNamespace(auto_create_topics_enable=True)
     broker = SimpleNamespace(cluster="pool", topics=Topics(), settings=settings)
-    return cast("Exchange", SimpleNamespace(broker=broker, api_key=key, version=version))
+    return cast("RequestContext", SimpleNamespace(broker=broker, api_key=key, version=version))
 
 
 def needed(api: Api, request: Any, version: int) -> set[str]:
@@ -130,9 +130,9 @@ def test_only_what_comes_before_a_login_needs_nothing() -> None:
 
 def test_a_shortcut_needs_what_its_api_needs() -> None:
     plain = SimpleNamespace(topic="t")
-    exchange = exchange_of(PRODUCE, 9)
+    context = exchange_of(PRODUCE, 9)
     [(rule, resource)] = [
-        (rule, resource) for rule in SHORTCUTS[PRODUCE].needs for resource in rule.resources(plain, exchange)
+        (rule, resource) for rule in SHORTCUTS[PRODUCE].needs for resource in rule.resources(plain, context)
     ]
     assert (str(rule), resource.name, resource.cluster) == ("Write Topic", "t", "pool")
     assert all(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.oci.conftest import Api, Reply, new_stream
 
 from headrace.broker.coordinator.instances import InstanceError, InstanceProblem
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.oci.api.call import Call
 from headrace.oci.api.errors import CURSOR_INVALID
 from headrace.oci.api.group_requests import of_instance_error
@@ -233,7 +233,7 @@ def test_only_json_is_answered(api: Api, stream: str) -> None:
 
 async def test_a_group_that_is_still_being_loaded_keeps_no_list_waiting() -> None:
     """Redis may stand still; lists of streams and pages of the console do not need it."""
-    lane, loaded = Lane(), asyncio.Event()
+    lane, loaded = CooperativeScheduler(), asyncio.Event()
     instances = SimpleNamespace(ready=lambda _: loaded.wait(), reservations=lambda *_: [])
     broker = SimpleNamespace(lane=lane, instances=instances)
     settings = SimpleNamespace(committed_offset="last")

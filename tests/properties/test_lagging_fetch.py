@@ -15,9 +15,9 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.fetch import Ask, Found
 from headrace.broker.partition.cache import Buffer, CacheBudget
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import count_records
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
@@ -48,14 +48,21 @@ class Lagging:
         self.reader = Reader(ManualClock())
         cache = CacheBudget(self.random.choice((0, 20_000, 1 << 18)))
         self.logs = [
-            LogPartition(
-                "t", index, f"log-{index}", self.storage.logs, cache, self.reader.clock, Snapshots(), self.reader.budget
+            LeaderPartition(
+                "t",
+                index,
+                f"log-{index}",
+                self.storage.logs,
+                cache,
+                self.reader.clock,
+                SnapshotSchedule(),
+                self.reader.budget,
             )
             for index in range(3)
         ]
         self.offsets = [[0, 0, 0], [0, 0, 0]]
 
-    def append(self, log: LogPartition) -> None:
+    def append(self, log: LeaderPartition) -> None:
         count, size = self.random.choice((1, 1, 3, 50)), self.random.choice((1, 10, 300, 5_000))
         log.append(Append(build([(None, b"v" * size, 1_000, ())] * count), count, 1_000), lambda _: None)
         self.storage.logs.answer()

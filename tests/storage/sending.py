@@ -6,7 +6,7 @@ import hiredis
 
 from headrace.records.build import build
 from headrace.records.compiled import stamp
-from headrace.storage.logs.append import Placer
+from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import OwnedLog
 from headrace.topics.model import Append
 
@@ -28,7 +28,7 @@ def batch(span: int = 1, *, time: int = 5, size: int = 10) -> Append:
 def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> OwnedLog:
     """A log as an opening leaves it."""
     log = OwnedLog(name)
-    log.term, log.id, log.entries, log.doubt = TERM, b"id", entries, None
+    log.term, log.id, log.entries, log.fenced_reason = TERM, b"id", entries, None
     log.connection = wire  # type: ignore[assignment]
     return log
 
@@ -36,8 +36,8 @@ def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> OwnedLog:
 class Sender:
     """Places batches one behind the other and keeps what is told."""
 
-    def __init__(self, placer: Placer, log: OwnedLog) -> None:
-        self.placer = placer
+    def __init__(self, appender: StreamAppender, log: OwnedLog) -> None:
+        self.appender = appender
         self.log = log
         self.told: list[tuple[int, Exception | None]] = []
         """(base offset, answer) in the order of the answers."""
@@ -54,7 +54,7 @@ class Sender:
             def done(error: Exception | None, base: int = base) -> None:
                 self.told.append((base, error))
 
-            self.placer.place(self.log, each, base, done)
+            self.appender.place(self.log, each, base, done)
 
     def errors(self) -> list[Any]:
         return [type(error) for _, error in self.told]

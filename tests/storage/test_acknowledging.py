@@ -6,10 +6,10 @@ import pytest
 from tests.storage.conftest import Wire
 from tests.storage.sending import ABORTED, MISCONF, NOW, OOM, Sender, batch, opened
 
-from headrace.storage.free_space import RESERVE_BYTES, DiskRoom
+from headrace.storage.free_space import RESERVE_BYTES, FreeSpace
 from headrace.storage.journal.acks import EarlyAcknowledgement
 from headrace.storage.journal.journal import SMALLEST, Journal
-from headrace.storage.logs.append import LARGE, Placer
+from headrace.storage.logs.append import LARGE, StreamAppender
 from headrace.topics.errors import StorageFull, StorageUnwritten, UnknownTopic
 
 # The disk
@@ -25,7 +25,7 @@ class Disk:
 
 def on_disk(wire: Wire, free: int) -> tuple[Sender, Disk]:
     disk = Disk(free)
-    return Sender(Placer(lambda: NOW, disk=DiskRoom(Path(), disk)), opened(wire)), disk
+    return Sender(StreamAppender(lambda: NOW, disk=FreeSpace(Path(), disk)), opened(wire)), disk
 
 
 def test_below_the_reserve_batches_are_refused_before_they_are_sent(wire: Wire) -> None:
@@ -36,7 +36,7 @@ def test_below_the_reserve_batches_are_refused_before_they_are_sent(wire: Wire) 
     assert sender.errors() == [StorageFull]
     assert [type(error) for error in sender.lost] == [StorageFull]
     disk.free = 1 << 40
-    sender.log.doubt, sender.next_offset = None, 0
+    sender.log.fenced_reason, sender.next_offset = None, 0
     sender.send(batch())
     wire.turn()
     wire.answer(b"9-1", 1)
@@ -80,21 +80,21 @@ async def early(tmp_path: Path, wire: Wire) -> EarlyAcknowledgement:
 @pytest.fixture
 async def quick(early: EarlyAcknowledgement, wire: Wire) -> Sender:
     """One whose small batches are acknowledged at once."""
-    return Sender(Placer(lambda: NOW, early), opened(wire))
+    return Sender(StreamAppender(lambda: NOW, early), opened(wire))
 
 
 async def test_what_is_under_way_is_counted_anew_where_whoever_was_told_of_a_batch_ended_the_ownership(
     quick: Sender, wire: Wire
 ) -> None:
     """Else a batch was acknowledged before those ahead of it, and readers were shown what is not there."""
-    placer, log = quick.placer, quick.log
-    placer.place(log, batch(size=LARGE), 0, lambda _: placer.fail(log, StorageFull("full")))
+    appender, log = quick.appender, quick.log
+    appender.place(log, batch(size=LARGE), 0, lambda _: appender.fail(log, StorageFull("full")))
     quick.next_offset = 1
     quick.send(batch())
     wire.turn()
     wire.execute(b"9-1", b"9-2", 2)
     assert quick.told == [(1, None)]
-    log.doubt = None
+    log.fenced_reason = None
     quick.send(batch(size=LARGE), batch())
     assert quick.told == [(1, None)]
 
@@ -104,7 +104,7 @@ async def test_a_small_batch_is_acknowledged_at_once_and_sent_later(quick: Sende
     assert quick.told == [(0, None), (1, None)]
     wire.turn()
     assert wire.sent == []
-    quick.placer.flush()
+    quick.appender.flush()
     assert wire.names() == [[b"MULTI", b"XADD", b"XADD", b"XLEN", b"EXEC"]]
     assert len(quick.log.acknowledged) == 2
     wire.execute(b"9-1", b"9-2", 2)
@@ -123,7 +123,7 @@ async def test_a_large_one_waits_for_redis_and_so_does_what_comes_behind_it(quic
 
 async def test_what_was_acknowledged_and_refused_is_kept_for_the_next_opening(quick: Sender, wire: Wire) -> None:
     quick.send(batch(), batch())
-    quick.placer.flush()
+    quick.appender.flush()
     quick.send(batch())
     wire.answer(b"OK", OOM, OOM, b"QUEUED", ABORTED)
     assert [type(error) for error in quick.lost] == [StorageFull]
@@ -133,9 +133,9 @@ async def test_what_was_acknowledged_and_refused_is_kept_for_the_next_opening(qu
 
 async def test_a_deleted_log_leaves_nothing_to_store(quick: Sender, wire: Wire, early: EarlyAcknowledgement) -> None:
     quick.send(batch(), batch())
-    quick.placer.settle_dropped(quick.log)
+    quick.appender.settle_dropped(quick.log)
     assert early.stored_to == 2
     quick.send(batch())
     assert type(quick.told[-1][1]) is UnknownTopic
-    quick.placer.flush()
+    quick.appender.flush()
     assert wire.sent == []

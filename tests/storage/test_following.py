@@ -15,7 +15,7 @@ from headrace.storage.logs.replicas import Copies
 from headrace.storage.native.watch import StreamWatcher
 from headrace.storage.redis import endpoint, sentinel
 from headrace.storage.redis.connection import Connection
-from headrace.storage.redis.protocol import Link
+from headrace.storage.redis.protocol import RespProtocol
 from headrace.storage.redis.sentinel import Place
 from headrace.topics.errors import NotEnoughReplicasAfterAppend
 
@@ -155,7 +155,7 @@ async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytes
             beside = Connection(connection.url, beside=connection)
             connect, places = endpoint.Target.connect, [second]
 
-            async def connect_slowly(self: endpoint.Target, make: Callable[[], Link]) -> Link:
+            async def connect_slowly(self: endpoint.Target, make: Callable[[], RespProtocol]) -> RespProtocol:
                 made = await connect(self, make)
                 if places:
                     sentinels.primary = places.pop()

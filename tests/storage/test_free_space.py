@@ -7,7 +7,7 @@ import pytest
 from tests.storage.conftest import Wire
 
 from headrace.storage import free_space
-from headrace.storage.free_space import RESERVE_BYTES, DiskRoom, MemoryRoom
+from headrace.storage.free_space import RESERVE_BYTES, FreeSpace, MemoryRoom
 from headrace.topics.errors import StorageFull
 
 HERE = Path()
@@ -28,7 +28,7 @@ class Disk:
 
 def test_a_disk_with_room_is_looked_at_rarely() -> None:
     disk = Disk(1 << 40)
-    found = DiskRoom(HERE, disk)
+    found = FreeSpace(HERE, disk)
     assert all(found.has_room(1_000) for _ in range(3 * LOOK // 1_000))
     assert disk.looks <= 4
 
@@ -36,7 +36,7 @@ def test_a_disk_with_room_is_looked_at_rarely() -> None:
 @pytest.mark.parametrize("free", [0, RESERVE_BYTES - 1, RESERVE_BYTES - (1 << 30)])
 def test_below_the_reserve_nothing_is_taken_until_somebody_has_made_room(free: int) -> None:
     disk = Disk(free)
-    found = DiskRoom(HERE, disk)
+    found = FreeSpace(HERE, disk)
     assert not any(found.has_room(size) for size in (0, 1, 1 << 20, 0))
     disk.free = 1 << 40
     assert found.has_room(1)
@@ -45,7 +45,7 @@ def test_below_the_reserve_nothing_is_taken_until_somebody_has_made_room(free: i
 def test_what_is_taken_between_two_looks_never_reaches_into_the_reserve() -> None:
     """Whatever others write meanwhile, our own writes alone do not use it up."""
     disk = Disk(RESERVE_BYTES + (10 << 20))
-    found = DiskRoom(HERE, disk)
+    found = FreeSpace(HERE, disk)
     taken = 0
     while found.has_room(300_000):
         taken += 300_000
@@ -55,14 +55,14 @@ def test_what_is_taken_between_two_looks_never_reaches_into_the_reserve() -> Non
 
 
 def test_a_batch_larger_than_what_is_left_is_refused() -> None:
-    found = DiskRoom(HERE, Disk(RESERVE_BYTES + 1_000))
+    found = FreeSpace(HERE, Disk(RESERVE_BYTES + 1_000))
     assert found.has_room(100)
-    assert not DiskRoom(HERE, Disk(RESERVE_BYTES + 1_000)).has_room(50 << 20)
+    assert not FreeSpace(HERE, Disk(RESERVE_BYTES + 1_000)).has_room(50 << 20)
 
 
 def test_an_answer_is_believed_as_long_as_there_is_much_room() -> None:
     disk = Disk(2 << 30)
-    found = DiskRoom(HERE, disk)
+    found = FreeSpace(HERE, disk)
     assert not found.low()
     disk.free = 1 << 29
     assert found.low()
@@ -71,7 +71,7 @@ def test_an_answer_is_believed_as_long_as_there_is_much_room() -> None:
 
 def test_whoever_looks_and_finds_the_reserve_near_has_the_next_batch_look_too() -> None:
     disk = Disk(1 << 40)
-    found = DiskRoom(HERE, disk)
+    found = FreeSpace(HERE, disk)
     assert found.has_room(1)
     disk.free = RESERVE_BYTES
     assert found.low()
@@ -80,7 +80,7 @@ def test_whoever_looks_and_finds_the_reserve_near_has_the_next_batch_look_too() 
 
 def test_a_directory_that_is_gone_has_no_room_and_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    found = DiskRoom(folder)
+    found = FreeSpace(folder)
     assert not found.has_room(1)
     assert found.low()
     with pytest.raises(StorageFull, match="data directory cannot be looked at"):
@@ -92,7 +92,7 @@ def test_a_directory_that_is_gone_has_no_room_and_says_so(tmp_path: Path) -> Non
 def test_another_directory_in_its_place_has_none_either(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     folder.mkdir()
-    found = DiskRoom(folder)
+    found = FreeSpace(folder)
     folder.rename(elsewhere)
     folder.mkdir()
     with pytest.raises(StorageFull, match=r"looked at \(another directory is in its place\): put it back"):

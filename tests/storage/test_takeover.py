@@ -18,7 +18,7 @@ from tests.harness.waiting import until
 from tests.storage.conftest import Start
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.clock import SystemClock
 from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
@@ -91,7 +91,7 @@ async def test_a_log_that_has_moved_is_kept_by_who_has_it_now(start: Start) -> N
     owner = await start()
     first, owner.partition = (
         owner.partition,
-        LogPartition("t", 0, STREAM, owner.storage.logs, CacheBudget(1 << 20), SystemClock(), owner.snapshots),
+        LeaderPartition("t", 0, STREAM, owner.storage.logs, CacheBudget(1 << 20), SystemClock(), owner.snapshots),
     )
     await owner.partition.open()
     first.close()

@@ -9,30 +9,30 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.testing.clock import ManualClock
 from headrace.topics import rejected_batches
-from headrace.topics.append import MOST_OFFSET, LogOwner
+from headrace.topics.append import MOST_OFFSET, OffsetAssigner
 from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import SEQUENCES, Producer
-from headrace.topics.rejected_batches import WAIT_MS, Refusals
+from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 
 def batch(span: int = 1, producer: int = -1, sequence: int = -1, epoch: int = 0) -> Append:
     return Append(bytearray(b"any"), span, 5, producer, epoch if producer >= 0 else -1, sequence)
 
 
-def changes_of(owner: LogOwner) -> dict[int, Producer | None]:
+def changes_of(owner: OffsetAssigner) -> dict[int, Producer | None]:
     return owner.as_they_are(owner.take_changed())
 
 
 def test_batches_go_one_behind_the_other() -> None:
-    owner = LogOwner(7)
+    owner = OffsetAssigner(7)
     assert [owner.place(batch(span), 1) for span in (3, 1, 2)] == [Appended(7), Appended(10), Appended(11)]
     assert owner.next_offset == 13
     assert not owner.unsaved
 
 
 def test_a_repeated_batch_gets_its_first_offset_and_takes_none() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     owner.place(batch(3, 7, 0), 1)
     owner.place(batch(2), 1)
     assert owner.place(batch(3, 7, 0), 1) == Appended(0, duplicate=True)
@@ -41,7 +41,7 @@ def test_a_repeated_batch_gets_its_first_offset_and_takes_none() -> None:
 
 @pytest.mark.parametrize("refused", [batch(1, 7, 4), batch(1, 7, 0), batch(1, 7, 3, 1)])
 def test_a_refusal_changes_nothing(refused: Append) -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     owner.place(batch(3, 7, 0), 1)
     changes_of(owner)
     with pytest.raises(OutOfOrderSequence):
@@ -52,14 +52,14 @@ def test_a_refusal_changes_nothing(refused: Append) -> None:
 
 
 def test_an_old_producer_epoch_is_refused() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     owner.place(batch(1, 7, 0, 2), 1)
     with pytest.raises(InvalidProducerEpoch):
         owner.place(batch(1, 7, 1, 1), 1)
 
 
 def test_offsets_end_below_two_to_the_53() -> None:
-    owner = LogOwner(MOST_OFFSET - 3)
+    owner = OffsetAssigner(MOST_OFFSET - 3)
     assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3)
     for append in (batch(2), batch(2, 7, 2), batch(2**31 - 1, 9, 0)):
         with pytest.raises(OffsetsExhausted, match="no room"):
@@ -73,13 +73,13 @@ def test_offsets_end_below_two_to_the_53() -> None:
 def test_what_is_known_of_producers_is_gone_on_with() -> None:
     known = Producer(2)
     known.take(2, 0, 3, 10, 1)
-    owner = LogOwner(20, {7: known})
+    owner = OffsetAssigner(20, {7: known})
     assert owner.place(batch(3, 7, 0, 2), 1) == Appended(10, duplicate=True)
     assert owner.place(batch(1, 7, 3, 2), 1) == Appended(20)
 
 
 def test_changes_are_told_once_and_as_they_were() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     owner.place(batch(1, 7, 0), 1)
     owner.place(batch(1, 8, 0), 1)
     changes = changes_of(owner)
@@ -93,7 +93,7 @@ def test_changes_are_told_once_and_as_they_were() -> None:
 
 
 def test_producers_that_are_silent_are_forgotten() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     for producer, now in ((7, 10), (8, 20), (9, 30)):
         owner.place(batch(1, producer, 0), now)
     changes_of(owner)
@@ -108,7 +108,7 @@ def test_producers_that_are_silent_are_forgotten() -> None:
 
 
 def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     for producer in (7, 8, 9):
         owner.place(batch(1, producer, 0), producer)
     owner.expire(8)
@@ -122,7 +122,7 @@ def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -
 
 def test_those_silent_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 20)
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     for producer in range(20):
         owner.place(batch(1, producer, 0), 1_000 - producer)
     changes_of(owner)
@@ -142,7 +142,7 @@ class Snapshots(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.owner = LogOwner(0)
+        self.owner = OffsetAssigner(0)
         self.stored: dict[int, Producer] = {}
         self.now = 0
 
@@ -188,10 +188,10 @@ TestSnapshots = Snapshots.TestCase
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 8), st.integers(1, 2)), max_size=40))
 def test_against_what_the_log_says(sends: list[tuple[int, int, int, int]]) -> None:
     """Each batch of a producer is there once, and an owner that reads the log decides as one that has written it."""
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     log: list[tuple[Append, int]] = []
     for producer, epoch, sequence, span in sends:
-        reader = LogOwner(owner.next_offset, reread(log))
+        reader = OffsetAssigner(owner.next_offset, reread(log))
         append = batch(span, producer, sequence, epoch)
         answers = [outcome(one, append) for one in (owner, reader)]
         assert answers[0] == answers[1]
@@ -211,7 +211,7 @@ def reread(log: list[tuple[Append, int]]) -> dict[int, Producer]:
     return found
 
 
-def outcome(owner: LogOwner, append: Append) -> Appended | type[Exception]:
+def outcome(owner: OffsetAssigner, append: Append) -> Appended | type[Exception]:
     try:
         return owner.place(append, 1)
     except (OutOfOrderSequence, InvalidProducerEpoch) as error:
@@ -221,7 +221,7 @@ def outcome(owner: LogOwner, append: Append) -> Appended | type[Exception]:
 def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None:
     """Else the next snapshot would say that everything up to its offset is stored, and it is not."""
     known = {7: Producer(0), 8: Producer(0)}
-    owner = LogOwner(5, known, unsaved={8, 9})
+    owner = OffsetAssigner(5, known, unsaved={8, 9})
     assert owner.unsaved
     assert changes_of(owner) == {8: Producer(0), 9: None}
 
@@ -231,10 +231,10 @@ def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None
 
 def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> None:
     """It has five batches under way: those behind the first must not enter before it."""
-    first = LogOwner(0)
+    first = OffsetAssigner(0)
     for sequence in (3, 5, 6):
         first.refused.refuse(batch(1, 7, sequence))
-    owner = LogOwner(0, {}, (), first.refused)
+    owner = OffsetAssigner(0, {}, (), first.refused)
     for sequence in (5, 6, 4, 0):
         with pytest.raises(OutOfOrderSequence, match="expected 3"):
             owner.place(batch(1, 7, sequence), 1)
@@ -244,21 +244,21 @@ def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> 
 
 
 def test_a_refusal_is_over_with_a_new_epoch_or_where_the_log_knows_the_producer() -> None:
-    first = LogOwner(0)
+    first = OffsetAssigner(0)
     first.refused.refuse(batch(1, 7, 3))
-    owner = LogOwner(0, {}, (), first.refused)
+    owner = OffsetAssigner(0, {}, (), first.refused)
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
     known = Producer(0)
     known.take(0, 3, 1, 0, 1)
-    owner = LogOwner(1, {7: known}, (), first.refused)
+    owner = OffsetAssigner(1, {7: known}, (), first.refused)
     assert owner.place(batch(1, 7, 4), 1) == Appended(1)
     assert owner.refused.first == {}
 
 
 def test_batches_without_a_producer_are_never_held_up() -> None:
-    first = LogOwner(0)
+    first = OffsetAssigner(0)
     first.refused.refuse(batch())
-    assert LogOwner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)
+    assert OffsetAssigner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)
 
 
 # What a producer had sent behind a batch that was refused waits for that one to come again
@@ -270,7 +270,7 @@ def sent_up_to(last: int, epoch: int = 0) -> dict[int, Producer]:
     return {7: known}
 
 
-def refusal(owner: LogOwner, append: Append) -> type[OutOfOrderSequence]:
+def refusal(owner: OffsetAssigner, append: Append) -> type[OutOfOrderSequence]:
     with pytest.raises(OutOfOrderSequence) as caught:
         owner.place(append, 1)
     return caught.type
@@ -279,10 +279,10 @@ def refusal(owner: LogOwner, append: Append) -> type[OutOfOrderSequence]:
 @pytest.mark.parametrize("stored", [2, 3, 4])
 def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) -> None:
     """Of what was refused some may have been stored: a lost answer is one, too."""
-    first = LogOwner(0, sent_up_to(2))
+    first = OffsetAssigner(0, sent_up_to(2))
     for sequence in (3, 4, 5):
         first.refused.refuse(batch(1, 7, sequence))
-    owner = LogOwner(10, sent_up_to(stored), (), first.refused)
+    owner = OffsetAssigner(10, sent_up_to(stored), (), first.refused)
     assert refusal(owner, batch(1, 7, 6)) is BehindRefused
     came = [owner.place(batch(1, 7, sequence), 1) for sequence in range(stored + 1, 7)]
     assert came == [Appended(10 + place) for place in range(6 - stored)]
@@ -291,19 +291,19 @@ def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) ->
 
 
 def test_what_was_acknowledged_and_is_gone_does_not_come_again() -> None:
-    owner = LogOwner(0, sent_up_to(2))
+    owner = OffsetAssigner(0, sent_up_to(2))
     owner.refused.refuse(batch(1, 7, 9))
     assert refusal(owner, batch(1, 7, 10)) is OutOfOrderSequence
 
 
 def test_a_batch_from_before_the_refusal_is_not_behind_it() -> None:
-    owner = LogOwner(0, sent_up_to(12))
+    owner = OffsetAssigner(0, sent_up_to(12))
     owner.refused.refuse(batch(1, 7, 12))
     assert refusal(owner, batch(1, 7, 3)) is OutOfOrderSequence
 
 
 def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> None:
-    owner = LogOwner(0, sent_up_to(4))
+    owner = OffsetAssigner(0, sent_up_to(4))
     owner.refused.refuse(batch(1, 7, 5))
     owner.refused.refuse(batch(1, 7, 0, epoch=1))
     assert refusal(owner, batch(1, 7, 1, epoch=1)) is BehindRefused
@@ -312,21 +312,21 @@ def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> N
 
 
 def test_a_refusal_holds_where_sequences_begin_anew() -> None:
-    owner = LogOwner(0, sent_up_to(SEQUENCES - 2))
+    owner = OffsetAssigner(0, sent_up_to(SEQUENCES - 2))
     owner.refused.refuse(batch(1, 7, SEQUENCES - 1))
     assert refusal(owner, batch(1, 7, 0)) is BehindRefused
 
 
 def test_what_an_unknown_producer_sent_before_is_not_behind_its_refusal() -> None:
-    owner = LogOwner(0)
+    owner = OffsetAssigner(0)
     owner.refused.refuse(batch(1, 7, 3))
     assert [refusal(owner, batch(1, 7, sequence)) for sequence in (5, 2)] == [BehindRefused, OutOfOrderSequence]
 
 
 def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> None:
-    first = LogOwner(0, sent_up_to(2))
+    first = OffsetAssigner(0, sent_up_to(2))
     first.refused.refuse(batch(1, 7, 3))
-    owner = LogOwner(10, sent_up_to(3), (), first.refused)
+    owner = OffsetAssigner(10, sent_up_to(3), (), first.refused)
     assert owner.place(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
     owner.expire(2)
     assert owner.producers == {}
@@ -335,7 +335,7 @@ def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> No
 
 def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 10)
-    owner = LogOwner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
+    owner = OffsetAssigner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
     owner.refused.refuse(batch(1, 7, 3))
     owner.place(batch(1, 7, 3), 1)
     owner.place(batch(1, 30, 0), 9)
@@ -348,7 +348,7 @@ def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
     """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
     clock = ManualClock()
-    owner = LogOwner(0, sent_up_to(2), (), Refusals(clock.ticks_ms))
+    owner = OffsetAssigner(0, sent_up_to(2), (), RejectedBatches(clock.ticks_ms))
 
     def refused_after(ms: int) -> type[OutOfOrderSequence]:
         clock.advance(ms)
@@ -362,10 +362,10 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
 
 
-def many_refused(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[int, Producer]) -> LogOwner:
+def many_refused(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[int, Producer]) -> OffsetAssigner:
     """Where there is room for two, 8 is the one that is forgotten."""
     monkeypatch.setattr(rejected_batches, "MOST_REFUSED", 2)
-    owner = LogOwner(0, known, (), Refusals(clock.ticks_ms))
+    owner = OffsetAssigner(0, known, (), RejectedBatches(clock.ticks_ms))
     for producer, sequence in ((7, 3), (8, 3), (7, 2), (9, 3)):
         owner.refused.refuse(batch(1, producer, sequence))
     assert owner.refused.first.keys() == {7, 9}
@@ -407,7 +407,7 @@ def test_where_too_many_were_refused_a_known_producer_waits_for_what_it_sent_ahe
 
 def test_what_was_refused_is_forgotten_when_its_producer_was_silent_for_long_known_or_not() -> None:
     clock = ManualClock()
-    owner = LogOwner(0, sent_up_to(2), (), Refusals(clock.ticks_ms))
+    owner = OffsetAssigner(0, sent_up_to(2), (), RejectedBatches(clock.ticks_ms))
     for producer in (7, 8, 9):
         owner.refused.refuse(batch(1, producer, 3))
     clock.advance(10)
@@ -424,7 +424,7 @@ def test_what_was_refused_is_forgotten_when_its_producer_was_silent_for_long_kno
 
 def test_a_producer_that_was_silent_for_long_begins_with_what_was_just_refused() -> None:
     """Its second batch is on its way, and nobody knows it any more."""
-    owner = LogOwner(10, sent_up_to(2))
+    owner = OffsetAssigner(10, sent_up_to(2))
     owner.refused.refuse(batch(1, 7, 3))
     assert owner.expire(2) == 1
     assert refusal(owner, batch(1, 7, 4)) is BehindRefused
@@ -432,10 +432,10 @@ def test_a_producer_that_was_silent_for_long_begins_with_what_was_just_refused()
 
 
 def test_behind_what_was_stored_others_may_still_be_missing() -> None:
-    first = LogOwner(0, sent_up_to(2))
+    first = OffsetAssigner(0, sent_up_to(2))
     for sequence in (3, 4, 5):
         first.refused.refuse(batch(1, 7, sequence))
-    owner = LogOwner(10, sent_up_to(3), (), first.refused)
+    owner = OffsetAssigner(10, sent_up_to(3), (), first.refused)
     owner.place(batch(1, 7, 3), 1)
     assert refusal(owner, batch(1, 7, 5)) is BehindRefused
     assert [owner.place(batch(1, 7, sequence), 1) for sequence in (4, 5)] == [Appended(10), Appended(11)]
@@ -445,7 +445,7 @@ def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end
     known = Producer(0)
     for sequence in (1, 2):
         known.take(0, sequence, 1, sequence, 1)
-    owner = LogOwner(10, {7: known})
+    owner = OffsetAssigner(10, {7: known})
     for refused in (batch(1, 7, 3), batch(1, 7, 0, epoch=1)):
         owner.refused.refuse(refused)
         marks = dict(owner.refused.first)

@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-class Shared(Generic[K, T]):
+class SingleFlight(Generic[K, T]):
     """Asks, and tells all who wait. Of one thing one question is under way at a time, and one more waits for it.
 
     No answer is older than its question: who asks while a question is under way has the answer of the next one, with

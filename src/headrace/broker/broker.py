@@ -6,7 +6,7 @@ from uuid import UUID
 
 from headrace.aio.tasks import end
 from headrace.broker.admin.users import Users
-from headrace.broker.brokers.leadership import Leading
+from headrace.broker.brokers.leadership import Leadership
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.config.keys import KEY_PREFIX
 from headrace.broker.config.settings import BrokerSettings
@@ -15,9 +15,9 @@ from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.native.groups import NativeGroups
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition, Readable, Source
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -25,7 +25,7 @@ from headrace.broker.services import Parts
 from headrace.broker.topics import retention
 from headrace.broker.topics.internal import consumer_offsets
 from headrace.broker.topics.live import LiveTopic, not_for_clients
-from headrace.broker.topics.offline import Unopened
+from headrace.broker.topics.offline import OfflinePartitions
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
 from headrace.groups.events import DropTopic
@@ -35,7 +35,7 @@ from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import Topic
 from headrace.topics.names import check_name, is_reserved
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 # Producer ids: unique for ever, taken from storage in blocks.
 BLOCK = 1_000
@@ -102,8 +102,8 @@ class Broker:
         self.beside = parts.beside
         self.ownership = parts.ownership
         self._archives = parts.archives
-        self._snapshots = Snapshots()
-        leading = Leading(self.ownership, parts.leaders, storage.topics)
+        self._snapshots = SnapshotSchedule()
+        leading = Leadership(self.ownership, parts.leaders, storage.topics)
         self.topics = TopicTable(
             storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
         )
@@ -129,13 +129,13 @@ class Broker:
         """Who has a password, for whoever manages that; None: not here. They are kept by the default cluster alone."""
         self.storage_url: str | None = None
         """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
-        self.unopened = Unopened(self.topics, self.clock)
+        self.unopened = OfflinePartitions(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._wakeups = Wakeups()
         self._watch_topics()
         offsets = consumer_offsets(
-            self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, Refusals(clock.ticks_ms)
+            self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, RejectedBatches(clock.ticks_ms)
         )
         self.topics.internal[offsets.topic.name] = offsets
 
@@ -165,7 +165,7 @@ class Broker:
         await self.unopened.look()
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
 
-    async def _attach(self, logs: Mapping[LogPartition, Topic]) -> None:
+    async def _attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
         """Let logs of archived topics read from there. Raises StorageUnavailable."""
         assert self._archives is not None
         topics = {topic.id: topic for topic in logs.values()}
@@ -309,10 +309,10 @@ class Broker:
             if partition.certainly_past_end(offset):
                 await partition.ask_end()
             return partition
-        if log.is_end_known and (not self.ownership.shared or (log.is_led and offset <= log.log_end)):
+        if log.is_end_known and (not self.ownership.shared or (log.is_leader and offset <= log.log_end)):
             return log
         live = self.topics.get(partition.topic)
-        if self._archives is not None and live.config.remote and not log.is_led:
+        if self._archives is not None and live.config.remote and not log.is_leader:
             # The archive may have begun after the topic was loaded here.
             await self._archives.attach(dict.fromkeys(_logs(live), live.topic))
         return await FollowedLog.look_at(log, self.storage.logs, offset)
@@ -353,5 +353,5 @@ class Broker:
             return await self.topics.create_if_missing(name, settings.num_partitions, replication)
 
 
-def _logs(live: LiveTopic) -> list[LogPartition]:
+def _logs(live: LiveTopic) -> list[LeaderPartition]:
     return [partition.log for partition in live.partitions if partition.log is not None]

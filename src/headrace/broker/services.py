@@ -2,7 +2,7 @@
 
 from headrace.broker.admin.authorizer import Access
 from headrace.broker.admin.quotas import Quotas
-from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.group_memory import GroupMemory
@@ -13,7 +13,7 @@ from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import BESIDE_BYTES, ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.decompression import Decompression
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 
 
 class Parts:
@@ -28,7 +28,7 @@ class Parts:
         cache: CacheBudget | None = None,
         lake: Lake | None = None,
         ownership: Ownership | None = None,
-        leaders: Leaders | None = None,
+        leaders: LeaderRegistry | None = None,
         running: Clock | None = None,
     ) -> None:
         """Make those that are not given; nothing is loaded.
@@ -48,7 +48,7 @@ class Parts:
         """Of the answers under way to clients of any cluster."""
         self.beside = ReadBudget(BESIDE_BYTES)
         """Of what somebody wants who has a share of `reads`, and would wait for others who do as well."""
-        self.lane = Lane()
+        self.lane = CooperativeScheduler()
         """Where long work takes turns."""
         self.group_memory = GroupMemory(settings.headrace_groups_max_bytes, settings.headrace_offsets_max_bytes)
         """What the groups of all clusters hold together."""
@@ -61,7 +61,7 @@ class Parts:
         self.archives = None if lake is None else Archives(documents, lake, self.reads)
         """Where old records of archived topics are read; None: nowhere."""
         self.ownership = ownership or Ownership(settings.node_id)
-        self.leaders = leaders or Leaders()
+        self.leaders = leaders or LeaderRegistry()
         self.access = Access(documents, settings, clock, self.lane)
         """Who may do what."""
         self.quotas = Quotas(documents, settings, clock)

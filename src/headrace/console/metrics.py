@@ -199,7 +199,7 @@ def _write_unopened(page: Exposition, brokers: Brokers) -> Iterator[None]:
     unopened = 0
     for _, live in _topics(brokers):
         unopened += sum(
-            each.offline is not None or (each.log is not None and each.log.doubt is not None)
+            each.offline is not None or (each.log is not None and each.log.fenced_reason is not None)
             for each in live.partitions
         )
         yield

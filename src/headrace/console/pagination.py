@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 
 ROWS = 50
 USUAL = "name"
@@ -29,7 +29,7 @@ class Slice(msgspec.Struct, frozen=True):
 async def cut(
     everything: Sequence[Any],
     query: Mapping[str, str],
-    pace: Pace,
+    pace: TimeSlice,
     *,
     name: Callable[[Any], str],
     sorts: Mapping[str, Callable[[Any], float]] = MappingProxyType({}),

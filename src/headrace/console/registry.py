@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 
@@ -62,7 +62,7 @@ class Ask(msgspec.Struct, frozen=True):
         """Have the log tell of something that a page has changed."""
         self.broker.access.audit.changed(str(self.principal), self.asker.host, page, what)
 
-    def listing(self) -> AbstractAsyncContextManager[Pace]:
+    def listing(self) -> AbstractAsyncContextManager[TimeSlice]:
         """See `Lane.listing`."""
         return self.broker.lane.listing()
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.aio.single_flight import Shared
+from headrace.aio.single_flight import SingleFlight
 from headrace.broker.runtime.budget import ReadBudget
 
 PIECE = 64 << 10
@@ -36,7 +36,7 @@ class SharedPages:
         self.media_type = media_type
         self.reads = reads
         self._make = make
-        self._shared = Shared(self._made)
+        self._shared = SingleFlight(self._made)
         self._kept: dict[_Page, None] = {}
         """The oldest first."""
 

@@ -11,8 +11,8 @@ import msgspec
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.kafka.errors import Code
-from headrace.kafka.required_acls import KafkaRule
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.required_acls import RequiredAcls
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import RESPONSES
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import ResourceType
@@ -40,7 +40,7 @@ class Refused(dict[Place, No]):
     reason = ""
     """The first thing that is refused, without its name."""
 
-    def add(self, rule: KafkaRule, name: str, principal: Principal) -> None:
+    def add(self, rule: RequiredAcls, name: str, principal: Principal) -> None:
         """Note a resource that the principal may not have."""
         self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
         where = " of the server (the default virtual cluster)" if rule.of_server else ""
@@ -62,9 +62,9 @@ class Rest(NamedTuple):
 
 
 Steps = Generator[None, None, Rest]
-TakeOut = Callable[[Any, Exchange, Refused], Steps]
+TakeOut = Callable[[Any, RequestContext, Refused], Steps]
 """Takes what is refused out of a request, a small piece at each step, and returns the rest."""
-Hide = Callable[[Any, Exchange, Grants], Iterator[None]]
+Hide = Callable[[Any, RequestContext, Grants], Iterator[None]]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     take_out: TakeOut
     hide: Hide | None = None
     """Leaves out of an answer what its rules say must not be shown, step by step."""
-    begin: Callable[[Exchange], Any] | None = None
+    begin: Callable[[RequestContext], Any] | None = None
     """Makes the answer to a request of which nothing is left, where its handler does that (`always` of `parts`)."""
 
 
@@ -87,12 +87,12 @@ def drained(steps: Steps) -> Rest:
             return rest
 
 
-def whole(answer: Callable[[Any, Exchange, No], Any]) -> TakeOut:
+def whole(answer: Callable[[Any, RequestContext, No], Any]) -> TakeOut:
     """Whatever is refused, the request is: `answer` says so."""
 
-    def take_out(request: Any, exchange: Exchange, refused: Refused) -> Steps:
+    def take_out(request: Any, context: RequestContext, refused: Refused) -> Steps:
         yield
-        return Rest(answer(request, exchange, next(iter(refused.values()))))
+        return Rest(answer(request, context, next(iter(refused.values()))))
 
     return take_out
 
@@ -104,7 +104,7 @@ def by_error_code(api_key: int) -> TakeOut:
     if "error_code" not in fields:
         raise ValueError(f"{response.__name__} has no error of its own: say how requests are refused")
 
-    def answer(_: Any, __: Exchange, no: No) -> Any:
+    def answer(_: Any, __: RequestContext, no: No) -> Any:
         made = response()
         made.error_code = no.code  # type: ignore[attr-defined]
         if "error_message" in fields:
@@ -116,8 +116,8 @@ def by_error_code(api_key: int) -> TakeOut:
 
 def parts(
     field: str,
-    needs: Callable[[Any, Any, Exchange], Iterable[Place]],
-    answer: Callable[[Any, No, Exchange], Any],
+    needs: Callable[[Any, Any, RequestContext], Iterable[Place]],
+    answer: Callable[[Any, No, RequestContext], Any],
     into: str,
     *,
     always: bool = False,
@@ -126,25 +126,25 @@ def parts(
 
     Args:
         field: the request's list of them.
-        needs: what one of them needs, given the part, the request and the exchange.
+        needs: what one of them needs, given the part, the request and the request.
         answer: what the response has for one that is refused.
         into: the response's list of those.
         always: whether the handler gets the request also where nothing is left in that list.
     """
 
-    def take_out(request: Any, exchange: Exchange, refused: Refused) -> Steps:
+    def take_out(request: Any, context: RequestContext, refused: Refused) -> Steps:
         kept, answers = [], []
         for part in getattr(request, field):
             yield
-            no = refused.first(needs(part, request, exchange))
+            no = refused.first(needs(part, request, context))
             if no is None:
                 kept.append(part)
             else:
-                answers.append(answer(part, no, exchange))
+                answers.append(answer(part, no, context))
         setattr(request, field, kept)
-        exchange.taken_out += len(answers)
+        context.taken_out += len(answers)
         if not kept and not always:
-            response: Any = RESPONSES[exchange.api_key]()
+            response: Any = RESPONSES[context.api_key]()
             setattr(response, into, answers)
             return Rest(response)
         return Rest(add=lambda response: getattr(response, into).extend(answers))
@@ -152,12 +152,12 @@ def parts(
     return take_out
 
 
-def topic_named(part: Any, _: Any, __: Exchange) -> Iterable[Place]:
+def topic_named(part: Any, _: Any, __: RequestContext) -> Iterable[Place]:
     """What a part needs that is a topic, or has a topic's name."""
     yield ResourceType.TOPIC, part.name
 
 
-def group_and_topic(part: Any, request: Any, _: Exchange) -> Iterable[Place]:
+def group_and_topic(part: Any, request: Any, _: RequestContext) -> Iterable[Place]:
     """What a topic in a request about a group needs."""
     yield ResourceType.GROUP, request.group_id
     yield ResourceType.TOPIC, part.name

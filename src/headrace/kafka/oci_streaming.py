@@ -15,7 +15,7 @@ import msgspec
 from headrace.kafka.apis.find_coordinator import TRANSACTION
 from headrace.kafka.denied import No, Place
 from headrace.kafka.errors import Code
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.restriction import Restriction
 from headrace.protocol.messages import CreateTopicsRequest, FindCoordinatorRequest
 from headrace.security.access.required_acls import ResourceType
@@ -119,20 +119,20 @@ SUPPORTED = frozenset({0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
 belongs here or above, which a test checks."""
 
 
-def _compacted(request: CreateTopicsRequest, exchange: Exchange) -> Iterator[tuple[Place, No]]:
+def _compacted(request: CreateTopicsRequest, context: RequestContext) -> Iterator[tuple[Place, No]]:
     """New topics that are to be compacted, such as the changelogs of Kafka Streams.
 
     Kafka Connect asks for its topics at each start, and goes on if they exist (TOPIC_ALREADY_EXISTS).
     """
     for topic in request.topics:
-        if exchange.broker.topics.has(topic.name):
+        if context.broker.topics.has(topic.name):
             continue
         for item in topic.configs:
             if item.name == _POLICY and _COMPACT in (each.strip() for each in (item.value or "").split(",")):
                 yield (ResourceType.TOPIC, topic.name), _NO_COMPACTION
 
 
-def _transactional(request: FindCoordinatorRequest, _: Exchange) -> Iterator[tuple[Place, No]]:
+def _transactional(request: FindCoordinatorRequest, _: RequestContext) -> Iterator[tuple[Place, No]]:
     """Transactional ids, whose coordinator clients look for before they need an API that is withheld."""
     if request.key_type == TRANSACTION:
         for key in (request.key, *request.coordinator_keys):

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.errors import GroupError
 from headrace.groups.model import TopicPartition
 from headrace.kafka.denied import No
 from headrace.kafka.errors import code_of
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.topics.errors import UnknownTopic
 
 _AT_ONCE = 500
@@ -20,7 +20,7 @@ Topic = TypeVar("Topic")
 
 
 async def find_partitions(
-    topics: Iterable[Any], exchange: Exchange, pace: Pace
+    topics: Iterable[Any], context: RequestContext, pace: TimeSlice
 ) -> tuple[dict[TopicPartition, Any], Errors, dict[str, UUID]]:
     """The partitions that a request names, each with what it asks of it; errors for those that are not there.
 
@@ -33,7 +33,7 @@ async def find_partitions(
         async for asked in pace.each(topic.partitions):
             place = TopicPartition(topic.name, asked.partition_index)
             try:
-                live = exchange.broker.topics.get(topic.name)
+                live = context.broker.topics.get(topic.name)
                 live.partition(asked.partition_index)
             except UnknownTopic:
                 errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
@@ -58,14 +58,14 @@ class Answers(Generic[Topic]):
         self._topic = topic
         self._partition = partition
 
-    def refused(self, topic: Any, no: No, _: Exchange) -> Topic:
+    def refused(self, topic: Any, no: No, _: RequestContext) -> Topic:
         """For a topic that whoever asks may not have."""
         refused = [
             self._partition(partition_index=asked.partition_index, error_code=no.code) for asked in topic.partitions
         ]
         return self._topic(name=topic.name, partitions=refused)
 
-    async def made(self, topics: Iterable[Any], errors: Errors, pace: Pace) -> list[Topic]:
+    async def made(self, topics: Iterable[Any], errors: Errors, pace: TimeSlice) -> list[Topic]:
         """For the topics of a request, with these errors."""
         return [
             self._topic(

@@ -4,7 +4,7 @@ import asyncio
 
 from headrace.broker.broker import Broker
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, UNSAID_MS
 from headrace.protocol.messages import ProduceResponse
 from headrace.topics.errors import (
@@ -48,11 +48,11 @@ class Placing:
 
     stays = True
 
-    def due_ms(self, exchange: Exchange) -> int:
+    def due_ms(self, context: RequestContext) -> int:
         """As `Late.due_ms`: never, since what was sent behind it would come in between."""
         return _NEVER_MS
 
-    def answer(self, exchange: Exchange) -> None:
+    def answer(self, context: RequestContext) -> None:
         """As `Late.answer`."""
         raise AssertionError("it is never due")
 
@@ -63,14 +63,14 @@ class Pending:
     Until a partition has its result, its answer is that it takes too long.
     """
 
-    __slots__ = ("_exchange", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
+    __slots__ = ("_context", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
     stays = False
     """As `Late.stays`: what becomes of this API's requests is seen to here."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        context: RequestContext,
         response: ProduceResponse,
         left: int,
         *,
@@ -81,14 +81,14 @@ class Pending:
         """Begin.
 
         Args:
-            exchange: the request.
+            context: the request.
             response: its answer, as far as it is known.
             left: how many partitions have no result.
             silent: whether there is no answer (acks=0).
             wait_ms: how long it waits for replicas; 0: for none.
             settled: told when the answer is complete, in place of sending it.
         """
-        self._exchange = exchange
+        self._context = context
         self._response = response
         self._left = left
         self._silent = silent
@@ -98,16 +98,16 @@ class Pending:
         self._wait_ms = wait_ms
         self._kept = 0  # bytes of the request, of which nobody but this will tell that it is through
 
-    def due_ms(self, exchange: Exchange) -> int:
+    def due_ms(self, context: RequestContext) -> int:
         """As `Late.due_ms`."""
-        return exchange.seen_ms + most_ms(self._wait_ms)
+        return context.seen_ms + most_ms(self._wait_ms)
 
-    def answer(self, exchange: Exchange) -> None:
+    def answer(self, context: RequestContext) -> None:
         """As `Late.answer`: for the partitions that have no result yet."""
         if self._silent:
-            exchange.say_nothing()
+            context.say_nothing()
         else:
-            exchange.answer(self._response)
+            context.answer(self._response)
 
     def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
         """One partition has its result; the last one sends the answer."""
@@ -120,7 +120,7 @@ class Pending:
             self._failed = str(result)[:_MOST_TOLD]
             if self._told < _MOST_LINES:
                 self._told += 1
-                log_refused(self._exchange, topic, answer.index, result)  # type: ignore[arg-type]
+                log_refused(self._context, topic, answer.index, result)  # type: ignore[arg-type]
         self.given()
 
     def expect(self) -> None:
@@ -130,7 +130,7 @@ class Pending:
     def abandon(self) -> None:
         """Nobody waits any more: the request is counted until those that are under way are through."""
         if self._left:
-            self._kept, self._exchange.kept = self._exchange.kept, 0
+            self._kept, self._context.kept = self._context.kept, 0
 
     def given(self) -> None:
         """One of those expected is through."""
@@ -138,25 +138,25 @@ class Pending:
         if self._left:
             return
         if self._kept:
-            self._exchange.kept = self._kept
-            self._exchange.outlet.ended(self._exchange)
+            self._context.kept = self._kept
+            self._context.channel.ended(self._context)
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
         if not self._silent:
             if self._settled is not None:
                 return
-            self._exchange.answer(self._response)
+            self._context.answer(self._response)
             return
-        self._exchange.say_nothing()
+        self._context.say_nothing()
         if self._failed:
-            self._exchange.outlet.close(f"acks=0 and a batch was refused: {self._failed}")
+            self._context.channel.close(f"acks=0 and a batch was refused: {self._failed}")
 
 
-def log_refused(exchange: Exchange, topic: str, partition: int, error: Exception) -> None:
+def log_refused(context: RequestContext, topic: str, partition: int, error: Exception) -> None:
     """Have the log tell of a batch that was refused."""
     if not isinstance(error, _TOLD_ELSEWHERE):
-        audit, client = exchange.broker.access.audit, exchange.outlet.client_host
-        audit.batch_refused(str(exchange.principal), client, topic, partition, error)
+        audit, client = context.broker.access.audit, context.channel.client_host
+        audit.batch_refused(str(context.principal), client, topic, partition, error)
 
 
 def most_ms(wait_ms: int) -> int:

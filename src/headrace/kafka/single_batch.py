@@ -2,7 +2,7 @@
 
 from headrace.kafka.produce_response import Answer, is_native, log_refused, most_ms, refuse, unsettled, without_the_rest
 from headrace.kafka.server.registry import Served
-from headrace.kafka.server.request_context import Outlet
+from headrace.kafka.server.request_context import ResponseChannel
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.protocol.produce import accepted, read
 from headrace.records.fallback.header import HeaderFields
@@ -14,7 +14,7 @@ _ATTRIBUTES, _CODEC = 5, 7
 """Where a batch's header has its attributes, and which of their bits name a codec."""
 
 
-class OneBatch(Served, eq=False):
+class SingleBatch(Served, eq=False):
     """A Produce request with one batch for one partition."""
 
     topic: str = ""
@@ -27,7 +27,7 @@ class OneBatch(Served, eq=False):
 
     def serve(self) -> None:
         """As `Served.serve`."""
-        broker = self.outlet.broker
+        broker = self.channel.broker
         index = self.index
         try:
             live = broker.topics.get(self.topic)
@@ -38,7 +38,7 @@ class OneBatch(Served, eq=False):
             if live.config.log_append_time:
                 self.log_append_ms = now_ms
             if live.config.native:
-                self.outlet.took_long()
+                self.channel.took_long()
             live.append(
                 index,
                 self.batch,
@@ -63,7 +63,7 @@ class OneBatch(Served, eq=False):
 
     def _settle(self, result: Appended | Exception) -> None:
         if self.done:  # it was given up
-            self.outlet.ended(self)
+            self.channel.ended(self)
             return
         if type(result) is Appended and (self.account is None or not self.account.settle()):
             frame = accepted(
@@ -78,7 +78,7 @@ class OneBatch(Served, eq=False):
             # As `finish`, without the call: every batch of most clients is answered here.
             self.chunks = [frame]
             self.done = True
-            self.outlet.finished(self)
+            self.channel.finished(self)
             return
         answer = Answer(index=self.index)
         if type(result) is Appended:
@@ -92,18 +92,18 @@ class OneBatch(Served, eq=False):
         self.answer(ProduceResponse(responses=[topic]))
 
 
-def shortcut(outlet: Outlet, buffer: memoryview, start: int, stop: int, owned: bool) -> OneBatch | None:
+def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int, owned: bool) -> SingleBatch | None:
     """As `server.registry.Shortcut.begin`."""
     one = read(buffer, start, stop, owned)
     if one is None:
         return None
     version, correlation_id, topic, index, batch, header, wait_ms = one
-    if header[_ATTRIBUTES] & _CODEC and outlet.broker.lane.crowded and is_native(outlet.broker, topic):
+    if header[_ATTRIBUTES] & _CODEC and channel.broker.lane.crowded and is_native(channel.broker, topic):
         return None
     if owned:
         batch = without_the_rest(batch, stop - start)
-    return OneBatch(
-        outlet,
+    return SingleBatch(
+        channel,
         ProduceRequest.API_KEY,
         version,
         correlation_id,

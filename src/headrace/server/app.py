@@ -16,7 +16,7 @@ from headrace import __version__
 from headrace.aio.tasks import end
 from headrace.broker.admin.connections import ConnectionLimits
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.metadata import everything
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import CacheBudget
@@ -193,7 +193,7 @@ async def _clusters(
             cache=cache,
             lake=Lake(),
             ownership=None if brokers is None else brokers.ownership,
-            leaders=None if brokers is None else Leaders(settings.node_id, brokers.storage.publish),
+            leaders=None if brokers is None else LeaderRegistry(settings.node_id, brokers.storage.publish),
             running=given or RunningClock(clock),
         )
         # A topic may have thousands of streams.

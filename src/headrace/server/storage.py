@@ -17,7 +17,7 @@ from headrace.server.options import DEFAULT_DATA
 from headrace.server.shutdown import Stop
 from headrace.storage.brokers import begin_epoch
 from headrace.storage.errors import StoreError, Unreachable, refused, unusable
-from headrace.storage.free_space import DiskRoom
+from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.journal import Journal
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, asynchronous
@@ -153,7 +153,7 @@ async def over_valkey(
         epoch,
         producer_expiry_ms=settings.producer_id_expiration_ms,
         alone=True,
-        disk=DiskRoom(options.data),
+        disk=FreeSpace(options.data),
         counted=counted,
         journal=Journal.open(path, journal_bytes) if journal_bytes or path.exists() else None,
         journal_bytes=journal_bytes,
@@ -168,7 +168,7 @@ async def _external(
     stack.push_async_callback(admin.aclose)
     # Nothing is written before this server is in a view, whose number it gets then.
     expiry_ms = settings.producer_id_expiration_ms
-    disk = None if options.disk is None else DiskRoom(options.disk)
+    disk = None if options.disk is None else FreeSpace(options.disk)
     if disk is None:
         tell_unused(options.data)
     # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.

@@ -49,7 +49,7 @@ class SameDirectory:
         return free_bytes(path)
 
 
-class DiskRoom:
+class FreeSpace:
     """Room on the disk of a data directory.
 
     Valkey answers a write before it knows whether its append-only file took it, and a kill -9 then loses what the file

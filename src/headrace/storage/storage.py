@@ -17,7 +17,7 @@ from headrace.metrics.unreadable import Unreadable
 from headrace.storage.documents import RedisDocuments
 from headrace.storage.errors import Unreachable, unusable
 from headrace.storage.fence import Fence
-from headrace.storage.free_space import DiskRoom
+from headrace.storage.free_space import FreeSpace
 from headrace.storage.groups import RedisGroups
 from headrace.storage.journal.acks import EarlyAcknowledgement
 from headrace.storage.journal.journal import Journal
@@ -70,7 +70,7 @@ class RedisStorage:
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         early: EarlyAcknowledgement | None = None,
-        disk: DiskRoom | None = None,
+        disk: FreeSpace | None = None,
         counted: StoreCounters,
         replicas_ms: int | None,
         file: AppendOnlyFile | None,
@@ -126,7 +126,7 @@ class RedisStorage:
         alone: bool = False,
         journal: Journal | None = None,
         journal_bytes: int = 0,
-        disk: DiskRoom | None = None,
+        disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
         replicas_ms: int | None = None,
         records: Path | None = None,

@@ -11,7 +11,7 @@ from heapq import nsmallest
 from headrace.topics.errors import BehindRefused, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
 from headrace.topics.producer_state import Producer
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
@@ -19,7 +19,7 @@ MOST_PRODUCERS = 100_000
 """Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
 
 
-class LogOwner:
+class OffsetAssigner:
     """Decides sequence and offset of every batch of one log."""
 
     __slots__ = ("_changed", "_count", "next_offset", "producers", "refused")
@@ -29,7 +29,7 @@ class LogOwner:
         next_offset: int,
         producers: Mapping[int, Producer] | None = None,
         unsaved: Collection[int] = (),
-        refused: Refusals | None = None,
+        refused: RejectedBatches | None = None,
         count: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin where storage says that the log ends.
@@ -45,7 +45,7 @@ class LogOwner:
         self.producers: dict[int, Producer] = dict(producers or {})
         self._changed: set[int] = set(unsaved)
         self._count = count
-        self.refused = Refusals(lambda: 0) if refused is None else refused
+        self.refused = RejectedBatches(lambda: 0) if refused is None else refused
 
     def place(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.

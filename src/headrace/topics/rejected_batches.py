@@ -14,7 +14,7 @@ So long, too, after one was forgotten: until then any producer may be that one.
 """
 
 
-class Refusals:
+class RejectedBatches:
     """Those of one partition.
 
     They outlive a view in which another broker may have led it: a producer that nobody knows has not gone on there, and

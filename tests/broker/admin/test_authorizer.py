@@ -15,7 +15,7 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import SystemClock
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.metrics.unreadable import Unreadable
 from headrace.security.access.acls import Acl, AclFilter, Pattern
 from headrace.security.access.principal import Principal
@@ -92,10 +92,10 @@ def calls() -> Iterator[list[int]]:
 def test_a_change_is_not_charged_to_every_client(kind: str) -> None:
     async def run() -> tuple[int, int]:
         access = access_to(Documents())
-        await access.create("c", [KINDS[kind](i) for i in range(RULES)], Lane().pace())
+        await access.create("c", [KINDS[kind](i) for i in range(RULES)], CooperativeScheduler().pace())
         known = [access.grants(ALICE, f"10.0.0.{i}", "c") for i in range(ADDRESSES)]
         with calls() as changed:
-            await access.create("c", [acl("one more")], Lane().pace())
+            await access.create("c", [acl("one more")], CooperativeScheduler().pace())
             for grants in known:
                 assert grants is not None
                 grants.allow(READING, "topic-7")
@@ -120,8 +120,10 @@ def test_a_rule_that_cannot_be_read_denies_its_cluster_until_it_can_be() -> None
         documents = Documents()
         access = access_to(documents)
         denied = acl("orders", allow=False)
-        await access.create("c", [acl("orders", principal="User:t/alice"), denied, acl("other")], Lane().pace())
-        await access.create("d", [acl("orders")], Lane().pace())
+        await access.create(
+            "c", [acl("orders", principal="User:t/alice"), denied, acl("other")], CooperativeScheduler().pace()
+        )
+        await access.create("d", [acl("orders")], CooperativeScheduler().pace())
         place = (authorizer.KIND, f"c/{digest_of(denied)}")
         text = documents.stored[place]
         access = access_to(documents)
@@ -150,12 +152,12 @@ def test_a_change_holds_for_answers_that_were_remembered() -> None:
             ([acl("orders", allow=False, host=f"::ffff:{HOST}")], False),
             ([acl("orders", allow=False, host=HOST)], False),
         ):
-            await access.create("c", rules, Lane().pace())
+            await access.create("c", rules, CooperativeScheduler().pace())
             await other.reload(frozenset({authorizer.KIND}))
             assert mine.allow(READING, "orders") is theirs.allow(READING, "orders") is expected
         # Two spellings of one host are two rules: it is denied until both are gone.
         for host, expected in ((HOST, False), (f"::ffff:{HOST}", True)):
-            await access.delete("c", [AclFilter(host=host)], Lane().pace())
+            await access.delete("c", [AclFilter(host=host)], CooperativeScheduler().pace())
             await other.reload(frozenset({authorizer.KIND}))
             assert mine.allow(READING, "orders") is theirs.allow(READING, "orders") is expected
         await access.forget("c")
@@ -166,7 +168,7 @@ def test_a_change_holds_for_answers_that_were_remembered() -> None:
 
 def test_rules_are_listed_in_order_whatever_came_and_went() -> None:
     async def run() -> list[list[str]]:
-        access, pace = access_to(Documents()), Lane().pace()
+        access, pace = access_to(Documents()), CooperativeScheduler().pace()
         found = []
         for add, remove in (("dbf", ""), ("ac", "b"), ("b", "f"), ("", "a"), ("a", "d")):
             await access.create("c", [acl(name) for name in add], pace)
@@ -179,7 +181,7 @@ def test_rules_are_listed_in_order_whatever_came_and_went() -> None:
 
 def test_an_exact_filter_finds_its_rule_without_a_search() -> None:
     async def run() -> int:
-        access, pace = access_to(Documents()), Lane().pace()
+        access, pace = access_to(Documents()), CooperativeScheduler().pace()
         acls = [acl(f"topic-{i}") for i in range(RULES)]
         await access.create("c", acls, pace)
         exact = [
@@ -200,7 +202,7 @@ def test_answers_are_remembered_up_to_a_total(monkeypatch: pytest.MonkeyPatch) -
 
     async def run() -> int:
         access = access_to(Documents())
-        await access.create("c", [acl("topic", pattern=Pattern.PREFIXED)], Lane().pace())
+        await access.create("c", [acl("topic", pattern=Pattern.PREFIXED)], CooperativeScheduler().pace())
         most = 0
         everybody = [access.grants(ALICE, f"10.0.0.{i}", "c") for i in range(10)]
         for number in range(100):

@@ -11,11 +11,11 @@ from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
 from headrace.broker.brokers import leadership
-from headrace.broker.brokers.leadership import Leaders, Leading
+from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic
 from headrace.membership.leader import Leader
 from headrace.testing.clock import ManualClock
@@ -35,7 +35,7 @@ async def test_the_next_leader_is_named_when_it_has_opened_the_log_and_all_are_t
     while not next_one.told:
         await asyncio.sleep(0)
     told = next_one.told[STREAM]
-    assert next_one.log.is_led
+    assert next_one.log.is_leader
     assert told == (next_one.log.leader_epoch, 1)
     assert (next_one.log.named, other.log.named) == ((10, -1), (10, 2))
     # What is told comes in any order beside the view.
@@ -52,7 +52,7 @@ async def test_who_led_it_is_named_until_a_broker_that_came_back_has_opened_the_
         await each.join(2, WITHOUT_2)
         assert each.hear(Leader(11, 1)) == (11, 1)
     before.go_by(3, ALL)
-    assert not before.log.is_led
+    assert not before.log.is_leader
     assert (before.log.named, other.log.named) == ((11, 1), (11, 1))
     assert before.hear(Leader(12, 2)) == (12, 2)
     # The other one has not seen it in a view: nobody could be told where it is.
@@ -69,8 +69,8 @@ async def test_of_a_new_log_nobody_has_told_and_the_view_says_who_leads_it() -> 
 
 async def test_a_server_without_others_names_itself_as_soon_as_it_has_opened_the_log() -> None:
     storage = MemoryStorage()
-    log = LogPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), ManualClock(), Snapshots())
-    await Leading(Ownership(7), Leaders(), storage.topics).open(TOPIC, [log])
+    log = LeaderPartition("t", 0, STREAM, storage.logs, CacheBudget(1 << 20), ManualClock(), SnapshotSchedule())
+    await Leadership(Ownership(7), LeaderRegistry(), storage.topics).open(TOPIC, [log])
     assert log.named == (log.leader_epoch, 7)
 
 
@@ -107,7 +107,7 @@ async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(m
 
     monkeypatch.setattr(broker.storage.logs, "save_producers", refuse)
     broker.go_by(4, WITHOUT_2)
-    assert broker.log.is_led
+    assert broker.log.is_leader
     broker.leading.view_changed(LiveTopic(TOPIC, resolve({}, TopicDefaults()), [broker.log]))
     await broker.snapshots.save()
     await broker.has_told()
@@ -235,7 +235,7 @@ async def test_an_opening_by_a_view_that_is_over_is_not_taken() -> None:
     broker.go_by(5, ALL)
     broker.go_by(6, WITHOUT_2)
     answer.set_result(None)
-    while not broker.log.is_led:
+    while not broker.log.is_leader:
         await asyncio.sleep(0)
     assert asked == [4, 6]
 
@@ -253,9 +253,9 @@ async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkey
     monkeypatch.setattr(leadership, "_AGAIN_S", 0)
     broker = OneBroker(2)
     answers: list[Exception | None] = [StorageUnavailable("away"), TopicError("NOPERM"), None]
-    asked: list[list[LogPartition]] = []
+    asked: list[list[LeaderPartition]] = []
 
-    async def learn(logs: Mapping[LogPartition, Topic]) -> None:
+    async def learn(logs: Mapping[LeaderPartition, Topic]) -> None:
         asked.append(list(logs))
         answer = answers.pop(0)
         if answer is not None:
@@ -264,7 +264,7 @@ async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkey
     broker.leading.before_opening = learn
     await broker.join(1, ALL)
     await broker.has_told()
-    assert broker.log.is_led
+    assert broker.log.is_leader
     assert asked == [[broker.log]] * 3
 
 
@@ -281,7 +281,7 @@ async def test_what_is_known_of_a_log_that_is_open_is_left_alone(monkeypatch: py
             raise StorageUnavailable("away")
         return await find(name)
 
-    async def learn(_: Mapping[LogPartition, Topic]) -> None:
+    async def learn(_: Mapping[LeaderPartition, Topic]) -> None:
         nonlocal asked
         asked += 1
 

@@ -10,7 +10,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.coordinator.groups import GroupTable
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.effects import CommitResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, Join, Leave, Leaving, Sync
@@ -27,7 +27,7 @@ def memory() -> GroupMemory:
 
 
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock, partition: LogPartition, memory: GroupMemory) -> GroupTable:
+def table(storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition, memory: GroupMemory) -> GroupTable:
     return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition, memory=memory)
 
 

@@ -16,8 +16,8 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.coordinator.offset_mirror import Mirror
 from headrace.broker.coordinator.ownership import Coordination
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
@@ -137,7 +137,7 @@ async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgo
 
 
 async def test_a_stable_group_goes_on_after_a_restart(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LogPartition
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     joined = await stable(table, clock)
     await table.request("g", commit(3, joined.generation, joined.member_id))
@@ -177,7 +177,7 @@ async def test_requests_that_come_during_a_write_wait_for_their_turn(table: Grou
 
 async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
     await table.request("g", commit(5))
-    await table.topic_deleted(DropTopic("t"), Lane().pace())
+    await table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace())
     while storage.groups.stored["g"].stored.positions:
         await asyncio.sleep(0)
 
@@ -190,7 +190,7 @@ async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
     """The deletion is told once; when the topic is made again consumers would begin at the old position."""
     await table.request("g", commit(5))
     storage.unavailable = True
-    await table.topic_deleted(DropTopic("t"), Lane().pace())
+    await table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace())
     for _ in range(3):
         await asyncio.sleep(0)
         clock.advance(2_000)
@@ -207,7 +207,7 @@ async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
 
 
 async def test_positions_of_an_earlier_topic_are_gone_after_a_start(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LogPartition
+    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     """A crash came between the deletion and the group's write, and the topic was made again."""
     old, new = UUID(int=1), UUID(int=2)
@@ -232,7 +232,7 @@ async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
     names = [f"g{number}" for number in range(20)]
     for name in names:
         await table.request(name, commit(5))
-    deleting = asyncio.ensure_future(table.topic_deleted(DropTopic("t"), Lane().pace()))
+    deleting = asyncio.ensure_future(table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace()))
     turns = 0
     while not deleting.done():
         await asyncio.sleep(0)
@@ -272,7 +272,7 @@ class _Shown:
 
 
 def _mirror_of(shown: _Shown) -> Mirror:
-    return Mirror(lambda _: cast("LogPartition", shown))
+    return Mirror(lambda _: cast("LeaderPartition", shown))
 
 
 def _show_many(mirror: Mirror, count: int) -> None:
@@ -383,7 +383,7 @@ async def test_a_group_with_a_very_long_name_is_not_made(table: GroupTable, cloc
 
 
 async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
-    storage: MemoryStorage, clock: ManualClock, partition: LogPartition
+    storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     table = GroupTable(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)
     await table.request("a", commit(1))

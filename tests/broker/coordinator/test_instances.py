@@ -11,7 +11,7 @@ from tests.harness.basket import Basket
 
 from headrace.broker.coordinator.instances import InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.coordinator.runner import Dropping
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.groups.balanced.events import Get
 from headrace.groups.effects import Effect
@@ -108,14 +108,14 @@ async def test_a_partition_that_cannot_be_read_holds_up_no_other(world: World, m
     for partition in range(3):
         await world.put(5, partition)
     away = {0, 1}
-    check = LogPartition.check_readable
+    check = LeaderPartition.check_readable
 
-    def check_readable(log: LogPartition, offset: int) -> None:
+    def check_readable(log: LeaderPartition, offset: int) -> None:
         if log.index in away:
             raise StorageUnavailable("no connection to Redis")
         check(log, offset)
 
-    monkeypatch.setattr(LogPartition, "check_readable", check_readable)
+    monkeypatch.setattr(LeaderPartition, "check_readable", check_readable)
     basket, a = await world.get(a)
     assert {partition for partition, _, _ in basket.kept} == {2}
     with pytest.raises(InstanceError, match="no connection to Redis"):

@@ -8,7 +8,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.lag import Share, plan_reset, reset, shares
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import assignment
@@ -53,7 +53,7 @@ async def test_members_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     """10 000 members with a hundred partitions each held everybody up for a quarter of a second."""
     monkeypatch.setattr("headrace.broker.runtime.scheduler.SLICE_S", 0)
     found = described(assignment({"u": [number], "t": [3, 1]}) for number in range(300))
-    reading = asyncio.ensure_future(shares(found, Lane().pace()))
+    reading = asyncio.ensure_future(shares(found, CooperativeScheduler().pace()))
     assert await turns_while(reading) >= 300
     told = reading.result()
     assert [each.member for each in told] == [f"m{number:05}" for number in range(300)]
@@ -64,14 +64,14 @@ async def test_members_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_one_member_with_very_many_partitions_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.runtime.scheduler.SLICE_S", 0)
     found = described(iter([assignment({"t": range(100_000)})]))
-    reading = asyncio.ensure_future(shares(found, Lane().pace()))
+    reading = asyncio.ensure_future(shares(found, CooperativeScheduler().pace()))
     assert await turns_while(reading) >= 200
     [share] = reading.result()
     assert len(share.partitions) == 100_000
 
 
 async def test_what_is_no_assignment_is_no_partitions() -> None:
-    [share] = await shares(described(iter([b"no assignment"])), Lane().pace())
+    [share] = await shares(described(iter([b"no assignment"])), CooperativeScheduler().pace())
     assert share.partitions == ()
 
 

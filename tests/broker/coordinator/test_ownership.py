@@ -15,7 +15,7 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.coordinator.groups import GroupTable, Unready
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.runtime.clock import RunningClock
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Heartbeat, Sync
@@ -121,7 +121,7 @@ async def test_positions_in_a_topic_that_is_deleted_while_the_group_is_taken_ove
     """Where the topic is created again the group would begin there, and miss what is before."""
     asked = asyncio.ensure_future(site.table.ready("g"))
     await site.looking.wait()
-    await site.table.topic_deleted(DropTopic("t"), Lane().pace())
+    await site.table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace())
     site.may_find.set()
     assert await asked is None
     while site.table.positions("g"):
@@ -154,7 +154,7 @@ async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(s
     site.may_find.set()
     assert await site.table.ready("g") is None
     assert site.table.positions("g") == kept
-    await site.table.topic_deleted(DropTopic("t", OLD), Lane().pace())
+    await site.table.topic_deleted(DropTopic("t", OLD), CooperativeScheduler().pace())
     for _ in range(5):
         await asyncio.sleep(0)
     assert (await site.groups.load_one("g", 1)).positions == kept
@@ -208,7 +208,7 @@ async def test_a_position_in_a_topic_that_comes_back_while_storage_refuses_a_dro
     site.may_find.set()
     await _commit(site)
     site.known, site.groups.refusing = None, True
-    await site.table.topic_deleted(DropTopic("t", NEW), Lane().pace())
+    await site.table.topic_deleted(DropTopic("t", NEW), CooperativeScheduler().pace())
     await _pass(site, 0)
     site.known, site.groups.refusing = NEW, False
     await _commit(site)

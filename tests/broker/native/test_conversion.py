@@ -14,7 +14,7 @@ from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.leadership import Leaders
+from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.native.committed_offsets import GroupPositions
@@ -146,7 +146,7 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
         clock,
         cluster_id="c",
         stream_of=lambda _, name, index, __: f"{name}:{index}",
-        parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=Leaders(1, tell)),
+        parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=LeaderRegistry(1, tell)),
     )
     live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
     await clusters.default.topics.convert("t", "log", NoPositions())

@@ -30,7 +30,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
-from headrace.topics.rejected_batches import WAIT_MS, Refusals
+from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 
 class InDoubt:
@@ -116,7 +116,7 @@ def told_of(partition: NativePartition, *batches: tuple[int, int], copies: int =
     return told
 
 
-def answering(stream: Stream, refusals: Refusals | None = None) -> NativePartition:
+def answering(stream: Stream, refusals: RejectedBatches | None = None) -> NativePartition:
     return NativePartition("t", 0, NativeStream("s", 16), Extent(), cast("NativeStorage", stream), refusals)
 
 
@@ -159,7 +159,7 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     """The Java client does after `delivery.timeout.ms`, and sends what was behind it again and again."""
     clock = ManualClock()
     stream = Stream(Appended(1), StorageUnavailable("gone"), *[OutOfOrderSequence("expected 1")] * 3, Appended(2))
-    partition = answering(stream, Refusals(clock.ticks_ms))
+    partition = answering(stream, RejectedBatches(clock.ticks_ms))
     assert told_of(partition, (0, 0), (0, 1), (0, 2)) == [Appended, StorageUnavailable, BehindRefused]
     clock.advance(WAIT_MS - 1)
     assert told_of(partition, (0, 2)) == [BehindRefused]
@@ -219,7 +219,7 @@ def test_who_went_on_elsewhere_holds_nobody_up_for_good() -> None:
     """Where records that were acknowledged there are lost, its producer is told so in the end."""
     clock = ManualClock()
     late = OutOfOrderSequence("expected 9, found 12")
-    partition = answering(Stream(StorageUnavailable("lost"), late, late), Refusals(clock.ticks_ms))
+    partition = answering(Stream(StorageUnavailable("lost"), late, late), RejectedBatches(clock.ticks_ms))
     assert told_of(partition, (0, 3)) == [StorageUnavailable]
     partition.leader = 2
     partition.leader = None
@@ -295,7 +295,7 @@ def test_nor_behind_what_was_refused_and_had_to_be_forgotten(monkeypatch: pytest
     clock = ManualClock()
     late = OutOfOrderSequence("expected what was sent ahead, found 4")
     stream = Stream(StorageUnavailable("lost"), late, Appended(1), Appended(2))
-    partition = answering(stream, Refusals(clock.ticks_ms))
+    partition = answering(stream, RejectedBatches(clock.ticks_ms))
     assert told_of(partition, (0, 3)) == [StorageUnavailable]
     partition.refusals.refuse(Append(bytearray(61), 1, 0, producer_id=8, producer_epoch=0, base_sequence=3))
     assert partition.refusals.first.keys() == {8}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from headrace.broker.partition.high_watermark import Repeated
+from headrace.broker.partition.high_watermark import DuplicateWaiters
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Appended
@@ -19,7 +19,7 @@ class Waiting:
     """Repeated batches, one an offset, and who was told what, in order."""
 
     def __init__(self, count: int) -> None:
-        self.repeated = Repeated()
+        self.repeated = DuplicateWaiters()
         self.told: list[tuple[int, bool]] = []
         for number in range(count):
             self.add(number)

@@ -9,8 +9,8 @@ from tests.harness.memory import MemoryCopies, MemoryStorage
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import done_with_copies
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.runtime.decompression import Decompression
 from headrace.testing.clock import ManualClock
@@ -28,7 +28,7 @@ TOO_FEW = NotEnoughReplicasAfterAppend("1 has it")
 
 
 async def test_a_batch_is_acknowledged_and_readable_when_the_replicas_have_it(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 1_000)
@@ -40,7 +40,7 @@ async def test_a_batch_is_acknowledged_and_readable_when_the_replicas_have_it(
     assert (partition.log_end, results) == (3, [Appended(0)])
 
 
-async def test_acks_1_does_not_wait_and_readers_do(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_acks_1_does_not_wait_and_readers_do(partition: LeaderPartition, storage: MemoryStorage) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 0)
     storage.logs.answer()
@@ -52,7 +52,7 @@ async def test_acks_1_does_not_wait_and_readers_do(partition: LogPartition, stor
 
 
 async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_wait(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 1_000)
@@ -78,7 +78,7 @@ async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_w
 
 @pytest.mark.parametrize("failed", [False, True])
 async def test_whoever_cannot_be_told_keeps_nobody_else_from_it(
-    partition: LogPartition, storage: MemoryStorage, failed: bool
+    partition: LeaderPartition, storage: MemoryStorage, failed: bool
 ) -> None:
     def fail(_: Appended | Exception) -> None:
         raise RuntimeError("its connection is gone")
@@ -96,7 +96,7 @@ async def test_whoever_cannot_be_told_keeps_nobody_else_from_it(
 
 
 async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0, 2), results.append, 2, 1_000)
@@ -116,7 +116,7 @@ async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
 
 
 async def test_what_nobody_waits_for_comes_in_order_when_the_setting_is_lowered(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 1_000)
@@ -130,7 +130,7 @@ async def test_what_nobody_waits_for_comes_in_order_when_the_setting_is_lowered(
 
 
 async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     results: list[Appended | Exception] = []
     partition.want_copies(2)
@@ -149,7 +149,7 @@ async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
 
 
 async def test_a_log_that_was_opened_anew_meanwhile_is_proved_where_no_copies_are_wanted_any_more(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.want_copies(2)
     await partition.open()
@@ -170,7 +170,7 @@ async def test_a_log_that_was_opened_anew_meanwhile_is_proved_where_no_copies_ar
 
 
 async def test_copies_that_were_enough_before_are_not_when_more_are_wanted(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.want_copies(2)
     partition.append(batch(3), lambda _: None, 2, 0)
@@ -186,7 +186,7 @@ async def test_copies_that_were_enough_before_are_not_when_more_are_wanted(
 
 
 async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     """Readers of what its replicas may lack wait; nobody is told that the offset where it stands is not there."""
     told: list[int] = []
@@ -230,7 +230,7 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
 
 
 async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.want_copies(2)
     partition.append(batch(3), lambda _: None, 2, 0)
@@ -255,7 +255,7 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
 
 
 async def test_whoever_has_just_started_knows_what_readers_were_shown(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Written down within a second, not with each batch: without copies it is read that far."""
     partition.want_copies(2)
@@ -266,7 +266,7 @@ async def test_whoever_has_just_started_knows_what_readers_were_shown(
     await partition.save_producers()
     storage.logs.copies.asked.clear()
     storage.logs.copies.why = "1 has it"
-    other = LogPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, Snapshots())
+    other = LeaderPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, SnapshotSchedule())
     other.want_copies(2)
     assert (await FollowedLog.look_at(other, storage.logs, 0)).log_end == 3
 
@@ -278,7 +278,7 @@ async def test_whoever_has_just_started_knows_what_readers_were_shown(
 
 
 async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     """A reader that asks one broker after the other may have been shown more at the one that is the primary now."""
     partition.want_copies(2)
@@ -304,7 +304,7 @@ async def waits(storage: MemoryStorage) -> None:
 
 
 async def test_whoever_waits_is_told_when_another_broker_takes_over(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append, 2, 1_000)
@@ -324,7 +324,7 @@ async def test_whoever_waits_is_told_when_another_broker_takes_over(
 
 
 async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     """Who sent it may have its answer, or be gone: it is held all the same."""
     budget.most_held = 1
@@ -350,7 +350,7 @@ async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
 
 @pytest.mark.parametrize("wait_ms", [0, 1_000])
 async def test_nobody_reads_what_the_next_primary_may_lack(
-    partition: LogPartition, storage: MemoryStorage, wait_ms: int
+    partition: LeaderPartition, storage: MemoryStorage, wait_ms: int
 ) -> None:
     results: list[Appended | Exception] = []
     told: list[int] = []
@@ -379,7 +379,7 @@ async def test_nobody_reads_what_the_next_primary_may_lack(
 
 
 async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append, 2, 1_000)
@@ -405,7 +405,7 @@ async def test_what_waited_for_copies_comes_again_before_what_was_sent_behind_it
 async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
     storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    partition = LogPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, Snapshots())
+    partition = LeaderPartition("t", 0, "headrace:t:0", storage.logs, CacheBudget(0), clock, SnapshotSchedule())
     await partition.open(create=True)
     partition.append(batch(3, timestamp=1_000), lambda _: None)
     storage.logs.answer()
@@ -425,7 +425,7 @@ async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
     assert await partition.find_offset(2_000, Searcher(Decompression())) == FoundOffset(3, 2_000)
 
 
-async def test_what_waits_for_its_copies_is_not_trimmed(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_what_waits_for_its_copies_is_not_trimmed(partition: LeaderPartition, storage: MemoryStorage) -> None:
     for _ in range(3):
         partition.append(batch(3), lambda _: None, 2, 1_000)
     storage.logs.answer()
@@ -440,7 +440,7 @@ async def test_what_waits_for_its_copies_is_not_trimmed(partition: LogPartition,
 
 
 async def test_whoever_waits_is_told_when_the_topic_and_the_primary_are_gone(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append, 2, 1_000)

@@ -12,8 +12,8 @@ from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.membership.leader import Leader
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
@@ -33,7 +33,7 @@ from headrace.topics.rejected_batches import WAIT_MS
 
 
 async def test_a_record_is_readable_only_once_redis_has_answered(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(3), results.append)
@@ -46,7 +46,7 @@ async def test_a_record_is_readable_only_once_redis_has_answered(
 
 
 async def test_batches_in_memory_are_stamped_with_their_offsets(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
@@ -58,7 +58,7 @@ async def test_batches_in_memory_are_stamped_with_their_offsets(
     assert [peek(chunk).leader_epoch for chunk in chunks] == [1, 1]
 
 
-async def test_batches_from_redis_are_stamped_too(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_batches_from_redis_are_stamped_too(partition: LeaderPartition, storage: MemoryStorage) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
     storage.logs.answer()
@@ -71,7 +71,7 @@ async def test_batches_from_redis_are_stamped_too(partition: LogPartition, stora
 
 
 async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.append(batch(3), lambda _: None)
     partition.append(batch(2), lambda _: None)
@@ -87,7 +87,7 @@ async def test_batches_that_came_in_memory_of_their_own_are_stamped_in_place(
 
 
 async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redis(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     for _ in range(3):
         partition.append(batch(10), lambda _: None)
@@ -103,7 +103,7 @@ async def test_a_reader_that_stops_in_the_middle_of_a_batch_goes_on_without_redi
     assert storage.logs.reads <= 2
 
 
-async def test_an_offset_outside_the_log_is_refused(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_an_offset_outside_the_log_is_refused(partition: LeaderPartition, storage: MemoryStorage) -> None:
     partition.append(batch(5), lambda _: None)
     storage.logs.answer()
     await partition.delete_before(2)
@@ -115,7 +115,9 @@ async def test_an_offset_outside_the_log_is_refused(partition: LogPartition, sto
             partition.check_readable(offset)
 
 
-async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_after_a_lost_answer_the_log_end_is_learnt_anew(
+    partition: LeaderPartition, storage: MemoryStorage
+) -> None:
     results: list[Appended | Exception] = []
     grown: list[int] = []
     partition.append(batch(2), results.append)
@@ -144,7 +146,7 @@ async def test_after_a_lost_answer_the_log_end_is_learnt_anew(partition: LogPart
     assert partition.cached(6)
 
 
-async def test_a_deleted_partition_takes_and_gives_nothing(partition: LogPartition) -> None:
+async def test_a_deleted_partition_takes_and_gives_nothing(partition: LeaderPartition) -> None:
     grown: list[int] = []
     partition.watch(grown.append)
     partition.close()
@@ -157,7 +159,7 @@ async def test_a_deleted_partition_takes_and_gives_nothing(partition: LogPartiti
 
 
 async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_again(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(batch(2), results.append)
@@ -177,7 +179,7 @@ async def test_what_was_under_way_with_a_lost_answer_is_refused_and_may_come_aga
 
 
 async def test_a_repeated_batch_is_answered_when_its_first_copy_is_stored(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0, 2), results.append)
@@ -190,7 +192,7 @@ async def test_a_repeated_batch_is_answered_when_its_first_copy_is_stored(
     assert partition.log_end == 2
 
 
-async def test_a_repeated_batch_fails_with_its_first_copy(partition: LogPartition, storage: MemoryStorage) -> None:
+async def test_a_repeated_batch_fails_with_its_first_copy(partition: LeaderPartition, storage: MemoryStorage) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append)
     partition.append(sent(0), results.append)
@@ -206,7 +208,7 @@ def _fail(_: object) -> None:
 
 
 async def test_a_repeated_batch_is_answered_where_the_answer_to_its_first_copy_fails(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0), _fail)
@@ -218,7 +220,7 @@ async def test_a_repeated_batch_is_answered_where_the_answer_to_its_first_copy_f
 
 
 async def test_all_who_wait_for_records_and_who_appended_them_are_told_where_one_cannot_be(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     told: list[str] = []
@@ -238,14 +240,14 @@ async def test_all_who_wait_for_records_and_who_appended_them_are_told_where_one
     assert {line["to"] for line in logged} == {"a fetch that waits"}
 
 
-async def test_a_gap_is_refused_at_once(partition: LogPartition) -> None:
+async def test_a_gap_is_refused_at_once(partition: LeaderPartition) -> None:
     partition.append(sent(0), lambda _: None)
     with pytest.raises(OutOfOrderSequence):
         partition.append(sent(5), lambda _: None)
 
 
 async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
     partition.append(sent(0), results.append)
@@ -268,7 +270,7 @@ async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
 
 
 async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_up(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Not for good. Had its producer gone on there, the log would know it, unless that was lost."""
     results: list[Appended | Exception] = []
@@ -296,7 +298,7 @@ async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_u
 
 @pytest.mark.parametrize("by_now", ["another broker's", "deleted"])
 async def test_what_is_found_of_a_log_that_is_not_here_any_more_takes_nothing_offline(
-    partition: LogPartition, by_now: str
+    partition: LeaderPartition, by_now: str
 ) -> None:
     """An opening that was under way: it is the other broker that says whether the log can be opened."""
     if by_now == "deleted":
@@ -312,7 +314,7 @@ async def test_what_is_found_of_a_log_that_is_not_here_any_more_takes_nothing_of
     assert "its stream is a string" not in str(refused.value)
 
 
-async def test_a_log_that_cannot_be_opened_here_names_no_leader(partition: LogPartition) -> None:
+async def test_a_log_that_cannot_be_opened_here_names_no_leader(partition: LeaderPartition) -> None:
     partition.go_offline(TopicError("its stream is a string"))
     assert partition.offline == "its stream is a string"
     assert partition.named == Leader(partition.leader_epoch, -1)
@@ -320,7 +322,7 @@ async def test_a_log_that_cannot_be_opened_here_names_no_leader(partition: LogPa
 
 @pytest.mark.parametrize("when", ["before", "under way", "meanwhile"])
 async def test_a_new_producer_begins_with_what_was_refused_where_another_broker_led_the_log(
-    partition: LogPartition, storage: MemoryStorage, when: str
+    partition: LeaderPartition, storage: MemoryStorage, when: str
 ) -> None:
     """Its second batch was not read before that one gave it back. librdkafka takes its answer for one to the first."""
     results: list[Appended | Exception] = []
@@ -348,7 +350,7 @@ async def test_a_new_producer_begins_with_what_was_refused_where_another_broker_
 
 
 async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Not for good. What fails since that one has led it is refused anew: what was sent behind it is to come again."""
     results: list[Appended | Exception] = []
@@ -376,7 +378,7 @@ async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_
 
 
 async def test_a_new_producer_begins_with_what_was_refused_before_a_broker_unseen_led_the_log(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     """Its second batch is on its way. librdkafka takes an answer to that for one to the first, which is lost."""
     results: list[Appended | Exception] = []
@@ -399,7 +401,7 @@ async def test_a_new_producer_begins_with_what_was_refused_before_a_broker_unsee
 
 @pytest.mark.parametrize("step", [-60_000, 60_000])
 async def test_those_behind_a_refused_batch_wait_for_it_by_time_that_passes(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, step: int
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, step: int
 ) -> None:
     """The wall clock may be set to and fro meanwhile."""
     partition.append(sent(0), lambda _: None)
@@ -419,12 +421,12 @@ async def test_those_behind_a_refused_batch_wait_for_it_by_time_that_passes(
 
 
 async def test_another_owner_knows_the_producers(
-    partition: LogPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     partition.append(sent(0), lambda _: None)
     storage.logs.answer()
     await partition.save_producers()
-    other = LogPartition("t", 0, partition.stream, storage.logs, budget, clock, Snapshots())
+    other = LeaderPartition("t", 0, partition.stream, storage.logs, budget, clock, SnapshotSchedule())
     await other.open()
     results: list[Appended | Exception] = []
 
@@ -436,7 +438,7 @@ async def test_another_owner_knows_the_producers(
 
 
 async def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
     open_log = storage.logs.open
@@ -466,7 +468,7 @@ async def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often(
 
 
 async def test_a_log_whose_slot_moves_is_left_alone_for_a_moment(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """It can often be opened, and takes no records."""
     began, lost = clock.ticks_ms(), storage.logs.logs[partition.stream].lost

@@ -8,8 +8,8 @@ import structlog
 from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import StoredBatch
@@ -17,7 +17,7 @@ from headrace.topics.producer_state import Producer
 
 
 async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the_last(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written down together they would hold up everybody else, and Redis too."""
     written: list[tuple[int | None, int]] = []
@@ -38,7 +38,7 @@ async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the
 
 
 async def test_producers_are_saved_to_an_end_while_others_come_faster(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All other partitions' snapshots, trimming and the hand-over at shutdown wait for it."""
     written: list[int | None] = []
@@ -65,7 +65,7 @@ async def test_producers_are_saved_to_an_end_while_others_come_faster(
 
 
 async def test_an_offset_is_written_behind_all_producers_up_to_it(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two save at a time: trimming, and the snapshot of each second. What cannot be stored is saved once more."""
     saved: dict[int, Producer | None] = {}
@@ -99,7 +99,7 @@ async def test_an_offset_is_written_behind_all_producers_up_to_it(
 
 
 async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_taken_a_write(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     """Another broker may have shown them more of the log, and be gone."""
     partition.append(batch(), lambda _: None)
@@ -132,7 +132,7 @@ async def _refused(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.parametrize("in_doubt", [False, True])
 async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_asked_who_has_led(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
 ) -> None:
     """With a full disk no write tells for hours, and nobody else has led it."""
     partition.append(batch(), lambda _: None)
@@ -155,7 +155,7 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
 
 @pytest.mark.parametrize("error", [StorageUnwritten, StorageUnavailable])
 async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tell_either(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Another broker has led it and told nobody; or a primary without replicas may have been replaced by one."""
     if error is StorageUnwritten:
@@ -175,7 +175,7 @@ async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tel
 
 @pytest.mark.parametrize("how", ["another one tells", "a write is refused"])
 async def test_an_old_primary_ends_no_doubt_of_who_knows_that_another_broker_has_led_the_log(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, how: str
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Its disk is full, so it refuses to open the log, and it has not heard of the other one's opening."""
     partition.lead(1)
@@ -207,7 +207,7 @@ async def test_an_old_primary_ends_no_doubt_of_who_knows_that_another_broker_has
 
 
 async def test_an_opening_that_has_the_number_of_one_that_a_failover_lost_is_another_one(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = storage.logs.logs[partition.stream]
     last = log.rows[-1]
@@ -220,7 +220,7 @@ async def test_an_opening_that_has_the_number_of_one_that_a_failover_lost_is_ano
 
 
 async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_nothing(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = storage.logs.look
 
@@ -239,7 +239,7 @@ async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_n
 
 @pytest.mark.parametrize("how", ["a write is refused", "another one tells"])
 async def test_readers_wait_until_a_log_that_another_broker_has_led_is_opened_anew(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, how: str
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     partition.lead(1)
     await partition.open()
@@ -267,7 +267,7 @@ async def test_readers_wait_until_a_log_that_another_broker_has_led_is_opened_an
 
 
 async def test_a_write_that_was_under_way_when_a_view_was_missed_tells_nothing(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been taken before another broker opened the log."""
     writes = 0
@@ -304,7 +304,7 @@ async def test_a_snapshot_that_fails_in_an_unknown_way_is_tried_again() -> None:
             self.tried += 1
             raise ValueError("nobody thought of this")
 
-    snapshots, failing = Snapshots(), Failing()
+    snapshots, failing = SnapshotSchedule(), Failing()
     snapshots.add(failing)
     await snapshots.save()
     await snapshots.save()
@@ -312,7 +312,7 @@ async def test_a_snapshot_that_fails_in_an_unknown_way_is_tried_again() -> None:
 
 
 async def test_a_server_that_ends_does_not_wait_for_ever_for_producers_to_be_written_down(
-    partition: LogPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Redis that is silent; what is not written down is in the newest batches."""
 
@@ -320,7 +320,7 @@ async def test_a_server_that_ends_does_not_wait_for_ever_for_producers_to_be_wri
         await asyncio.Event().wait()
 
     monkeypatch.setattr(storage.logs, "save_producers", silent)
-    snapshots = Snapshots()
+    snapshots = SnapshotSchedule()
     partition.append(sent(0, producer=1), lambda _: None)
     storage.logs.answer()
     snapshots.add(partition)

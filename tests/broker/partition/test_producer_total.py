@@ -6,10 +6,10 @@ import pytest
 
 from headrace.broker.partition.producer_total import LEAST_SILENT_MS, ProducerTotal
 from headrace.testing.clock import ManualClock
-from headrace.topics.append import LogOwner
+from headrace.topics.append import OffsetAssigner
 from headrace.topics.errors import BehindRefused, TooManyProducers
 from headrace.topics.model import Append
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 _DAY_MS = 86_400_000
 
@@ -19,8 +19,8 @@ class _Log:
 
     def __init__(self, total: ProducerTotal, clock: ManualClock) -> None:
         self._clock = clock
-        self.refusals = Refusals(clock.ticks_ms, total.try_take)
-        self.owner = LogOwner(0, refused=self.refusals, count=total.take)
+        self.refusals = RejectedBatches(clock.ticks_ms, total.try_take)
+        self.owner = OffsetAssigner(0, refused=self.refusals, count=total.take)
         total.add(self)
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Source
 from headrace.broker.partition.read import read
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
@@ -79,7 +79,7 @@ async def test_a_record_larger_than_usual_is_counted_while_it_is_read() -> None:
     assert (sink.offsets, beside.used) == ([0], 0)
 
 
-def fill(partition: LogPartition, storage: MemoryStorage, *counts: int) -> None:
+def fill(partition: LeaderPartition, storage: MemoryStorage, *counts: int) -> None:
     for count in counts:
         batch = build([(None, b"x" * 100, 1, ()) for _ in range(count)])
         partition.append(Append(batch, count, 1), lambda _: None)
@@ -88,8 +88,8 @@ def fill(partition: LogPartition, storage: MemoryStorage, *counts: int) -> None:
 
 @pytest.fixture(params=["cached", "stored"])
 def log(
-    request: pytest.FixtureRequest, partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
-) -> LogPartition:
+    request: pytest.FixtureRequest, partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+) -> LeaderPartition:
     """Batches of 3, 1 and 4 records."""
     fill(partition, storage, 3, 1, 4)
     if request.param == "stored":
@@ -97,19 +97,19 @@ def log(
     return partition
 
 
-async def test_everything_up_to_the_log_end(log: LogPartition) -> None:
+async def test_everything_up_to_the_log_end(log: LeaderPartition) -> None:
     sink = Sink()
     assert await read(log, 0, sink) == 8
     assert sink.offsets == list(range(8))
 
 
-async def test_from_within_a_batch(log: LogPartition) -> None:
+async def test_from_within_a_batch(log: LeaderPartition) -> None:
     sink = Sink()
     assert await read(log, 5, sink) == 8
     assert sink.offsets == [5, 6, 7]
 
 
-async def test_in_small_pieces(log: LogPartition) -> None:
+async def test_in_small_pieces(log: LeaderPartition) -> None:
     """A batch larger than what is wanted comes all the same: there is at least one record when there is one."""
     sink = Sink(room=1)
     assert await read(log, 0, sink) == 8
@@ -118,7 +118,7 @@ async def test_in_small_pieces(log: LogPartition) -> None:
 
 
 async def test_thousands_of_small_batches_come_some_hundred_at_a_time(
-    partition: LogPartition, storage: MemoryStorage
+    partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     """Hundreds of clients may ask for them in one turn of the loop: none lists all of its own before one reads."""
     fill(partition, storage, *[1] * 2_000)
@@ -128,46 +128,46 @@ async def test_thousands_of_small_batches_come_some_hundred_at_a_time(
     assert sink.widest < 250
 
 
-async def test_no_further_than_the_sink_wants(log: LogPartition) -> None:
+async def test_no_further_than_the_sink_wants(log: LeaderPartition) -> None:
     sink = Sink(limit=2)
     assert await read(log, 1, sink) == 3
     assert sink.offsets == [1, 2]
     assert await read(log, 3, sink) == 3
 
 
-async def test_nothing_at_the_log_end(log: LogPartition) -> None:
+async def test_nothing_at_the_log_end(log: LeaderPartition) -> None:
     sink = Sink()
     assert await read(log, 8, sink) == 8
     assert sink.calls == 0
 
 
-async def test_the_time_is_passed_on(log: LogPartition) -> None:
+async def test_the_time_is_passed_on(log: LeaderPartition) -> None:
     sink = Sink()
     await read(log, 0, sink, 5)
     assert sink.not_before_ms == 5
 
 
 @pytest.mark.parametrize("offset", [-1, 9])
-async def test_an_offset_that_is_not_there(log: LogPartition, offset: int) -> None:
+async def test_an_offset_that_is_not_there(log: LeaderPartition, offset: int) -> None:
     with pytest.raises(OffsetOutOfRange):
         await read(log, offset, Sink())
 
 
-async def test_behind_the_log_start(log: LogPartition) -> None:
+async def test_behind_the_log_start(log: LeaderPartition) -> None:
     log.local_start = 4
     with pytest.raises(OffsetOutOfRange):
         await read(log, 3, Sink())
     assert await read(log, 4, Sink()) == 8
 
 
-async def test_a_deleted_topic(log: LogPartition) -> None:
+async def test_a_deleted_topic(log: LeaderPartition) -> None:
     log.close()
     with pytest.raises(UnknownTopic):
         await read(log, 0, Sink())
 
 
 async def test_storage_that_does_not_answer(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     fill(partition, storage, 1)
     drop_cached()
@@ -177,7 +177,7 @@ async def test_storage_that_does_not_answer(
 
 
 async def test_what_retention_takes_while_it_is_being_read(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     fill(partition, storage, 3)
     drop_cached()

@@ -5,7 +5,7 @@ import pytest
 from tests.harness.aof import batch, whole
 
 from headrace.broker.partition.read import fitting
-from headrace.broker.partition.reader import Ahead, fit_to
+from headrace.broker.partition.reader import ReadAhead, fit_to
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.topics.model import StoredBatch
 
@@ -30,7 +30,7 @@ async def test_an_answer_leaves_before_what_is_behind_it_is_read() -> None:
         happened.append("read ahead")
         return [StoredBatch(1, 2, b"next")]
 
-    ahead = Ahead(ReadBudget())
+    ahead = ReadAhead(ReadBudget())
 
     async def answer_part() -> None:
         ahead.keep(read, StoredBatch(0, 1, b"last"), [], LIMIT, join=False)
@@ -49,7 +49,7 @@ class Log:
     def __init__(self, found: Sequence[StoredBatch] | Exception) -> None:
         self.found = found
         self.asked: list[tuple[int, int, bool]] = []
-        self.ahead = Ahead(ReadBudget())
+        self.ahead = ReadAhead(ReadBudget())
 
     async def read(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch]:
         self.asked.append((offset, limit, join))

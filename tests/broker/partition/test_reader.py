@@ -10,16 +10,18 @@ from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import count_records
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import StoredBatch
 
 
-async def filled(partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None], count: int) -> int:
+async def filled(
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None], count: int
+) -> int:
     """Batches of ten records that memory has not; the size of each."""
     for _ in range(count):
         partition.append(batch(10), lambda _: None)
@@ -28,14 +30,14 @@ async def filled(partition: LogPartition, storage: MemoryStorage, drop_cached: C
     return len(storage.logs.logs[partition.stream].batches[0].batch)
 
 
-async def read_on(partition: LogPartition, offset: int) -> None:
+async def read_on(partition: LeaderPartition, offset: int) -> None:
     """Let it come that is read ahead."""
     while not partition.cached(offset):
         await asyncio.sleep(0)
 
 
 async def test_who_takes_less_than_was_read_ahead_ends_with_a_batch_by_itself(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     """By the first and the last header it is told how many records there were."""
     size = await filled(partition, storage, drop_cached, 12)
@@ -51,7 +53,7 @@ async def test_who_takes_less_than_was_read_ahead_ends_with_a_batch_by_itself(
 
 
 async def test_what_was_read_ahead_as_one_is_taken_apart_where_only_a_part_of_it_fits(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     size = await filled(partition, storage, drop_cached, 12)
     await partition.read_stored(0, 5 * size, join=True)
@@ -77,7 +79,7 @@ class Cold:
 
 
 async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archive(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     size = await filled(partition, storage, drop_cached, 6)
     cold: Any = Cold([*storage.logs.logs[partition.stream].batches])
@@ -93,7 +95,7 @@ async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archi
 
 
 async def test_a_read_that_was_under_way_when_the_log_was_opened_anew_leaves_nothing(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = await filled(partition, storage, drop_cached, 6)
     read, answered = storage.logs.read, asyncio.Event()
@@ -115,7 +117,7 @@ async def test_a_read_that_was_under_way_when_the_log_was_opened_anew_leaves_not
 
 
 async def test_what_was_answered_is_not_held_while_more_is_read_ahead(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     """Nobody would count it."""
     size = await filled(partition, storage, drop_cached, 6)
@@ -128,7 +130,7 @@ async def test_what_was_answered_is_not_held_while_more_is_read_ahead(
 
 
 async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
-    partition: LogPartition,
+    partition: LeaderPartition,
     storage: MemoryStorage,
     budget: CacheBudget,
     clock: ManualClock,
@@ -141,7 +143,7 @@ async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
         partition.append(batch(1_000), lambda _: None)
     storage.logs.answer()
     large = len(storage.logs.logs[partition.stream].batches[-1].batch)
-    later = LogPartition("t", 0, partition.stream, storage.logs, budget, clock, Snapshots(), ReadBudget(0))
+    later = LeaderPartition("t", 0, partition.stream, storage.logs, budget, clock, SnapshotSchedule(), ReadBudget(0))
     await later.open()
     read, counts = storage.logs.read, list[int]()
 
@@ -160,7 +162,7 @@ async def test_large_batches_behind_small_ones_are_few_where_they_came_as_one(
 
 
 async def test_what_was_read_ahead_is_in_memory(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     size = await filled(partition, storage, drop_cached, 9)
     assert not partition.cached(0)
@@ -185,7 +187,7 @@ async def test_what_was_read_ahead_is_in_memory(
 
 
 async def test_what_was_read_ahead_of_a_log_that_was_trimmed_is_not_told(
-    partition: LogPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
+    partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
     for _ in range(3):
         partition.append(batch(10), lambda _: None)

@@ -79,12 +79,12 @@ async def test_who_takes_a_log_over_reads_the_archive_from_where_it_begins_by_th
     await clusters.start()
     log = clusters.default.topics.partition("archived", 0).log
     assert log is not None
-    assert (log.is_led, log.cold) == (False, None)
+    assert (log.is_leader, log.cold) == (False, None)
     # By the one that leads it: records below have been deleted.
     await storage.documents.save({(STARTS, start_id(str(topic.id), 0)): b"50"})
     ownership.adopt(view(2, 1), inside=True)
     clusters.view_changed()
-    await until(lambda: log.is_led)
+    await until(lambda: log.is_leader)
     assert log.cold is not None
     assert log.cold.start == 50
     await clusters.stop()

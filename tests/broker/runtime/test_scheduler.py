@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_short_pieces_go_together(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
     for number in range(10):
         lane.later(lambda number=number: done.append(number))  # type: ignore[misc]
     await asyncio.sleep(0)
@@ -24,7 +24,7 @@ async def test_short_pieces_go_together(now: list[float]) -> None:
 
 
 async def test_long_ones_have_a_turn_each_and_leave_some_to_others(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
     seen = []
 
     def work(number: int) -> None:
@@ -40,7 +40,7 @@ async def test_long_ones_have_a_turn_each_and_leave_some_to_others(now: list[flo
 
 
 async def test_where_others_have_long_turns_it_leaves_them_none(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
 
     def work(number: int) -> None:
         now[0] += 0.01
@@ -58,7 +58,7 @@ async def test_where_others_have_long_turns_it_leaves_them_none(now: list[float]
 
 
 async def test_of_those_that_wait_for_a_turn_one_goes_on_in_each(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
 
     async def work(number: int) -> None:
         await lane.turn()
@@ -74,7 +74,7 @@ async def test_of_those_that_wait_for_a_turn_one_goes_on_in_each(now: list[float
 
 
 async def test_one_that_fails_keeps_no_other_waiting(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
     failed: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
     lane.later(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
@@ -86,7 +86,7 @@ async def test_one_that_fails_keeps_no_other_waiting(now: list[float]) -> None:
 
 
 async def test_a_turn_of_the_loop_begins_with_its_first_request() -> None:
-    lane = Lane()
+    lane = CooperativeScheduler()
     lane.begin_turn(5.0)
     assert lane.turn_began == 5.0
     await asyncio.sleep(0)
@@ -95,7 +95,7 @@ async def test_a_turn_of_the_loop_begins_with_its_first_request() -> None:
 
 async def test_the_busier_the_server_the_longer_is_a_turn(now: list[float]) -> None:
     """Else what is not urgent would have next to nothing of its time."""
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
 
     def work() -> None:
         now[0] += 1 / 1024  # exact
@@ -116,7 +116,7 @@ async def test_the_busier_the_server_the_longer_is_a_turn(now: list[float]) -> N
 
 
 async def test_no_turn_is_longer_than_a_few_slices(now: list[float]) -> None:
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
 
     def work() -> None:
         now[0] += 1 / 1024  # exact
@@ -132,7 +132,7 @@ async def test_no_turn_is_longer_than_a_few_slices(now: list[float]) -> None:
 
 async def test_however_many_begin_in_one_turn_they_take_some_slices_together(now: list[float]) -> None:
     """Hundreds of clients may ask for something long at once."""
-    lane, done = Lane(), []
+    lane, done = CooperativeScheduler(), []
 
     async def work(number: int) -> None:
         async for _ in lane.pace().each(range(1)):

@@ -7,30 +7,30 @@ import structlog
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.topics.offline import LONG_MS, LOOK_MS, Unopened
+from headrace.broker.topics.offline import LONG_MS, LOOK_MS, OfflinePartitions
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import Fenced, StorageUnavailable
 
 
-def over(clock: ManualClock, *logs: Any) -> Unopened:
-    return Unopened([cast("LiveTopic", SimpleNamespace(partitions=logs, natives=[]))], clock)
+def over(clock: ManualClock, *logs: Any) -> OfflinePartitions:
+    return OfflinePartitions([cast("LiveTopic", SimpleNamespace(partitions=logs, natives=[]))], clock)
 
 
-async def looked(unopened: Unopened, clock: ManualClock, ms: int) -> None:
+async def looked(unopened: OfflinePartitions, clock: ManualClock, ms: int) -> None:
     for _ in range(ms // LOOK_MS):
         clock.advance(LOOK_MS)
         await unopened.look()
 
 
 async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again(
-    partition: LogPartition, storage: MemoryStorage, clock: ManualClock
+    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     unopened = over(clock, partition, SimpleNamespace(log=None, offline=None))
     await looked(unopened, clock, LONG_MS)
-    assert (partition.doubt, unopened.told) == (None, "")
+    assert (partition.fenced_reason, unopened.told) == (None, "")
     storage.unavailable = True
     partition.lost(StorageUnavailable("the connection to Redis was lost"))
     with structlog.testing.capture_logs() as told:
@@ -41,7 +41,7 @@ async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again
         storage.unavailable = False
         await partition.open()
         await looked(unopened, clock, LOOK_MS)
-    assert (partition.doubt, unopened.told) == (None, "")
+    assert (partition.fenced_reason, unopened.told) == (None, "")
     assert [(each["event"], each.get("reason")) for each in told] == [
         ("partitions take no records: their logs are not open", "the connection to Redis was lost"),
         ("all partitions take records again", None),
@@ -50,7 +50,7 @@ async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again
 
 
 async def test_one_that_is_in_doubt_again_and_again_is_not_taken_for_one_that_never_opened(
-    partition: LogPartition, clock: ManualClock
+    partition: LeaderPartition, clock: ManualClock
 ) -> None:
     unopened = over(clock, partition)
     for _ in range(10):
@@ -65,7 +65,8 @@ async def test_those_of_other_brokers_and_of_deleted_topics_are_not_told_of(
     storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     others, deleted = (
-        LogPartition("t", index, f"headrace:t:{index}", storage.logs, budget, clock, Snapshots()) for index in (1, 2)
+        LeaderPartition("t", index, f"headrace:t:{index}", storage.logs, budget, clock, SnapshotSchedule())
+        for index in (1, 2)
     )
     others.release(7)
     deleted.close()

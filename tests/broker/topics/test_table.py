@@ -8,7 +8,7 @@ import pytest
 from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock
@@ -33,7 +33,7 @@ def stream_of(name: str, _: UUID, index: int) -> str:
 @pytest.fixture
 def table(storage: MemoryStorage, clock: ManualClock) -> TopicTable:
     return TopicTable(
-        storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda name, _, index: f"headrace:{name}:{index}"
+        storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda name, _, index: f"headrace:{name}:{index}"
     )
 
 
@@ -107,7 +107,7 @@ async def test_stored_topics_are_opened_at_the_start(
 ) -> None:
     await table.create("t", 2, {})
     await table.create("u", 1, {})
-    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda *_: "unused")
+    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda *_: "unused")
     seen: list[tuple[int, int]] = []
     await again.load(lambda opened, total: seen.append((opened, total)))
 
@@ -121,7 +121,7 @@ async def test_a_stored_value_that_nobody_may_give_any_more_stays_and_hinders_no
     long, longer = ",".join(["delete"] * 200), ",".join(["delete"] * 201)
     live = await table.create("t", 1, {})
     storage.topics.stored["t"] = msgspec.structs.replace(live.topic, config={"cleanup.policy": long})
-    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda *_: "unused")
+    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda *_: "unused")
     await again.load()
 
     await again.configure("t", lambda config: {**config, "retention.ms": "5"})
@@ -158,7 +158,7 @@ async def test_a_change_is_finished_when_the_one_who_asked_has_gone(clock: Manua
     storage = MemoryStorage()
     topics = storage.topics = SlowTopics(storage)
     table = TopicTable(
-        storage, clock, TopicDefaults(), BUDGET, Snapshots(), lambda name, _, index: f"headrace:{name}:{index}"
+        storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda name, _, index: f"headrace:{name}:{index}"
     )
 
     for change in (table.create_if_missing("t", 1), table.delete("t")):

@@ -66,11 +66,11 @@ def carry_out(attack: Attack, server: Server) -> None:
         clients = [_Client(server.kafka, attack) for _ in range(attack.connections)]
         for client in clients:
             stack.callback(client.socket.close)
-        _exchange(clients)
+        _context(clients)
         _until_calm(server)
 
 
-def _exchange(clients: list[_Client]) -> None:
+def _context(clients: list[_Client]) -> None:
     """Send everything on every connection, and take what is wanted."""
     deadline = time.monotonic() + _PATIENCE_S
     with selectors.DefaultSelector() as ready:

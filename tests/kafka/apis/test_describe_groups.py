@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.kafka.apis.describe_groups import handle
 from headrace.kafka.errors import Code
 from headrace.membership.view import View
@@ -30,8 +30,8 @@ async def test_a_group_that_is_not_here_is_dead_or_was_handed_over(handed_over: 
 
     groups = SimpleNamespace(ready=ready, size=lambda _: 0, describe=lambda _: None)
     broker = SimpleNamespace(groups=groups, ownership=ownership)
-    exchange: Any = SimpleNamespace(broker=broker, pace=Lane().pace, reserve_parts=reserve_parts)
-    later = handle(DescribeGroupsRequest(groups=["g"]), exchange)
+    context: Any = SimpleNamespace(broker=broker, pace=CooperativeScheduler().pace, reserve_parts=reserve_parts)
+    later = handle(DescribeGroupsRequest(groups=["g"]), context)
     assert later is not None
     [group] = (await later).groups
     assert (group.error_code, group.group_state) == told

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
 from headrace.kafka.apis.offset_commit import handle
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import OffsetCommitRequest
 
 Topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -28,10 +28,12 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
         return CommitResult(partitions=dict.fromkeys(commit.positions))
 
     broker = SimpleNamespace(
-        topics=SimpleNamespace(get=get, partition=lambda *_: None), groups=SimpleNamespace(request=take), lane=Lane()
+        topics=SimpleNamespace(get=get, partition=lambda *_: None),
+        groups=SimpleNamespace(request=take),
+        lane=CooperativeScheduler(),
     )
-    outlet: Any = SimpleNamespace(broker=broker)
-    exchange = Exchange(outlet, OffsetCommitRequest.API_KEY, 8, 1, "c", 10)
+    channel: Any = SimpleNamespace(broker=broker)
+    context = RequestContext(channel, OffsetCommitRequest.API_KEY, 8, 1, "c", 10)
     partitions = [
         Partition(partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=None)
         for index in range(2)
@@ -44,7 +46,7 @@ async def test_a_commit_is_of_the_topic_that_was_there_when_its_partitions_were_
         retention_time_ms=-1,
         topics=[Topic(name="t", partitions=partitions)],
     )
-    answering: Any = handle(request, exchange)
+    answering: Any = handle(request, context)
     await answering
     (commit,) = taken
     assert {each.topic_id for each in commit.positions.values()} == {UUID(int=1)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.errors import GroupError
 from headrace.groups.model import Position, TopicPartition
 from headrace.kafka.apis.offset_fetch import handle
@@ -47,8 +47,12 @@ class Site:
         self.handed_over = False
         self.reserved: list[int] = []
         broker = SimpleNamespace(groups=self.groups, ownership=self.ownership, positions=self.positions)
-        self.exchange: Any = SimpleNamespace(
-            broker=broker, version=version, pace=Lane().pace, reserve=self.reserve, reserve_parts=self.reserve_parts
+        self.context: Any = SimpleNamespace(
+            broker=broker,
+            version=version,
+            pace=CooperativeScheduler().pace,
+            reserve=self.reserve,
+            reserve_parts=self.reserve_parts,
         )
 
     async def positions(self, group: str, asked: Any) -> dict[TopicPartition, Position]:
@@ -66,7 +70,7 @@ class Site:
 
     async def fetch(self, *, everything: bool = False) -> Any:
         request = OffsetFetchRequest(group_id="g")
-        if self.exchange.version < 8:
+        if self.context.version < 8:
             topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
             request.topics = None if everything else [topic]
             return await self._handled(request)
@@ -77,7 +81,7 @@ class Site:
         return group
 
     async def _handled(self, request: OffsetFetchRequest) -> Any:
-        later = handle(request, self.exchange)
+        later = handle(request, self.context)
         assert later is not None
         return await later
 

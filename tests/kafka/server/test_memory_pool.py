@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.kafka.server.memory_pool import MOST_OPENED, RequestMemory
+from headrace.kafka.server.memory_pool import MOST_OPENED, MemoryPool
 
 
 class Request:
@@ -31,7 +31,7 @@ class Full:
     """Memory of which as many large requests are read as may be, and three more senders who want to; none may."""
 
     def __init__(self) -> None:
-        self.memory = RequestMemory(1 << 20)
+        self.memory = MemoryPool(1 << 20)
         self.under_way = Request()
         for request in (self.under_way, *(Request() for _ in range(MOST_OPENED - 1))):
             self.memory.open(request)
@@ -96,7 +96,7 @@ def test_a_turn_of_which_nothing_came_is_for_the_next(full: Full) -> None:
 
 
 def test_one_that_waits_for_something_else_makes_room_and_is_counted_until_it_is_answered() -> None:
-    memory = RequestMemory(1_000)
+    memory = MemoryPool(1_000)
     memory.add(400)
     one, other = Request(400), Request(1)
     for request in (one, other):

@@ -12,12 +12,12 @@ from tests.harness.wire import Wire, batch, opened, produce_request
 from tests.kafka.conftest import MAX_REQUEST
 
 from headrace.broker.runtime import scheduler
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.client.blocking import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.kafka.server.connection import Connection
-from headrace.kafka.server.request_context import Exchange
-from headrace.kafka.server.timeout_responses import Overdue
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.timeout_responses import TimeoutResponses
 from headrace.protocol.messages import (
     AlterClientQuotasRequest,
     AlterConfigsRequest,
@@ -421,14 +421,14 @@ def test_an_answer_that_fails_ends_its_connection_alone(
     stoppable: Stoppable, client: Wire, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.create(topic)
-    answer = Overdue.answer
+    answer = TimeoutResponses.answer
 
-    def fail(overdue: Overdue, exchange: Exchange) -> None:
-        if exchange.api_key == HeartbeatRequest.API_KEY:
+    def fail(overdue: TimeoutResponses, context: RequestContext) -> None:
+        if context.api_key == HeartbeatRequest.API_KEY:
             raise ValueError("a bug")
-        answer(overdue, exchange)
+        answer(overdue, context)
 
-    monkeypatch.setattr(Overdue, "answer", fail)
+    monkeypatch.setattr(TimeoutResponses, "answer", fail)
     with stoppable.stopped(), Wire(stoppable.kafka) as other:
         client.send(commit(topic, topic, 1), 8)
         assert client.is_silent(SEEN_S)
@@ -447,23 +447,23 @@ def test_others_go_first_while_many_are_answered(
     client.create(topic)
     turns = 0
     given: list[int] = []
-    turn, finished = Lane.turn, Connection.finished
+    turn, finished = CooperativeScheduler.turn, Connection.finished
 
-    async def take_turn(lane: Lane) -> None:
+    async def take_turn(lane: CooperativeScheduler) -> None:
         nonlocal turns
         turns += 1
         await turn(lane)
 
-    def note(connection: Connection, exchange: Exchange) -> None:
+    def note(connection: Connection, context: RequestContext) -> None:
         given.append(turns)
-        finished(connection, exchange)
+        finished(connection, context)
 
     with stoppable.stopped():
         for _ in range(3):
             client.send(produce(topic), 9)
         assert client.is_silent(SEEN_S)
         monkeypatch.setattr(scheduler, "SLICE_S", 0.0)
-        monkeypatch.setattr(Lane, "turn", take_turn)
+        monkeypatch.setattr(CooperativeScheduler, "turn", take_turn)
         monkeypatch.setattr(Connection, "finished", note)
         stoppable.clock.advance(TIMEOUT_MS / 1000)
         for _ in range(3):

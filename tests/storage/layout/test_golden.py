@@ -18,8 +18,8 @@ import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.leader import LogPartition
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
@@ -131,15 +131,15 @@ async def write(url: str) -> None:
     await storage.close()
 
 
-async def partitions(storage: RedisStorage, term: int) -> list[LogPartition]:
+async def partitions(storage: RedisStorage, term: int) -> list[LeaderPartition]:
     """Both partitions, opened under a term that is later than the present time gives, and so is always the same."""
     storage.logs._now_ms = lambda: NOW_MS
-    storage.logs._placer._now_ms = lambda: NOW_MS
+    storage.logs._appender._now_ms = lambda: NOW_MS
     opened = []
     for index, stream in enumerate(STREAMS):
         storage.logs._logs.setdefault(stream, OwnedLog(stream)).term = term - 1
-        made = LogPartition(
-            "flights", index, stream, storage.logs, CacheBudget(1 << 20), ManualClock(NOW_MS), Snapshots()
+        made = LeaderPartition(
+            "flights", index, stream, storage.logs, CacheBudget(1 << 20), ManualClock(NOW_MS), SnapshotSchedule()
         )
         with patch("headrace.storage.logs.open.uuid4", return_value=UUID(int=0x1F << 120)):
             await made.open(create=True)
@@ -147,7 +147,7 @@ async def partitions(storage: RedisStorage, term: int) -> list[LogPartition]:
     return opened
 
 
-async def append(partition: LogPartition, *appends: Append) -> list[Appended | Exception]:
+async def append(partition: LeaderPartition, *appends: Append) -> list[Appended | Exception]:
     """Append copies, since they are stamped; what each was answered."""
     answers: list[Appended | Exception] = []
     for each in appends:

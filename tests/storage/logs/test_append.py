@@ -9,20 +9,20 @@ from tests.storage.conftest import Wire
 from tests.storage.sending import ABORTED, MISCONF, NOW, OOM, SMALLER, TERM, Sender, batch, opened
 
 from headrace.records.compiled import stamp
-from headrace.storage.logs.append import LARGE, Placer
+from headrace.storage.logs.append import LARGE, StreamAppender
 from headrace.storage.redis.protocol import encode
 from headrace.topics.errors import StorageFull, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import Append
 
 
 @pytest.fixture
-def placer(wire: Wire) -> Placer:
-    return Placer(lambda: NOW)
+def appender(wire: Wire) -> StreamAppender:
+    return StreamAppender(lambda: NOW)
 
 
 @pytest.fixture
-def sender(placer: Placer, wire: Wire) -> Sender:
-    return Sender(placer, opened(wire))
+def sender(appender: StreamAppender, wire: Wire) -> Sender:
+    return Sender(appender, opened(wire))
 
 
 def xadd(base: int, each: Append, newest: int, total: int) -> list[bytes]:
@@ -74,8 +74,8 @@ def test_one_call_of_a_log_is_under_way_at_most(sender: Sender, wire: Wire) -> N
     assert [base for base, _ in sender.told] == [0, 1, 2]
 
 
-def test_logs_do_not_wait_for_each_other(placer: Placer, wire: Wire) -> None:
-    senders = [Sender(placer, opened(wire, name=name)) for name in ("t", "u")]
+def test_logs_do_not_wait_for_each_other(appender: StreamAppender, wire: Wire) -> None:
+    senders = [Sender(appender, opened(wire, name=name)) for name in ("t", "u")]
     for each in senders:
         each.send(batch())
     wire.turn()
@@ -86,9 +86,9 @@ def test_logs_do_not_wait_for_each_other(placer: Placer, wire: Wire) -> None:
     assert [each.told for each in senders] == [[], [(0, None)]]
 
 
-def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(placer: Placer, wire: Wire) -> None:
+def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(appender: StreamAppender, wire: Wire) -> None:
     wire.near = True
-    first, second, third = (Sender(placer, opened(wire, name=name)) for name in ("t", "u", "v"))
+    first, second, third = (Sender(appender, opened(wire, name=name)) for name in ("t", "u", "v"))
     first.send(batch())
     wire.turn()
     second.send(batch())
@@ -109,20 +109,20 @@ def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(placer: Pla
     ]
 
 
-def test_whoever_waits_is_told_before_what_waited_for_redis_goes_on(placer: Placer, wire: Wire) -> None:
+def test_whoever_waits_is_told_before_what_waited_for_redis_goes_on(appender: StreamAppender, wire: Wire) -> None:
     wire.near = True
-    log, second = opened(wire), Sender(placer, opened(wire, name="u"))
+    log, second = opened(wire), Sender(appender, opened(wire, name="u"))
     going_on: list[bool] = []
-    placer.place(log, batch(), 0, lambda _: going_on.append(bool(wire.preparing)))
+    appender.place(log, batch(), 0, lambda _: going_on.append(bool(wire.preparing)))
     wire.turn()
     second.send(batch())
     wire.answer(b"9-1", 1)
     assert (going_on, bool(wire.preparing)) == ([False], True)
 
 
-def test_large_ones_do_not_wait_nor_does_what_they_take_along(placer: Placer, wire: Wire) -> None:
+def test_large_ones_do_not_wait_nor_does_what_they_take_along(appender: StreamAppender, wire: Wire) -> None:
     wire.near = True
-    first, second, third = (Sender(placer, opened(wire, name=name)) for name in ("t", "u", "v"))
+    first, second, third = (Sender(appender, opened(wire, name=name)) for name in ("t", "u", "v"))
     first.send(batch())
     wire.turn()
     second.send(batch())
@@ -131,9 +131,9 @@ def test_large_ones_do_not_wait_nor_does_what_they_take_along(placer: Placer, wi
     assert len(wire.sent) == 3
 
 
-def test_what_waits_goes_on_where_the_answer_of_another_log_is_lost(placer: Placer, wire: Wire) -> None:
+def test_what_waits_goes_on_where_the_answer_of_another_log_is_lost(appender: StreamAppender, wire: Wire) -> None:
     wire.near = True
-    first, second = (Sender(placer, opened(wire, name=name)) for name in ("t", "u"))
+    first, second = (Sender(appender, opened(wire, name=name)) for name in ("t", "u"))
     first.send(batch())
     wire.turn()
     second.send(batch())
@@ -242,13 +242,15 @@ def test_a_single_batch_likewise(sender: Sender, wire: Wire, name: str) -> None:
     assert ("another broker" in str(sender.lost[0])) is (name == "over")
 
 
-def test_answers_to_what_was_given_up_are_not_taken_for_others(sender: Sender, wire: Wire, placer: Placer) -> None:
+def test_answers_to_what_was_given_up_are_not_taken_for_others(
+    sender: Sender, wire: Wire, appender: StreamAppender
+) -> None:
     sender.send(batch(), batch())
     wire.turn()
-    placer.fail(sender.log, StorageUnavailable("given up"))
+    appender.fail(sender.log, StorageUnavailable("given up"))
     assert sender.errors() == [StorageUnavailable] * 2
     # Opened again, with what had landed; the old answers come now.
-    sender.log.doubt, sender.log.entries, sender.log.term = None, 2, TERM + 1
+    sender.log.fenced_reason, sender.log.entries, sender.log.term = None, 2, TERM + 1
     sender.send(batch())
     wire.turn()
     wire.execute(b"9-1", b"9-2", 2)
@@ -257,13 +259,15 @@ def test_answers_to_what_was_given_up_are_not_taken_for_others(sender: Sender, w
     assert sender.told[-1] == (2, None)
 
 
-def test_a_request_whose_answer_cannot_be_handled_harms_no_other(sender: Sender, wire: Wire, placer: Placer) -> None:
+def test_a_request_whose_answer_cannot_be_handled_harms_no_other(
+    sender: Sender, wire: Wire, appender: StreamAppender
+) -> None:
     def broken(_: Exception | None) -> None:
         raise ValueError
 
     each = batch()
     stamp(each.batch, 0, TERM)
-    placer.place(sender.log, each, 0, broken)
+    appender.place(sender.log, each, 0, broken)
     sender.next_offset = 1
     sender.send(batch())
     wire.turn()
@@ -274,9 +278,9 @@ def test_a_request_whose_answer_cannot_be_handled_harms_no_other(sender: Sender,
 # Scripts among the batches
 
 
-async def test_a_script_has_its_turn(sender: Sender, wire: Wire, placer: Placer) -> None:
+async def test_a_script_has_its_turn(sender: Sender, wire: Wire, appender: StreamAppender) -> None:
     sender.send(batch())
-    first = placer.run(sender.log, encode(["TRIM"]))
+    first = appender.run(sender.log, encode(["TRIM"]))
     sender.send(batch())
     wire.turn()
     wire.answer(b"9-1", 1)
@@ -291,14 +295,14 @@ async def test_a_script_has_its_turn(sender: Sender, wire: Wire, placer: Placer)
 
 
 async def test_what_a_script_has_changed_is_known_before_the_next_call(
-    sender: Sender, wire: Wire, placer: Placer
+    sender: Sender, wire: Wire, appender: StreamAppender
 ) -> None:
     sender.send(batch())
 
     def trimmed(_: Any) -> None:
         sender.log.entries = 0
 
-    running = placer.run(sender.log, encode(["TRIM"]), trimmed)
+    running = appender.run(sender.log, encode(["TRIM"]), trimmed)
     sender.send(batch())
     for reply in ((b"9-1", 1), (b"done",), (b"9-2", 1)):
         wire.turn()
@@ -307,46 +311,46 @@ async def test_what_a_script_has_changed_is_known_before_the_next_call(
     assert sender.told == [(0, None), (1, None)]
 
 
-async def test_scripts_end_with_the_batches(sender: Sender, wire: Wire, placer: Placer) -> None:
+async def test_scripts_end_with_the_batches(sender: Sender, wire: Wire, appender: StreamAppender) -> None:
     sender.send(batch())
     wire.turn()
-    waiting = placer.run(sender.log, encode(["TRIM"]))
+    waiting = appender.run(sender.log, encode(["TRIM"]))
     wire.answer(OOM, 0)
     assert isinstance(await waiting, StorageFull)
     with pytest.raises(StorageFull):
-        await placer.run(sender.log, encode(["TRIM"]))
+        await appender.run(sender.log, encode(["TRIM"]))
     assert wire.sent == []
 
 
 @pytest.mark.parametrize("told", ["MOVED 1 h:1", "ASK 1 h:1"])
 async def test_a_log_whose_script_is_told_that_it_has_moved_is_opened_anew(
-    sender: Sender, wire: Wire, placer: Placer, told: str
+    sender: Sender, wire: Wire, appender: StreamAppender, told: str
 ) -> None:
     """Both nodes stay primaries, so no connection is lost: nothing else would end it for a log that is idle."""
-    running = placer.run(sender.log, encode(["TRIM"]))
+    running = appender.run(sender.log, encode(["TRIM"]))
     wire.turn()
     wire.answer(hiredis.ReplyError(told))
     assert str(await running) == told
     assert [isinstance(error, StorageUnavailable) for error in sender.lost] == [True]
     with pytest.raises(StorageUnavailable, match=told):
-        await placer.run(sender.log, encode(["TRIM"]))
+        await appender.run(sender.log, encode(["TRIM"]))
 
 
 async def test_where_a_log_was_before_it_was_opened_anew_says_nothing_of_it(
-    sender: Sender, wire: Wire, placer: Placer
+    sender: Sender, wire: Wire, appender: StreamAppender
 ) -> None:
-    placer.run(sender.log, encode(["TRIM"]))
+    appender.run(sender.log, encode(["TRIM"]))
     wire.turn()
-    placer.fail(sender.log, StorageUnavailable("lost"))
-    sender.log.doubt = None
+    appender.fail(sender.log, StorageUnavailable("lost"))
+    sender.log.fenced_reason = None
     wire.answer(hiredis.ReplyError("MOVED 1 h:1"))
-    assert sender.log.doubt is None
+    assert sender.log.fenced_reason is None
 
 
 async def test_a_script_that_nobody_waits_for_any_more_holds_up_nothing(
-    sender: Sender, wire: Wire, placer: Placer
+    sender: Sender, wire: Wire, appender: StreamAppender
 ) -> None:
-    placer.run(sender.log, encode(["TRIM"])).cancel()
+    appender.run(sender.log, encode(["TRIM"])).cancel()
     sender.send(batch())
     wire.turn()
     wire.answer(b"done")

@@ -8,7 +8,7 @@ from tests.storage.conftest import Wire
 
 from headrace.records.build import build
 from headrace.storage.fence import Fence
-from headrace.storage.free_space import RESERVE_BYTES, DiskRoom
+from headrace.storage.free_space import RESERVE_BYTES, FreeSpace
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import StorageFull, StorageUnwritten
@@ -20,7 +20,7 @@ STREAM = NativeStream("s", 10)
 
 def appended(wire: Wire, free: int) -> list[Any]:
     """What is told of a batch that is appended where so many bytes are free."""
-    disk = DiskRoom(Path(), lambda _: free)
+    disk = FreeSpace(Path(), lambda _: free)
     native = RedisNative(Scripts(wire, disk), "", Fence(1), producer_expiry_ms=1)  # type: ignore[arg-type]
     told: list[Any] = []
     native.append(STREAM, Append(build([(None, b"x", 1, ())]), 1, 1), told.append)

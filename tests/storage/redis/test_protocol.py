@@ -10,7 +10,7 @@ import redis
 from tests.harness.redis import RedisServer, debian_redis_program, valkey_program
 
 from headrace.storage.redis.connection import Connection
-from headrace.storage.redis.protocol import InPlace, Link, Read, Reply, encode
+from headrace.storage.redis.protocol import InPlace, Read, Reply, RespProtocol, encode
 from headrace.topics.errors import StorageUnavailable
 
 _BATCH = b"$200000\r\n" + b"x" * 200_000 + b"\r\n"
@@ -42,13 +42,13 @@ class _Owner:
     def prepare_flush(self) -> None:
         """There is nothing."""
 
-    def scripts_lost(self, link: Link) -> None:
+    def scripts_lost(self, link: RespProtocol) -> None:
         raise AssertionError("no script is used here")
 
     def misplaced(self) -> None:
         raise AssertionError("there is no cluster")
 
-    def link_lost(self, link: Link, reason: Exception | None) -> None:
+    def link_lost(self, link: RespProtocol, reason: Exception | None) -> None:
         """The tests see it."""
 
 
@@ -57,7 +57,7 @@ class _Asking:
 
     def __init__(self) -> None:
         self.wire = _Wire()
-        self.link = Link(_Owner())
+        self.link = RespProtocol(_Owner())
         self.link.connection_made(self.wire)
         self.told: list[Reply] = []
 

@@ -7,7 +7,7 @@ import hiredis
 import pytest
 from tests.storage.conftest import Wire
 
-from headrace.storage.free_space import RESERVE_BYTES, DiskRoom
+from headrace.storage.free_space import RESERVE_BYTES, FreeSpace
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import StorageFull, StorageUnavailable
 
@@ -18,7 +18,7 @@ GROWING = ["put_topic", "save_group", "save_documents", "register_group"]
 
 
 def scripts(wire: Wire, free: int) -> Scripts:
-    return Scripts(wire, DiskRoom(Path(), lambda _: free))  # type: ignore[arg-type]
+    return Scripts(wire, FreeSpace(Path(), lambda _: free))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", GROWING)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.storage.redis.protocol import ANSWER, Backlog
+from headrace.storage.redis.protocol import ANSWER, UnprovenReplies
 
 _AT_ONCE = 64 << 10  # bytes that Redis sends to one client at a time
 
@@ -20,7 +20,7 @@ class _Wire:
     """Requests, each answered at once, and their answers as they come, cut anywhere."""
 
     def __init__(self) -> None:
-        self.backlog = Backlog()
+        self.backlog = UnprovenReplies()
         self.waiting: deque[_Sent] = deque()
         self.whole = 0
         self.sizes: list[int] = []

@@ -12,7 +12,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
-from headrace.broker.runtime.scheduler import Lane, Pace
+from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.stored_values import readable
 from headrace.metrics.unreadable import WHOLE
 from headrace.security.access.acls import Acl, AclFilter
@@ -126,7 +126,11 @@ class Access:
     """The access rules of all virtual clusters of a server."""
 
     def __init__(
-        self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock, lane: Lane | None = None
+        self,
+        documents: DocumentStorage,
+        settings: BrokerSettings,
+        clock: Clock,
+        lane: CooperativeScheduler | None = None,
     ) -> None:
         """Nothing is loaded yet.
 
@@ -148,7 +152,7 @@ class Access:
         """Virtual clusters with a rule that cannot be read; WHOLE: no rule of any can be."""
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
-        self._lane = lane or Lane()
+        self._lane = lane or CooperativeScheduler()
         self._changing = asyncio.Lock()
         self._clusters: dict[str, ClusterAcls] = {}
         self._grants: dict[tuple[Principal, str, str], Grants] = {}
@@ -225,11 +229,11 @@ class Access:
         self.version += 1
         self._remembered = 0
 
-    async def acls(self, cluster: str, wanted: AclFilter, pace: Pace) -> list[Acl]:
+    async def acls(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> list[Acl]:
         """The rules of a virtual cluster that a filter means, in order."""
         return list((await self._find(cluster, wanted, pace)).values())
 
-    async def _find(self, cluster: str, wanted: AclFilter, pace: Pace) -> dict[str, Acl]:
+    async def _find(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> dict[str, Acl]:
         """As `acls`, by digest."""
         acls = self._of(cluster)
         every = acls.in_order(wanted)
@@ -243,7 +247,7 @@ class Access:
                 await pace.rest()
         return found
 
-    async def create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
+    async def create(self, cluster: str, acls: Sequence[Acl], pace: TimeSlice) -> None:
         """Add rules, which hold when this returns; those that are there already change nothing.
 
         Raises:
@@ -251,7 +255,7 @@ class Access:
         """
         await to_the_end(self._create(cluster, acls, pace))
 
-    async def _create(self, cluster: str, acls: Sequence[Acl], pace: Pace) -> None:
+    async def _create(self, cluster: str, acls: Sequence[Acl], pace: TimeSlice) -> None:
         async with self._changing:
             present = self._of(cluster)
             added = {digest: acl async for acl in pace.each(acls) if (digest := digest_of(acl)) not in present}
@@ -263,7 +267,7 @@ class Access:
             await self._documents.save(stored)
             await self._change(cluster, added, (), pace)
 
-    async def _change(self, cluster: str, added: dict[str, Acl], gone: Iterable[str], pace: Pace) -> None:
+    async def _change(self, cluster: str, added: dict[str, Acl], gone: Iterable[str], pace: TimeSlice) -> None:
         """Change rules, a few at a time.
 
         In between, an answer is never Yes unless it was before the change or is after it: what denies comes first and
@@ -287,7 +291,7 @@ class Access:
                 del self._clusters[cluster]
             self._forget_answers()
 
-    async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+    async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[list[Acl]]:
         """Take the rules away that filters mean; they are gone when this returns.
 
         Returns:
@@ -298,7 +302,7 @@ class Access:
         """
         return await to_the_end(self._delete(cluster, filters, pace))
 
-    async def _delete(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[list[Acl]]:
+    async def _delete(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[list[Acl]]:
         async with self._changing:
             meant = await self._meant(cluster, filters, pace)
             gone = dict.fromkeys(digest for some in meant for digest in some)
@@ -306,7 +310,7 @@ class Access:
             await self._change(cluster, {}, gone, pace)
             return [list(some.values()) for some in meant]
 
-    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: Pace) -> list[dict[str, Acl]]:
+    async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[dict[str, Acl]]:
         """The rules that each filter means, looked for once for those that are alike. Raises TooManyAcls."""
         known: dict[AclFilter, dict[str, Acl]] = {}
         meant: list[dict[str, Acl]] = []

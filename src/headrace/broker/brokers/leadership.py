@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.recovery import tell_offline
 from headrace.broker.ports import TopicStorage
@@ -29,7 +29,7 @@ _UNTOLD = Leader(-1, -1)
 _log = structlog.get_logger("headrace.broker.brokers")
 
 
-class Leaders:
+class LeaderRegistry:
     """Who has opened each log last, as all brokers have been told; common to all virtual clusters.
 
     What this server itself opens is known here, too, when all are told. Until then they name who led it before, or
@@ -50,7 +50,7 @@ class Leaders:
         self._due: dict[str, Leader] = {}
         self._publishing: asyncio.Task[None] | None = None
 
-    def opened(self, log: LogPartition) -> None:
+    def opened(self, log: LeaderPartition) -> None:
         """This server has opened a log: soon all know."""
         if self._publish is None:
             return
@@ -97,10 +97,10 @@ async def _never(topic: str, stream: str) -> bool:
     return False
 
 
-class Leading:
+class Leadership:
     """The logs of one virtual cluster."""
 
-    def __init__(self, ownership: Ownership, leaders: Leaders, registry: TopicStorage) -> None:
+    def __init__(self, ownership: Ownership, leaders: LeaderRegistry, registry: TopicStorage) -> None:
         """Lead nothing yet.
 
         Args:
@@ -110,18 +110,18 @@ class Leading:
         """
         self.has_moved: Callable[[str, str], Awaitable[bool]] = _never
         """Tells whether a topic of this name is in another virtual cluster by now, and has this stream."""
-        self.before_opening: Callable[[Mapping[LogPartition, Topic]], Awaitable[None]] | None = None
+        self.before_opening: Callable[[Mapping[LeaderPartition, Topic]], Awaitable[None]] | None = None
         """Called with logs that are opened next, for what has to be known before they are read here."""
         self.ownership = ownership
         self._leaders = leaders
         self._registry = registry
-        self._due: dict[LogPartition, Topic | None] = {}
+        self._due: dict[LeaderPartition, Topic | None] = {}
         """Logs to be opened, with the topic in whose registry entry each has to be; None: it is not there yet."""
         self._opening: asyncio.Task[None] | None = None
         self._uncollected = 0
 
-    async def open(self, topic: Topic | None, logs: list[LogPartition]) -> None:
-        """Open new logs as far as they are this server's; raises what `LogPartition.open` does where it is alone.
+    async def open(self, topic: Topic | None, logs: list[LeaderPartition]) -> None:
+        """Open new logs as far as they are this server's; raises what `LeaderPartition.open` does where it is alone.
 
         `topic`: in whose registry entry they are; None: in none yet.
         """
@@ -140,7 +140,7 @@ class Leading:
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=1)
 
-    async def _open_alone(self, topic: Topic | None, log: LogPartition) -> None:
+    async def _open_alone(self, topic: Topic | None, log: LeaderPartition) -> None:
         """Open a log that can only be this server's; where storage holds something else it is tried again later."""
         if topic is None:
             await log.open(create=True)
@@ -197,7 +197,7 @@ class Leading:
     def tell_again(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
         """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""
         for log in (partition.log for partition in partitions):
-            if log is None or log.leader is not None or not log.is_led:
+            if log is None or log.leader is not None or not log.is_leader:
                 continue
             if told.get(log.stream, _UNTOLD).epoch < log.leader_epoch:
                 self._leaders.opened(log)
@@ -216,7 +216,7 @@ class Leading:
         """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""
         await self._leaders.current()
 
-    def _name_self(self, log: LogPartition) -> None:
+    def _name_self(self, log: LeaderPartition) -> None:
         log.named = Leader(log.leader_epoch, self.ownership.node_id)
 
     def point(self, partition: Partition) -> None:
@@ -230,7 +230,7 @@ class Leading:
         # epoch that it knows (its issue 4804).
         partition.named = Leader(-1 if self.ownership.shared else partition.leader_epoch, self._node(leader))
 
-    def _name(self, log: LogPartition, leader: int | None) -> None:
+    def _name(self, log: LeaderPartition, leader: int | None) -> None:
         told = self._leaders.known.get(log.stream, _UNTOLD)
         if told.node_id < 0:
             told = Leader(told.epoch, self._node(leader))
@@ -241,7 +241,7 @@ class Leading:
     def _node(self, leader: int | None) -> int:
         return self.ownership.node_id if leader is None else leader
 
-    def _assign(self, topic: Topic | None, log: LogPartition) -> None:
+    def _assign(self, topic: Topic | None, log: LeaderPartition) -> None:
         number = self.ownership.number
         assert number is not None
         leader = self.ownership.leader_of(log.stream)
@@ -280,7 +280,7 @@ class Leading:
             self._uncollected = 0
             gc.collect(1)
 
-    async def _open_some(self, some: list[tuple[LogPartition, Topic | None]]) -> list[bool]:
+    async def _open_some(self, some: list[tuple[LeaderPartition, Topic | None]]) -> list[bool]:
         """Open logs; which of them have to be tried again."""
         # What is open may be changed meanwhile by who reads and writes it.
         closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
@@ -295,7 +295,7 @@ class Leading:
                 return [True] * len(some)
         return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
-    async def _open_one(self, log: LogPartition, topic: Topic | None) -> bool:
+    async def _open_one(self, log: LeaderPartition, topic: Topic | None) -> bool:
         """Open a log; whether it has to be tried again."""
         if log.deleted or log.leader is not None:
             return False
@@ -316,7 +316,7 @@ class Leading:
             return True
         return False
 
-    async def _open_or_take_offline(self, log: LogPartition) -> None:
+    async def _open_or_take_offline(self, log: LeaderPartition) -> None:
         try:
             await log.open(create=True)
         except (Fenced, StorageFull, StorageUnavailable, UnknownTopic):
@@ -328,7 +328,7 @@ class Leading:
                 log.go_offline(error)
             raise
 
-    async def _check_there(self, log: LogPartition, topic: Topic) -> None:
+    async def _check_there(self, log: LeaderPartition, topic: Topic) -> None:
         """An opening makes what is missing, so it may have made a log of a topic that was deleted meanwhile."""
         if log.log_end:
             return

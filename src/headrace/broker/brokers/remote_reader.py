@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.broker.partition import timestamps
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.high_watermark import copies_have_come, high_watermark_unknown, least_high_watermark
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Watcher, gone, outside
 from headrace.broker.partition.read import first_readable, fitting
 from headrace.broker.ports import LogLook, LogStorage
@@ -25,7 +25,7 @@ reader has come further, it is asked once more after this."""
 class FollowedLog:
     """Implements `broker.partition.partition.Source`. Nobody waits for records here, and nothing is in memory."""
 
-    def __init__(self, partition: LogPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
+    def __init__(self, partition: LeaderPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
         """Use `look_at`. `high_watermark_known`: that it is `log_end`; else that is what is known of it."""
         self.topic = partition.topic
         self.index = partition.index
@@ -37,7 +37,7 @@ class FollowedLog:
         self._look = look
 
     @classmethod
-    async def look_at(cls, partition: LogPartition, storage: LogStorage, offset: int) -> Self:
+    async def look_at(cls, partition: LeaderPartition, storage: LogStorage, offset: int) -> Self:
         """The log as it is now, up to where it has the copies that its topic wants (`min.insync.replicas`).
 
         Where they do not come in time, that is as far as they were seen to be there before: readers go no further.

@@ -17,7 +17,7 @@ from headrace.broker.coordinator.timers import Firing
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import Backoff
-from headrace.broker.runtime.scheduler import Lane, Pace
+from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
 from headrace.groups.errors import GroupError
@@ -108,11 +108,11 @@ class GroupTable:
         settings: GroupSettings,
         partition_of: PartitionOf,
         coordination: Coordination | None = None,
-        lane: Lane | None = None,
+        lane: CooperativeScheduler | None = None,
         memory: GroupMemory | None = None,
     ) -> None:
         self.memory = memory or GroupMemory()
-        self.lane = lane or Lane()
+        self.lane = lane or CooperativeScheduler()
         self.coordination = coordination or of_one_server()
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._loading_all: asyncio.Task[None] | None = None
@@ -337,7 +337,7 @@ class GroupTable:
             if self._runners.get(name) is runner:
                 del self._runners[name]
 
-    async def topic_deleted(self, drop: DropTopic, pace: Pace) -> None:
+    async def topic_deleted(self, drop: DropTopic, pace: TimeSlice) -> None:
         """Positions in a deleted topic go; a group may have as many as there were partitions."""
         for deleted in self._deleted_meanwhile.values():
             deleted.append(drop)

@@ -18,7 +18,7 @@ from headrace.broker.partition.read import Sink, read
 from headrace.broker.partition.timestamps import FoundOffset, Special
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.concurrency import a_few_at_once
-from headrace.broker.runtime.scheduler import Lane, Pace
+from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
@@ -63,7 +63,12 @@ class Instances:
     """What the instances of balanced groups ask for. Every call raises InstanceError."""
 
     def __init__(
-        self, groups: GroupTable, find_offset: FindOffset, source: SourceOf, lane: Lane, beside: ReadBudget
+        self,
+        groups: GroupTable,
+        find_offset: FindOffset,
+        source: SourceOf,
+        lane: CooperativeScheduler,
+        beside: ReadBudget,
     ) -> None:
         self._groups = groups
         self._lane = lane
@@ -338,7 +343,7 @@ class Instances:
         return plan
 
     async def _read(
-        self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: Pace
+        self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: TimeSlice
     ) -> None:
         """Read what is planned as far as the sink wants it, and note what it took."""
         offsets = dict(plan.cursor.offsets)

@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.runner import Runner
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
@@ -34,7 +34,7 @@ class Planned(Move, frozen=True):
     topic_id: UUID
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CommittedOffset(msgspec.Struct, frozen=True):
     """Where a group stands in one partition."""
 
     place: TopicPartition
@@ -47,7 +47,7 @@ class Standing(msgspec.Struct, frozen=True):
     member: str | None
 
 
-async def shares(found: GroupDescription, pace: Pace) -> list[Share]:
+async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
     """The members of a group, in the order of their ids; others go first meanwhile, for there may be thousands."""
     present = []
     for each in found.members:
@@ -64,7 +64,7 @@ async def shares(found: GroupDescription, pace: Pace) -> list[Share]:
     return sorted(present, key=lambda share: share.member)
 
 
-async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[Standing]:
+async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[CommittedOffset]:
     """Where the group stands in every partition of the topics that it has positions or members in.
 
     Raises:
@@ -104,18 +104,18 @@ def _standing(
     position: Position | None,
     member: str | None,
     natives: Mapping[TopicPartition, int | None],
-) -> Standing:
+) -> CommittedOffset:
     offset = None if position is None else position.offset
     if not broker.topics.has(place.topic):
-        return Standing(place, offset, None, None, member)
+        return CommittedOffset(place, offset, None, None, member)
     live = broker.topics.get(place.topic)
     if place.partition >= len(live.partitions):
-        return Standing(place, offset, None, None, member)
+        return CommittedOffset(place, offset, None, None, member)
     partition = live.partitions[place.partition]
     if partition.leader is not None:
-        return Standing(place, offset, None, None, member)
+        return CommittedOffset(place, offset, None, None, member)
     lag = natives.get(place) if live.config.native else to_come(offset, partition.log_start, partition.log_end)
-    return Standing(place, offset, partition.log_end, lag, member)
+    return CommittedOffset(place, offset, partition.log_end, lag, member)
 
 
 async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPartition, int | None]:

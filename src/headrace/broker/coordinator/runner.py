@@ -21,7 +21,7 @@ from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.coordinator.timers import Doubt, GroupTimers
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
-from headrace.broker.runtime.scheduler import SLICE_S, Lane
+from headrace.broker.runtime.scheduler import SLICE_S, CooperativeScheduler
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.effects import CancelTimer, Effect, HeartbeatResult, Persist, Reply, Result, SetTimer, refusal
 from headrace.groups.errors import GroupError
@@ -112,7 +112,7 @@ class Home(Doubt, Protocol):
         """What all groups of the server hold."""
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> CooperativeScheduler:
         """The turns that long work takes."""
 
     @property

@@ -28,7 +28,7 @@ from enum import Enum
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.read import take
-from headrace.broker.runtime.budget import NeedsRoom, ReadAhead, ReadBudget
+from headrace.broker.runtime.budget import NeedsRoom, ReadAheadBudget, ReadBudget
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, StorageUncopied, StorageUnwritten, TopicError
@@ -84,7 +84,7 @@ class Delivery:
         self._most_pending = most_pending
         self._lock = asyncio.Lock()
         self._reads = reads
-        self._held: ReadAhead | None = None
+        self._held: ReadAheadBudget | None = None
         self._kept: deque[StoredBatch] = deque()
         self._start = 0
         """The last fetch offset: from here to `_next` everything the member was given is in `_kept`."""

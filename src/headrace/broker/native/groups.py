@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from headrace.aio.single_flight import Shared
+from headrace.aio.single_flight import SingleFlight
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
@@ -21,7 +21,7 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.concurrency import a_few_at_once
 from headrace.broker.runtime.retry import patiently
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.model import (
     DropGroup,
     DropMember,
@@ -166,7 +166,7 @@ class NativeGroups:
         most_pending: int,
         committed: Callable[[str], Mapping[TopicPartition, Position]],
         reads: ReadBudget,
-        lane: Lane,
+        lane: CooperativeScheduler,
     ) -> None:
         """Nothing is known yet; `topic_added` and `load` bring it.
 
@@ -180,7 +180,7 @@ class NativeGroups:
         self._storage = storage
         self._lane = lane
         self._lives: dict[str, LiveTopic] = {}
-        self._described = Shared(self._describe)
+        self._described = SingleFlight(self._describe)
         self._natives: dict[TopicPartition, NativePartition] = {}
         self._most_pending = most_pending
         self._owners = Owners()

@@ -42,7 +42,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 _REARM_S = 0.002
 """How long after one wake-up the next is waited for: bounds what a busy stream costs."""
@@ -71,7 +71,7 @@ class NativePartition:
         stream: NativeStream,
         extent: Extent,
         storage: NativeStorage,
-        refusals: Refusals | None = None,
+        refusals: RejectedBatches | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -87,7 +87,7 @@ class NativePartition:
         self.storage = storage
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
-        self.refusals = refusals or Refusals(SystemClock().ticks_ms)
+        self.refusals = refusals or RejectedBatches(SystemClock().ticks_ms)
         self._under_way = UnderWay()
         self._next = 0
         """The offset behind all that was acknowledged here. Redis may lose that, and would go on with older ids where

@@ -10,7 +10,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.topics.errors import Fenced, StorageUnavailable, TopicError
 from headrace.topics.model import Topic
 from headrace.topics.native import Extent, NativeStream, NotAStream, bits_of
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 _AT_ONCE = 64
 
@@ -43,10 +43,10 @@ async def open_partition(
         lasting = isinstance(error, NotAStream) or not isinstance(error, Fenced | StorageUnavailable)
         if must_exist or not lasting:
             raise
-        partition = NativePartition(topic.name, index, stream, Extent(), storage, Refusals(clock.ticks_ms))
+        partition = NativePartition(topic.name, index, stream, Extent(), storage, RejectedBatches(clock.ticks_ms))
         partition.go_offline(error)
         return partition
-    return NativePartition(topic.name, index, stream, extent, storage, Refusals(clock.ticks_ms))
+    return NativePartition(topic.name, index, stream, extent, storage, RejectedBatches(clock.ticks_ms))
 
 
 def point_to_registry(live: LiveTopic, topics: TopicStorage) -> None:

@@ -10,7 +10,7 @@ from headrace.aio.callbacks import tell
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.partition import Watchers
 from headrace.broker.partition.reader import LogReader
-from headrace.broker.partition.replication_queue import Unreplicated
+from headrace.broker.partition.replication_queue import ReplicationQueue
 from headrace.broker.ports import Copies, LogLook
 from headrace.topics.callbacks import AppendDone, PlaceDone
 from headrace.topics.config import MIN_INSYNC, TopicConfig
@@ -34,7 +34,7 @@ class _Waiting(NamedTuple):
     done: AppendDone
 
 
-class Repeated:
+class DuplicateWaiters:
     """Those of one partition, in order."""
 
     __slots__ = ("waiting",)
@@ -80,7 +80,7 @@ class ReplicatedLog(Protocol):
     log_end: int
 
     @property
-    def is_led(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it is open here."""
 
     def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
@@ -131,9 +131,9 @@ class Replication:
         """
         self.high_watermark_epoch = -1
         """The leader epoch by which `log_end` is known."""
-        self.queue: Unreplicated | None = None
+        self.queue: ReplicationQueue | None = None
         """Batches that wait for copies, from the first on that had to."""
-        self.repeated = Repeated()
+        self.repeated = DuplicateWaiters()
         """Who sent a batch again that Redis has not got yet."""
 
     def want(self, copies: int) -> None:
@@ -144,10 +144,10 @@ class Replication:
                 self._made_queue().want(copies)
             self._log.save_soon()
 
-    def _made_queue(self) -> Unreplicated:
+    def _made_queue(self) -> ReplicationQueue:
         if self.queue is None:
             log = self._log
-            self.queue = Unreplicated(
+            self.queue = ReplicationQueue(
                 self._copies, log.stream, self._budget, log.finish_append, self._show_opened, log.lost
             )
             self.queue.want(self.min_insync)
@@ -181,7 +181,7 @@ class Replication:
 
     def learn_high_watermark(self, end: int, epoch: int) -> None:
         """All up to an offset was seen to have its copies, by this leader epoch, in a log that is not led here."""
-        if not self._log.is_led:
+        if not self._log.is_leader:
             self._log.log_end, self.high_watermark_epoch = end, epoch
 
     def check(self, copies: int) -> None:

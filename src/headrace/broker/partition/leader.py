@@ -12,18 +12,18 @@ from headrace.broker.partition import timestamps
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
 from headrace.broker.partition.partition import Watchers, changing, gone, outside
-from headrace.broker.partition.producer_snapshots import Saving
+from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.membership.leader import Leader
 from headrace.records.compiled import stamp
-from headrace.topics.append import LogOwner
+from headrace.topics.append import OffsetAssigner
 from headrace.topics.callbacks import AppendDone, PlaceDone
 from headrace.topics.errors import (
     Fenced,
@@ -38,7 +38,7 @@ from headrace.topics.errors import (
 )
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Appended, OpenedLog
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 if TYPE_CHECKING:
     from headrace.broker.partition.remote import ColdPartition
@@ -63,7 +63,7 @@ class EndedLog(msgspec.Struct):
     log_end: int
     cold: "ColdPartition | None" = None
     deleted: bool = True
-    is_led: bool = True
+    is_leader: bool = True
     is_writable: bool = False
     shown: int | None = None
 
@@ -78,7 +78,7 @@ class EndedLog(msgspec.Struct):
         """Nothing is written down any more."""
 
 
-class LogPartition:
+class LeaderPartition:
     """A partition's owner, its cached tail, and those who wait for it.
 
     The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
@@ -93,7 +93,7 @@ class LogPartition:
         storage: LogStorage,
         budget: CacheBudget,
         clock: Clock,
-        snapshots: Snapshots,
+        snapshots: SnapshotSchedule,
         reads: ReadBudget | None = None,
         total: ProducerTotal | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class LogPartition:
         self.deleted = self.paused = False
         self.leader: int | None = None
         self.named = Leader(-1, -1)
-        self.opened: Callable[[LogPartition], None] = lambda _: None
+        self.opened: Callable[[LeaderPartition], None] = lambda _: None
         """Called whenever this server has become the owner."""
         self._view: int | None = None
         """The number of the view by which this server is the owner; None: it is alone."""
@@ -135,7 +135,7 @@ class LogPartition:
         self._tail, self._index = reader.tail, reader.index
         self._watchers = Watchers()
         self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
-        self._saving = saving = Saving(self, storage, snapshots)
+        self._saving = saving = ProducerStateSnapshots(self, storage, snapshots)
         # What else `Partition` wants, and `ReplicatedLog`: no call between.
         self.save_soon, self.save_producers = saving.soon, saving.save_producers
         self.expire_producers = saving.expire_producers
@@ -144,13 +144,13 @@ class LogPartition:
         self.read_stored, self.read_range = reader.stored, reader.from_redis
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.size = partial(storage.size, stream)
-        self.refusals = Refusals(clock.ticks_ms, *(() if total is None else (total.try_take,)))
+        self.refusals = RejectedBatches(clock.ticks_ms, *(() if total is None else (total.try_take,)))
         self._total = total
         if total is not None:
             total.add(self)
-        self._owner = LogOwner(0, refused=self.refusals)
+        self._owner = OffsetAssigner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
-        self._doubt: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
+        self._fenced_reason: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
         """Why nothing can be appended just now."""
         self._recovery: asyncio.Task[None] | None = None
         self._exhaustion = ExhaustionReport()
@@ -166,7 +166,7 @@ class LogPartition:
         self.refusals.expire(silent_ms)
 
     @property
-    def log(self) -> "LogPartition":
+    def log(self) -> "LeaderPartition":
         """Itself; see `Partition.log`."""
         return self
 
@@ -198,13 +198,13 @@ class LogPartition:
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
         count, producers = _uncounted if self._total is None else self._total.take, self.producers
-        self._owner = LogOwner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
+        self._owner = OffsetAssigner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
         if self._total is not None:
             self._total.opened(self.producers - producers)
         self._epochs = opened.epochs
         self._saving.begin(self._owner, opened.epochs)
         self.leader_epoch = opened.epochs.rows[-1].epoch
-        self._doubt = self._elsewhere = None
+        self._fenced_reason = self._elsewhere = None
         if known and kept < before:
             tell_lost(self.topic, self.index, before - kept, self.leader_epoch)
         self.local_start = opened.log_start
@@ -220,29 +220,29 @@ class LogPartition:
     @property
     def is_open(self) -> bool:
         """Whether it can be written to here, or will be soon without anybody's doing."""
-        return self._doubt is None or self._recovery is not None
+        return self._fenced_reason is None or self._recovery is not None
 
     @property
     def is_writable(self) -> bool:
         """Whether a batch can be stored here just now, unless the topic is being changed."""
-        return self._doubt is None and not self.deleted
+        return self._fenced_reason is None and not self.deleted
 
     @property
-    def doubt(self) -> Exception | None:
+    def fenced_reason(self) -> Exception | None:
         """Why nothing can be appended to it; None: it is open here, or is another broker's."""
-        return None if self.deleted or self.leader is not None else self._doubt
+        return None if self.deleted or self.leader is not None else self._fenced_reason
 
     @property
     def offline(self) -> str | None:
         """Why storage cannot open it, where it holds something else than this log; None: it is not known to be so."""
-        doubt = self.doubt
-        return str(doubt) if isinstance(doubt, PartitionOffline) else None
+        fenced_reason = self.fenced_reason
+        return str(fenced_reason) if isinstance(fenced_reason, PartitionOffline) else None
 
     def go_offline(self, reason: Exception) -> None:
         """Storage holds something else than this log: clients are named no leader until it can be opened."""
         if self.deleted or self.leader is not None:  # it is gone, or another broker's by now
             return
-        self._doubt = PartitionOffline(str(reason) or type(reason).__name__)
+        self._fenced_reason = PartitionOffline(str(reason) or type(reason).__name__)
         # Of one that never was open here nothing is known: it cannot be read either.
         if self._epochs is None:
             self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
@@ -257,17 +257,17 @@ class LogPartition:
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
             self._saving.overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
-            self._doubt = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
+            self._fenced_reason = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
 
     def release(self, leader: int) -> None:
         """It is another broker's from now on."""
         if self.leader is None:
-            self._doubt = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
+            self._fenced_reason = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
             if self._recovery is not None:
                 self._recovery.cancel()
                 self._recovery = None
-            self.replication.fail(self._doubt)
+            self.replication.fail(self._fenced_reason)
             self._saving.end()
             self.replication.high_watermark_known = True
             self._reader.clear(self.log_end)
@@ -275,7 +275,7 @@ class LogPartition:
         self.leader = leader
 
     @property
-    def is_led(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it is open here."""
         return self._elsewhere is None
 
@@ -286,9 +286,9 @@ class LogPartition:
 
     def lost(self, error: Exception) -> None:
         """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
-        if self._doubt is not None or self.deleted:
+        if self._fenced_reason is not None or self.deleted:
             return
-        self._doubt = error
+        self._fenced_reason = error
         self.replication.fail(error)
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
@@ -306,7 +306,7 @@ class LogPartition:
             )
         except (Fenced, UnknownTopic) as error:
             # Another server has it, or it was deleted: this partition takes nothing any more.
-            self._doubt = error
+            self._fenced_reason = error
             self._recovery = None
             tell_given_up(self.topic, self.index, error, self._view)
             return
@@ -324,7 +324,7 @@ class LogPartition:
             OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
             OffsetsExhausted: nothing can be stored ever again.
         """
-        if self._doubt is not None or self.paused or self.deleted:
+        if self._fenced_reason is not None or self.paused or self.deleted:
             self.refusals.refuse(append)
             raise self._refusal()
         replication = self.replication
@@ -362,9 +362,9 @@ class LogPartition:
             return gone(self)
         if self.paused:
             return changing(self)
-        assert self._doubt is not None
+        assert self._fenced_reason is not None
         # A new one each time: what is raised keeps where it was raised.
-        return type(self._doubt)(f"{self.topic}-{self.index}: {self._doubt}")
+        return type(self._fenced_reason)(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
     def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
         """Make a batch readable and tell whoever appended it; or only tell of an error."""
@@ -474,11 +474,11 @@ class LogPartition:
         await self.save_producers()
         await self._storage.settle(self.stream)
         await self.replication.settle()
-        if self._doubt is not None:
+        if self._fenced_reason is not None:
             # What waited was given up: the opening tells what there is.
-            raise StorageUnavailable(f"{self.topic}-{self.index}: {self._doubt}")
+            raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
-    def use(self, snapshots: Snapshots) -> None:
+    def use(self, snapshots: SnapshotSchedule) -> None:
         """Have what changes of the producers written down by these from now on."""
         self._saving.use(snapshots)
 

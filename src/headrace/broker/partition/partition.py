@@ -9,10 +9,10 @@ from headrace.membership.leader import Leader
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, StoredBatch
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 if TYPE_CHECKING:
-    from headrace.broker.partition.leader import LogPartition
+    from headrace.broker.partition.leader import LeaderPartition
     from headrace.broker.partition.timestamps import FoundOffset, Searcher
 
 Watcher = Callable[[int], None]
@@ -114,11 +114,11 @@ class Partition(Source, Protocol):
     """The node id of the broker that is to lead it, by the view; None: this server is."""
     named: Leader
     """Who leads it, as clients are told."""
-    refusals: Refusals
+    refusals: RejectedBatches
     """What was refused here for a moment, whoever leads it by now."""
 
     @property
-    def log(self) -> "LogPartition | None":
+    def log(self) -> "LeaderPartition | None":
         """Itself where it is a log of batches, which one broker leads; None: a plain stream, which is open to all."""
 
     @property

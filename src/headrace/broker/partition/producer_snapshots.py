@@ -9,9 +9,9 @@ from typing import Protocol
 import structlog
 
 from headrace.broker.partition.recovery import opened_last_by
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import LogStorage
-from headrace.topics.append import LogOwner
+from headrace.topics.append import OffsetAssigner
 from headrace.topics.errors import Fenced, StorageUnavailable, StorageUnwritten
 from headrace.topics.leader_epochs import LeaderEpochs
 
@@ -40,7 +40,7 @@ class SavedLog(Protocol):
         """Another broker has led it: the log is to be opened anew."""
 
 
-class Saving:
+class ProducerStateSnapshots:
     """Writes down what has changed of one log, and knows whether another broker may have led it."""
 
     __slots__ = (
@@ -48,7 +48,7 @@ class Saving:
         "_writing",
     )  # fmt: skip
 
-    def __init__(self, log: SavedLog, storage: LogStorage, snapshots: Snapshots) -> None:
+    def __init__(self, log: SavedLog, storage: LogStorage, snapshots: SnapshotSchedule) -> None:
         """Have nothing to write down.
 
         Args:
@@ -60,7 +60,7 @@ class Saving:
         self._storage = storage
         self._snapshots = snapshots
         self._due = False
-        self._owner = LogOwner(0)
+        self._owner = OffsetAssigner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
         """Offset as of which the producers are written down, and the high watermark then."""
@@ -71,7 +71,7 @@ class Saving:
         self._overtaken = False
         """One has for certain: only an opening ends that, whatever an old primary says."""
 
-    def begin(self, owner: LogOwner, epochs: LeaderEpochs) -> None:
+    def begin(self, owner: OffsetAssigner, epochs: LeaderEpochs) -> None:
         """This server has just opened the log: nobody else leads it."""
         self._owner, self._epochs = owner, epochs
         self._saved_to = 0, None
@@ -83,7 +83,7 @@ class Saving:
             self._due = True
             self._snapshots.add(self)
 
-    def use(self, snapshots: Snapshots) -> None:
+    def use(self, snapshots: SnapshotSchedule) -> None:
         """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
         self._snapshots.discard(self)
         self._snapshots = snapshots
@@ -117,10 +117,14 @@ class Saving:
 
     async def look_who_led(self) -> None:
         """Storage takes no write that would tell whether another broker has led it; but it can be read."""
-        doubt = self._unproven
-        if doubt is None or self._overtaken or not await opened_last_by(self._storage, self._log.stream, self._epochs):
+        fenced_reason = self._unproven
+        if (
+            fenced_reason is None
+            or self._overtaken
+            or not await opened_last_by(self._storage, self._log.stream, self._epochs)
+        ):
             return
-        if self._unproven is doubt:
+        if self._unproven is fenced_reason:
             self._unproven = None
 
     async def save_producers(self) -> None:
@@ -142,7 +146,7 @@ class Saving:
                     await self.look_who_led()
                     raise
 
-    async def _save(self, owner: LogOwner) -> None:
+    async def _save(self, owner: OffsetAssigner) -> None:
         """Write what has changed by now; of a producer that goes on meanwhile more may be written than the offset says.
 
         What changes from now on is not waited for: this would not end while producers come faster than they are saved.

@@ -14,7 +14,7 @@ import structlog
 
 from headrace.aio.tasks import unheard
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.topics.errors import TooManyProducers
 
 LEAST_SILENT_MS = 180_000
@@ -40,7 +40,7 @@ class ProducerLog(Protocol):
 class ProducerTotal:
     """The producers of one server."""
 
-    def __init__(self, most: int, expiry_ms: int, clock: Clock, lane: Lane | None = None) -> None:
+    def __init__(self, most: int, expiry_ms: int, clock: Clock, lane: CooperativeScheduler | None = None) -> None:
         """Know of no log.
 
         Args:
@@ -52,7 +52,7 @@ class ProducerTotal:
         self.most = most
         self._expiry_ms = expiry_ms
         self._clock = clock
-        self._lane = lane or Lane()
+        self._lane = lane or CooperativeScheduler()
         self._logs: WeakSet[ProducerLog] = WeakSet()
         self._count = 0
         """As of the last sweep, and those that have come since: never too few."""

@@ -8,7 +8,7 @@ from headrace.broker.partition.cache import Buffer, CacheBudget, Tail
 from headrace.broker.partition.read import fitting
 from headrace.broker.partition.size_index import ColdReads, LogIndex
 from headrace.broker.ports import LogStorage
-from headrace.broker.runtime.budget import ReadAhead, ReadBudget, bytes_of
+from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.model import StoredBatch
 
@@ -32,10 +32,10 @@ class _Reading(NamedTuple):
     last: StoredBatch
     """Of the read before; without its bytes where batches may come as one."""
     following: asyncio.Future[list[StoredBatch]]
-    place: ReadAhead
+    place: ReadAheadBudget
 
 
-class Ahead:
+class ReadAhead:
     """What comes behind the last read of one log."""
 
     __slots__ = ("_ahead", "_reads")
@@ -181,7 +181,7 @@ class LogReader:
         self._storage = storage
         self._cold = ColdReads()
         self._reads = reads or ReadBudget()
-        self._ahead = Ahead(self._reads)
+        self._ahead = ReadAhead(self._reads)
 
     def clear(self, log_end: int) -> None:
         """Forget everything; the next batch begins at `log_end`."""
@@ -189,7 +189,7 @@ class LogReader:
         self.index.clear(log_end)
         self._ahead.forget()
         # A read that is under way is of the log as it was before: what it brings is not kept.
-        self._ahead = Ahead(self._reads)
+        self._ahead = ReadAhead(self._reads)
 
     def end(self, ended: ReadableLog) -> None:
         """Forget everything, and the log too."""
@@ -231,7 +231,7 @@ class LogReader:
             stored = stored or await self._following(max(offset, log.local_start), limit, join)
         return self._answer(stored, limit, join, ahead)
 
-    def _answer(self, stored: list[StoredBatch], limit: int, join: bool, ahead: Ahead) -> tuple[list[Buffer], int]:
+    def _answer(self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead) -> tuple[list[Buffer], int]:
         """As many as fit, and their size; what follows is read ahead, unless the log was cleared meanwhile."""
         chunks, total = fitting(stored, limit)
         taken = len(chunks)

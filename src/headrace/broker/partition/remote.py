@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from headrace.aio.tasks import in_thread
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.stored_values import readable
@@ -193,7 +193,7 @@ class Archives:
         self._starts: dict[str, int] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
 
-    async def attach(self, logs: Mapping[LogPartition, Topic]) -> None:
+    async def attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
         """Let logs read what is in their topics' tables, as far as that is written down; no table is opened."""
         if not logs:
             return
@@ -228,7 +228,7 @@ class Archives:
         if document is not None:
             archive.described(self.lake.described(document))
 
-    async def settle(self, live: LiveTopic, partition: LogPartition, archive: TopicArchive, now_ms: int) -> int:
+    async def settle(self, live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
         """Let a partition read what the table has, less what retention lets go; how far the log may be trimmed.
 
         Raises:
@@ -252,7 +252,7 @@ class Archives:
             return partition.local_start
         return min(archive.archive.ends.get(index, 0), extent.end)
 
-    async def _retained(self, live: LiveTopic, partition: LogPartition, archive: TopicArchive, now_ms: int) -> int:
+    async def _retained(self, live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
         """Where the table begins for readers by `retention.ms` and `retention.bytes`, which count log and table."""
         config = live.config
         before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms

@@ -38,7 +38,7 @@ class _Held:
         """How it went; None: it is not known yet."""
 
 
-class Unreplicated:
+class ReplicationQueue:
     """What waits in one log, in order: it lies between the high watermark and the offset that the next batch gets."""
 
     __slots__ = ("_asked", "_budget", "_copies", "_held", "_lost", "_opened", "_placed", "_stream", "_wanted")

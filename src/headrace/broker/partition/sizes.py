@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Iterable
 
 from headrace.broker.partition.partition import Partition
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 
 _AT_ONCE = 64
 
 
-async def of(partitions: Iterable[Partition], pace: Pace) -> list[int]:
+async def of(partitions: Iterable[Partition], pace: TimeSlice) -> list[int]:
     """Bytes of each partition: of the record batches in a log, of a native topic what Redis says of its stream."""
     chosen = list(partitions)
     sizes: list[int] = []

@@ -22,7 +22,7 @@ class Saved(Protocol):
         """Write down what has changed. Raises TopicError when it could not be."""
 
 
-class Snapshots:
+class SnapshotSchedule:
     """The partitions that have something to write down."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class ReadBudget:
         self.pressed: list[Callable[[], None]] = []
         """Called when somebody begins to wait: those who do not take their answers can be looked for."""
         self._waiting: deque[Waiter] = deque()
-        self._ahead: dict[ReadAhead, None] = {}
+        self._ahead: dict[ReadAheadBudget, None] = {}
 
     @property
     def short(self) -> bool:
@@ -152,7 +152,7 @@ class ReadBudget:
 
     # Read-ahead
 
-    def read_ahead(self, wanted: int, drop: Callable[[], None]) -> "ReadAhead | None":
+    def read_ahead(self, wanted: int, drop: Callable[[], None]) -> "ReadAheadBudget | None":
         """Take bytes for what nobody has asked for yet; None when too little is free.
 
         Args:
@@ -162,7 +162,7 @@ class ReadBudget:
         size = min(wanted, self.limit - (self.limit >> 2) - self.used)
         if self._waiting or size < min(wanted, _LEAST_AHEAD):
             return None
-        ahead = ReadAhead(self, size, drop)
+        ahead = ReadAheadBudget(self, size, drop)
         self._ahead[ahead] = None
         self.used += size
         return ahead
@@ -174,13 +174,13 @@ class ReadBudget:
                 return
             ahead.drop()
 
-    def resize(self, ahead: "ReadAhead", size: int) -> None:
+    def resize(self, ahead: "ReadAheadBudget", size: int) -> None:
         """Count another size for something read ahead, if it is still counted."""
         if ahead in self._ahead:
             self.used += size - ahead.size
             ahead.size = size
 
-    def forget(self, ahead: "ReadAhead") -> bool:
+    def forget(self, ahead: "ReadAheadBudget") -> bool:
         """Give back what was read ahead; False when that has happened before."""
         if ahead not in self._ahead:
             return False
@@ -214,7 +214,7 @@ class Waiter:
             again(granted)
 
 
-class ReadAhead:
+class ReadAheadBudget:
     """Bytes that are read ahead of their reader."""
 
     KEEP_S = 5.0

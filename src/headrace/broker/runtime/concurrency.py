@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any, TypeVar
 
 from headrace.aio.tasks import unheard
-from headrace.broker.runtime.scheduler import Lane
+from headrace.broker.runtime.scheduler import CooperativeScheduler
 
 # Changes that are made whole, whoever stops waiting for them.
 T = TypeVar("T")
@@ -32,7 +32,9 @@ _AT_ONCE = 50
 R = TypeVar("R")
 
 
-async def a_few_at_once(lane: Lane, items: Sequence[T], ask: Callable[[T], Awaitable[R]]) -> AsyncIterator[tuple[T, R]]:
+async def a_few_at_once(
+    lane: CooperativeScheduler, items: Sequence[T], ask: Callable[[T], Awaitable[R]]
+) -> AsyncIterator[tuple[T, R]]:
     """Each item with its answer, in their order; raises the first error that `ask` raises."""
     for first in range(0, len(items), _AT_ONCE):
         if len(items) > _FEW:

@@ -29,7 +29,7 @@ _STEPS = 4
 T = TypeVar("T")
 
 
-class Lane:
+class CooperativeScheduler:
     """The turns that long work takes, one every few turns of the event loop, first come first served."""
 
     def __init__(self) -> None:
@@ -102,16 +102,16 @@ class Lane:
         self.later(wake)
         await future
 
-    def pace(self) -> "Pace":
+    def pace(self) -> "TimeSlice":
         """For a piece of work that begins now."""
         now = perf_counter()
         if not self._begin_until:
             self._begin_until = now + _MOST_S
             asyncio.get_running_loop().call_soon(self._begun)
-        return Pace(self, min(now + SLICE_S, self._begin_until))
+        return TimeSlice(self, min(now + SLICE_S, self._begin_until))
 
     @contextlib.asynccontextmanager
-    async def listing(self) -> AsyncIterator["Pace"]:
+    async def listing(self) -> AsyncIterator["TimeSlice"]:
         """For going through all of a long list: one does at a time, as hundreds may be asked for, of megabytes each.
 
         Nobody waits for storage within: all other lists would, too.
@@ -124,7 +124,7 @@ class Lane:
         self._begin_until = 0.0
 
 
-class Pace:
+class TimeSlice:
     """Tells a long piece of work when to let others go first.
 
     async for each in pace.each(many):
@@ -133,7 +133,7 @@ class Pace:
 
     __slots__ = ("_lane", "_until")
 
-    def __init__(self, lane: Lane, until: float) -> None:
+    def __init__(self, lane: CooperativeScheduler, until: float) -> None:
         self._lane = lane
         self._until = until
 

@@ -17,7 +17,7 @@ from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import NotLeader
 from headrace.topics.model import Append, StoredBatch, Topic
 from headrace.topics.names import CONSUMER_OFFSETS
-from headrace.topics.rejected_batches import Refusals
+from headrace.topics.rejected_batches import RejectedBatches
 
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 """As Kafka creates it; only shown."""
@@ -31,7 +31,7 @@ class InternalPartition:
     deleted = paused = False
     offline: str | None = None
 
-    def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: Refusals) -> None:
+    def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: RejectedBatches) -> None:
         """`stream` names it among what brokers share out; nothing lies there."""
         self.topic = topic
         self.index = index
@@ -143,7 +143,7 @@ class InternalPartition:
 
 
 def consumer_offsets(
-    ownership: Ownership, cluster: str, cluster_id: str, partitions: int, refusals: Refusals
+    ownership: Ownership, cluster: str, cluster_id: str, partitions: int, refusals: RejectedBatches
 ) -> LiveTopic:
     """The topic of a virtual cluster.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.topics.live import LiveTopic
 
@@ -17,7 +17,7 @@ _AT_ONCE = 1_000
 _log = structlog.get_logger("headrace.broker.topics")
 
 
-class Unopened:
+class OfflinePartitions:
     """Looks every few seconds, and tells when it begins and when it is over."""
 
     def __init__(self, topics: Iterable[LiveTopic], clock: Clock) -> None:
@@ -30,7 +30,7 @@ class Unopened:
         self._clock = clock
         self._long = ""
         """Which of that is of logs that are not open for long."""
-        self._since: dict[LogPartition, tuple[Exception, int]] = {}
+        self._since: dict[LeaderPartition, tuple[Exception, int]] = {}
         """Why each takes nothing, and since which look."""
 
     async def look(self) -> None:
@@ -41,10 +41,10 @@ class Unopened:
         for number, each in enumerate([each for live in self._topics for each in live.partitions], 1):
             offline += each.offline is not None
             log = each.log
-            if log is not None and (doubt := log.doubt) is not None:
+            if log is not None and (fenced_reason := log.fenced_reason) is not None:
                 before = self._since.get(log)
                 # With another reason it was open in between, or somebody has tried again.
-                since[log] = before if before is not None and before[0] is doubt else (doubt, now_ms)
+                since[log] = before if before is not None and before[0] is fenced_reason else (fenced_reason, now_ms)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._since, self.offline = since, offline
@@ -59,18 +59,18 @@ class Unopened:
 
     def _tell(self, now_ms: int) -> None:
         long = [
-            (since, log, doubt)
-            for log, (doubt, since) in self._since.items()
+            (since, log, fenced_reason)
+            for log, (fenced_reason, since) in self._since.items()
             if now_ms - since >= LONG_MS and log.offline is None
         ]
         offline = f"partitions offline: {self.offline}, see the log" if self.offline else ""
         self._tell_long(now_ms, long)
         self.told = "; ".join(filter(None, (offline, self._long)))
 
-    def _tell_long(self, now_ms: int, long: list[tuple[int, LogPartition, Exception]]) -> None:
+    def _tell_long(self, now_ms: int, long: list[tuple[int, LeaderPartition, Exception]]) -> None:
         before, self._long = self._long, ""
         if long:
-            since, log, doubt = min(long, key=lambda each: each[0])
+            since, log, fenced_reason = min(long, key=lambda each: each[0])
             for_s = (now_ms - since) // 1_000
             self._long = f"partitions led here that have taken no records for {for_s} s: {len(long)}, see the log"
             if not before:
@@ -80,7 +80,7 @@ class Unopened:
                     for_s=for_s,
                     topic=log.topic,
                     partition=log.index,
-                    reason=str(doubt),
+                    reason=str(fenced_reason),
                 )
         elif before:
             _log.info("all partitions take records again")

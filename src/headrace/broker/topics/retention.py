@@ -6,7 +6,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.remote import Archives, TopicArchive
 from headrace.broker.runtime.clock import Clock, pause
@@ -100,7 +100,7 @@ async def _looked_at(archives: Archives, live: LiveTopic) -> TopicArchive | None
 
 
 async def _enforce_local(
-    live: LiveTopic, partition: LogPartition, now_ms: int, archives: Archives | None, archive: TopicArchive | None
+    live: LiveTopic, partition: LeaderPartition, now_ms: int, archives: Archives | None, archive: TopicArchive | None
 ) -> None:
     """Take from Redis what is archived and older, or more, than stays there; nothing that the archive has not."""
     if archives is None or archive is None:

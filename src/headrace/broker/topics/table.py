@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import structlog
 
-from headrace.broker.brokers.leadership import Leaders, Leading
+from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.brokers.replicas import check_factor
 from headrace.broker.native.adoption import adopt
@@ -19,10 +19,10 @@ from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partitions, point_to_registry
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import check_attainable
-from headrace.broker.partition.leader import LogPartition
+from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.partition.snapshot_schedule import Snapshots
+from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
@@ -67,10 +67,10 @@ class TopicTable(KnownTopics):
         clock: Clock,
         defaults: TopicDefaults,
         budget: CacheBudget,
-        snapshots: Snapshots,
+        snapshots: SnapshotSchedule,
         stream_of: StreamName,
         reads: ReadBudget | None = None,
-        leading: Leading | None = None,
+        leading: Leadership | None = None,
     ) -> None:
         """Start empty.
 
@@ -95,7 +95,7 @@ class TopicTable(KnownTopics):
         """Names a new partition's stream in a native topic."""
         self.reread: Callable[[str], Awaitable[None]] = _nothing
         """Takes over what another broker has changed of a topic."""
-        self.leading = leading or Leading(Ownership(0), Leaders(), storage.topics)
+        self.leading = leading or Leadership(Ownership(0), LeaderRegistry(), storage.topics)
         self._reads = reads
         self.changing = asyncio.Lock()
         self._closed = False
@@ -164,7 +164,7 @@ class TopicTable(KnownTopics):
             return [*natives], natives
         logs = []
         for index, stream in enumerate(topic.streams[first:], first):
-            log = LogPartition(
+            log = LeaderPartition(
                 topic.name,
                 index,
                 stream,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.broker.coordinator import lag
-from headrace.broker.coordinator.lag import Planned, Share, Standing
+from headrace.broker.coordinator.lag import CommittedOffset, Planned, Share
 from headrace.console import charts, links, other_brokers, required_acls, text
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import Ask, Moved, NotThere, View, page
@@ -95,7 +95,7 @@ async def _view(ask: Ask, refused: str = "") -> View:
     return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
 
 
-def _summary(described: GroupDescription, members: int, found: Sequence[Standing]) -> dict[str, str]:
+def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:
     """What is told of the group as a whole, as cells."""
     state = described.state.value
     lags = [each.lag for each in found if each.lag is not None]
@@ -111,7 +111,7 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Standing
     }
 
 
-def _lasting(ask: Ask, found: Sequence[Standing], rows: Slice) -> dict[str, object]:
+def _lasting(ask: Ask, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
     """What stays while the page is open, but for members, events and a reset."""
     name, cluster = ask.path["name"], ask.broker.cluster
     done = ask.query.get("done", "")
@@ -153,7 +153,7 @@ def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
     }
 
 
-def _topics(rows: Sequence[Standing], cluster: str) -> list[dict[str, object]]:
+def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, object]]:
     """The topics of these rows, each with its partitions and the rows that these are in."""
     found: dict[str, list[tuple[int, int]]] = {}
     for number, each in enumerate(rows):
@@ -175,7 +175,10 @@ def _ordered(topic: str, partition: int) -> str:
 
 
 def _partitions(
-    rows: Sequence[Standing], present: Sequence[Share], colours: dict[str, int], lags: Mapping[TopicPartition, Ring]
+    rows: Sequence[CommittedOffset],
+    present: Sequence[Share],
+    colours: dict[str, int],
+    lags: Mapping[TopicPartition, Ring],
 ) -> dict[str, str]:
     """The cells of those that are shown."""
     owners = {each.member: each for each in present}
@@ -186,7 +189,7 @@ def _partitions(
 
 
 def _partition(
-    number: int, each: Standing, owner: Share | None, colours: dict[str, int], ring: Ring | None
+    number: int, each: CommittedOffset, owner: Share | None, colours: dict[str, int], ring: Ring | None
 ) -> dict[str, str]:
     behind = "" if not each.lag else " behind"
     return {

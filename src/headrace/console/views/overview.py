@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.console import charts, links, required_acls, text
 from headrace.console.pagination import cut
 from headrace.console.registry import Ask, View, page
@@ -104,7 +104,7 @@ def _sees(ask: Ask, event: Event) -> bool:
     return ask.sees(ResourceType.GROUP if event.kind == "group" else ResourceType.TOPIC, event.name)
 
 
-async def _busiest(ask: Ask, cluster: str, pace: Pace) -> dict[str, str]:
+async def _busiest(ask: Ask, cluster: str, pace: TimeSlice) -> dict[str, str]:
     found = await cut(
         [(name, each) for (where, name), each in ask.figures.sampler.topics.items() if where == cluster],
         {"sort": "traffic"},
@@ -124,7 +124,7 @@ async def _busiest(ask: Ask, cluster: str, pace: Pace) -> dict[str, str]:
     return cells
 
 
-async def _behind(ask: Ask, cluster: str, pace: Pace) -> dict[str, str]:
+async def _behind(ask: Ask, cluster: str, pace: TimeSlice) -> dict[str, str]:
     found = await cut(
         [(name, each) for (where, name), each in ask.figures.sampler.groups.items() if where == cluster],
         {"sort": "lag"},

@@ -83,8 +83,8 @@ class Neighbours:
         now = asyncio.get_running_loop().time()
         asked = (each for each in self._held | self._doubted.keys() if self._slow.get(each, 0.0) <= now)
         await asyncio.gather(*map(self._ask, asked))
-        for doubt in list(self._doubted.values()):
-            await doubt.wait()
+        for fenced_reason in list(self._doubted.values()):
+            await fenced_reason.wait()
 
     async def _ask(self, member: Member) -> None:
         try:
@@ -93,12 +93,12 @@ class Neighbours:
             self._trust(member)
         except Lost:
             if member in self._held:
-                self._doubt(member)
+                self._fenced_reason(member)
         except TimeoutError:
             # Nobody is to wait for it again and again: its heartbeats are missing, or they are not.
             self._slow[member] = asyncio.get_running_loop().time() + _SLOW_S
 
-    def _doubt(self, member: Member) -> None:
+    def _fenced_reason(self, member: Member) -> None:
         """It has closed a connection."""
         if member not in self._doubted:
             self._doubted[member] = asyncio.Event()
@@ -106,9 +106,9 @@ class Neighbours:
 
     def _trust(self, member: Member) -> None:
         """It answers, or is out of the view."""
-        doubt = self._doubted.pop(member, None)
-        if doubt is not None:
-            doubt.set()
+        fenced_reason = self._doubted.pop(member, None)
+        if fenced_reason is not None:
+            fenced_reason.set()
 
     async def _watch(self, member: Member) -> None:
         """Until it has ended. Where there was no connection before, a port that refuses says nothing."""
@@ -131,7 +131,7 @@ class Neighbours:
                     await _until_closed(reader, writer)
                 finally:
                     self._held.discard(member)
-                self._doubt(member)
+                self._fenced_reason(member)
             pause_s = _AGAIN_S if loop.time() - began > _MOST_AGAIN_S else min(2 * pause_s, _MOST_AGAIN_S)
             await asyncio.sleep(pause_s)
 

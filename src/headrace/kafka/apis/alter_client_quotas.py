@@ -17,7 +17,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.security.access.required_acls import Operation
 from headrace.security.quotas.entities import OF_ADDRESSES, Entity, InvalidQuota, Key, checked
@@ -28,17 +28,17 @@ _Result = AlterClientQuotasResponse.EntryData
 _Part = AlterClientQuotasResponse.EntityData
 
 
-def _no(request: AlterClientQuotasRequest, _: Exchange, no: No) -> AlterClientQuotasResponse:
+def _no(request: AlterClientQuotasRequest, _: RequestContext, no: No) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(entries=[_result(asked, no.code, no.message) for asked in request.entries])
 
 
 @register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no))
-async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> AlterClientQuotasResponse:
+async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
     """Set and take away quotas."""
     results = []
-    async for asked in exchange.parts(request.entries):
+    async for asked in context.parts(request.entries):
         try:
-            await _alter(asked, exchange, validate_only=request.validate_only)
+            await _alter(asked, context, validate_only=request.validate_only)
         except (RequestError, TopicError) as error:
             results.append(_result(asked, code_of(error), str(error)))
         else:
@@ -46,9 +46,9 @@ async def handle(request: AlterClientQuotasRequest, exchange: Exchange) -> Alter
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(asked: _Asked, exchange: Exchange, *, validate_only: bool) -> None:
+async def _alter(asked: _Asked, context: RequestContext, *, validate_only: bool) -> None:
     """Change the quotas of one entity; raises RequestError and as `ClusterQuotas.alter`."""
-    quotas, in_cluster = exchange.broker.quotas, exchange.broker.cluster
+    quotas, in_cluster = context.broker.quotas, context.broker.cluster
     try:
         entity = Entity.of((part.entity_type, part.entity_name) for part in asked.entity)
         values = _values(entity, asked)
@@ -64,7 +64,7 @@ async def _alter(asked: _Asked, exchange: Exchange, *, validate_only: bool) -> N
         else:
             await quotas.alter({entity: values})
             told = (f"{key.value}={'none' if value is None else f'{value:.15g}'}" for key, value in values.items())
-            exchange.changed(f"quotas of {entity}: {', '.join(told)}")
+            context.changed(f"quotas of {entity}: {', '.join(told)}")
     except TooManyQuotas as error:
         raise RequestError(Code.POLICY_VIOLATION, str(error)) from None
 

@@ -17,7 +17,7 @@ from headrace.kafka.apis.incremental_alter_configs import NEEDS, alter
 from headrace.kafka.denied import No, parts
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterConfigsRequest, AlterConfigsResponse
 from headrace.topics.config import TopicDefaults
 from headrace.topics.native import ADOPTED, FIXED
@@ -35,14 +35,14 @@ def _result(resource: Resource, code: Code, message: str | None) -> Result:
     )
 
 
-def _no(resource: Resource, no: No, _: Exchange) -> Result:
+def _no(resource: Resource, no: No, _: RequestContext) -> Result:
     return _result(resource, *no)
 
 
 @register(AlterConfigsRequest, 0, 2, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
-async def handle(request: AlterConfigsRequest, exchange: Exchange) -> AlterConfigsResponse:
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replace the configuration of topics, each on its own."""
-    return AlterConfigsResponse(responses=[_result(*outcome) async for outcome in alter(request, exchange, _replaced)])
+    return AlterConfigsResponse(responses=[_result(*outcome) async for outcome in alter(request, context, _replaced)])
 
 
 def _replaced(present: Mapping[str, str], resource: Resource, _: TopicDefaults) -> dict[str, str]:

@@ -14,7 +14,7 @@ from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers, r
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from headrace.security.access.required_acls import Operation
 
@@ -24,12 +24,12 @@ Reassigned = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 @register(AlterPartitionReassignmentsRequest, 0, 1, needs=(cluster(Operation.ALTER),))
 async def handle(
-    request: AlterPartitionReassignmentsRequest, exchange: Exchange
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Accept the assignments that hold, and refuse others."""
-    broker = exchange.broker
+    broker = context.broker
     await broker.topics.leading.current()
-    pace = exchange.pace()
+    pace = context.pace()
     responses = [
         Result(
             name=topic.name,

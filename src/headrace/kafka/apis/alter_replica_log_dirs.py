@@ -17,7 +17,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from headrace.security.access.required_acls import Operation
 
@@ -33,16 +33,16 @@ def _named(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, int]
                 yield directory.path, topic.name, index
 
 
-def _no(request: AlterReplicaLogDirsRequest, _: Exchange, no: No) -> AlterReplicaLogDirsResponse:
+def _no(request: AlterReplicaLogDirsRequest, _: RequestContext, no: No) -> AlterReplicaLogDirsResponse:
     return _answer({(topic, index): no.code for _, topic, index in _named(request)})
 
 
 @register(AlterReplicaLogDirsRequest, 1, 2, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: AlterReplicaLogDirsRequest, exchange: Exchange) -> AlterReplicaLogDirsResponse:
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
     """Accept moves to the only directory."""
-    broker = exchange.broker
+    broker = context.broker
     # As in Kafka a partition is answered once; of several directories the last one counts.
-    named = {(topic, index): path async for path, topic, index in exchange.pace().each(_named(request))}
+    named = {(topic, index): path async for path, topic, index in context.pace().each(_named(request))}
     return _answer({(topic, index): _moved(broker, path, topic, index) for (topic, index), path in named.items()})
 
 

@@ -13,7 +13,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from headrace.security.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
 from headrace.security.access.required_acls import Operation
@@ -26,7 +26,7 @@ _MOST_BYTES = 1_024
 """Of a salt, and of a salted password."""
 
 
-def _no(request: AlterUserScramCredentialsRequest, _: Exchange, no: No) -> AlterUserScramCredentialsResponse:
+def _no(request: AlterUserScramCredentialsRequest, _: RequestContext, no: No) -> AlterUserScramCredentialsResponse:
     names = dict.fromkeys(each.name for some in (request.deletions, request.upsertions) for each in some)
     return AlterUserScramCredentialsResponse(
         results=[_Result(user=name, error_code=no.code, error_message=no.message) for name in names]
@@ -34,16 +34,18 @@ def _no(request: AlterUserScramCredentialsRequest, _: Exchange, no: No) -> Alter
 
 
 @register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) -> AlterUserScramCredentialsResponse:
+async def handle(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> AlterUserScramCredentialsResponse:
     """Keep and drop credentials."""
-    users = exchange.broker.users
+    users = context.broker.users
     asked: dict[str, list[_Upsertion | _Deletion]] = {}
     for deletion in request.deletions:
         asked.setdefault(deletion.name, []).append(deletion)
     for upsertion in request.upsertions:
         asked.setdefault(upsertion.name, []).append(upsertion)
     results = []
-    async for name in exchange.parts(asked):
+    async for name in context.parts(asked):
         try:
             if users is None:
                 raise RequestError(
@@ -53,7 +55,7 @@ async def handle(request: AlterUserScramCredentialsRequest, exchange: Exchange) 
             await _save(users, changes)
             for (user, mechanism), kept in changes.items():
                 verb = "lost" if kept is None else "has"
-                exchange.changed(f"user {user} {verb} a password for {mechanism.value}")
+                context.changed(f"user {user} {verb} a password for {mechanism.value}")
         except RequestError as error:
             results.append(_Result(user=name, error_code=error.code, error_message=str(error)))
         except TopicError as error:

@@ -13,31 +13,31 @@ import re
 
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 from headrace.security.access.required_acls import ANYBODY
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _offered(exchange: Exchange) -> list[ApiVersionsResponse.ApiVersion]:
+def _offered(context: RequestContext) -> list[ApiVersionsResponse.ApiVersion]:
     return [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=api.oldest, max_version=api.newest)
-        for key, api in sorted(exchange.outlet.served.items())
+        for key, api in sorted(context.channel.served.items())
     ]
 
 
-def refusal(exchange: Exchange) -> ApiVersionsResponse:
+def refusal(context: RequestContext) -> ApiVersionsResponse:
     """The answer to a version that is not served; to be encoded as version 0."""
-    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered(exchange))
+    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered(context))
 
 
 @register(ApiVersionsRequest, 0, 4, needs=ANYBODY)
-def handle(request: ApiVersionsRequest, exchange: Exchange) -> None:
+def handle(request: ApiVersionsRequest, context: RequestContext) -> None:
     """Say which APIs and versions are served."""
-    if exchange.version >= 3 and not (
+    if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
-        exchange.answer(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))
+        context.answer(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))
         return
-    exchange.answer(ApiVersionsResponse(api_keys=_offered(exchange)))
+    context.answer(ApiVersionsResponse(api_keys=_offered(context)))

@@ -15,7 +15,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import CreateAclsRequest, CreateAclsResponse
 from headrace.security.access.acls import Acl
 from headrace.security.access.required_acls import Operation
@@ -24,15 +24,15 @@ from headrace.topics.errors import TopicError
 Result = CreateAclsResponse.AclCreationResult
 
 
-def _no(request: CreateAclsRequest, _: Exchange, no: No) -> CreateAclsResponse:
+def _no(request: CreateAclsRequest, _: RequestContext, no: No) -> CreateAclsResponse:
     return CreateAclsResponse(results=[Result(error_code=no.code, error_message=no.message) for _ in request.creations])
 
 
 @register(CreateAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsResponse:
+async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Add access rules."""
-    access, in_cluster = exchange.broker.access, exchange.broker.cluster
-    pace = exchange.pace()
+    access, in_cluster = context.broker.access, context.broker.cluster
+    pace = context.pace()
     made: list[Acl | RequestError] = []
     async for creation in pace.each(request.creations):
         try:
@@ -50,7 +50,7 @@ async def handle(request: CreateAclsRequest, exchange: Exchange) -> CreateAclsRe
     except TopicError as error:
         failed = error
     if failed is None:
-        await exchange.all_changed(f"access rule of {in_cluster} created: {acl}" for acl in acls)
+        await context.all_changed(f"access rule of {in_cluster} created: {acl}" for acl in acls)
     results = [_result(each if isinstance(each, RequestError) else failed) async for each in pace.each(made)]
     return CreateAclsResponse(results=results)
 

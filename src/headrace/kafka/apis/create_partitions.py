@@ -16,7 +16,7 @@ from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import BY_ITSELF
 from headrace.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse
 from headrace.security.access.required_acls import Operation
@@ -27,7 +27,7 @@ _STRICT_FROM = 3
 """The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
-def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: Exchange) -> Result:
+def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: RequestContext) -> Result:
     return Result(name=topic.name, error_code=no.code, error_message=no.message)
 
 
@@ -39,16 +39,16 @@ def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, no: No, _: Exchang
     refusal=parts("topics", topic_named, _no, "results"),
     bound=BY_ITSELF,
 )
-async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> CreatePartitionsResponse:
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Add partitions to topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)
     allowance = Allowance()
     results = []
-    async for topic in exchange.parts(request.topics):
+    async for topic in context.parts(request.topics):
         try:
             if named[topic.name] > 1:
                 raise RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
-            await _grow(exchange, topic, allowance, validate_only=request.validate_only)
+            await _grow(context, topic, allowance, validate_only=request.validate_only)
         except (TopicError, RequestError) as error:
             results.append(Result(name=topic.name, error_code=code_of(error), error_message=str(error)))
         else:
@@ -57,13 +57,13 @@ async def handle(request: CreatePartitionsRequest, exchange: Exchange) -> Create
 
 
 async def _grow(
-    exchange: Exchange,
+    context: RequestContext,
     topic: CreatePartitionsRequest.CreatePartitionsTopic,
     allowance: Allowance,
     *,
     validate_only: bool,
 ) -> None:
-    broker = exchange.broker
+    broker = context.broker
     broker.topics.validate_growth(topic.name, topic.count)
     added = topic.count - len(broker.topics.get(topic.name).partitions)
     allowance.take(added)
@@ -75,6 +75,6 @@ async def _grow(
             )
         check_assigned(broker, given)
     if not validate_only:
-        exchange.count_change(added, strict_from=_STRICT_FROM)
+        context.count_change(added, strict_from=_STRICT_FROM)
         await broker.topics.grow(topic.name, topic.count)
-        exchange.changed(f"topic {topic.name} has {topic.count} partitions")
+        context.changed(f"topic {topic.name} has {topic.count} partitions")

@@ -28,7 +28,7 @@ from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import server, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import BY_ITSELF
 from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
@@ -50,9 +50,9 @@ def _named(request: CreateTopicsRequest, key: str, *, wanted: bool) -> Iterator[
             yield topic.name
 
 
-def _extended(request: CreateTopicsRequest, exchange: Exchange) -> Iterator[str]:
+def _extended(request: CreateTopicsRequest, context: RequestContext) -> Iterator[str]:
     """The topics that exist, and adopt a stream."""
-    return (name for name in _named(request, ADOPT_STREAM, wanted=True) if exchange.broker.topics.has(name))
+    return (name for name in _named(request, ADOPT_STREAM, wanted=True) if context.broker.topics.has(name))
 
 
 NEEDS = (
@@ -69,17 +69,17 @@ NEEDS = (
 )
 
 
-def _places(topic: CreateTopicsRequest.CreatableTopic, _: CreateTopicsRequest, __: Exchange) -> Iterator[Place]:
+def _places(topic: CreateTopicsRequest.CreatableTopic, _: CreateTopicsRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.TOPIC, topic.name
     if any(item.name == ADOPT_STREAM for item in topic.configs):
         yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
-def _no(topic: CreateTopicsRequest.CreatableTopic, no: No, _: Exchange) -> Result:
+def _no(topic: CreateTopicsRequest.CreatableTopic, no: No, _: RequestContext) -> Result:
     return _refused(topic.name, RequestError(no.code, no.message))
 
 
-def _hide(response: CreateTopicsResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+def _hide(response: CreateTopicsResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
     """What a topic is made like is for who may see configurations (KIP-525)."""
     for result in response.topics:
         yield
@@ -95,17 +95,17 @@ REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics"), hide=_hide)
 
 
 @register(CreateTopicsRequest, 2, 7, needs=NEEDS, refusal=REFUSAL, bound=BY_ITSELF)
-async def handle(request: CreateTopicsRequest, exchange: Exchange) -> CreateTopicsResponse:
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create topics, each on its own."""
     named = Counter(topic.name for topic in request.topics)
     allowance = Allowance()
     results = []
-    async for topic in exchange.parts(request.topics):
+    async for topic in context.parts(request.topics):
         if named[topic.name] > 1:
             error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
             results.append(_refused(topic.name, error))
             continue
-        results.append(await _create(exchange, topic, allowance, validate_only=request.validate_only))
+        results.append(await _create(context, topic, allowance, validate_only=request.validate_only))
     return CreateTopicsResponse(topics=results)
 
 
@@ -135,20 +135,20 @@ class Allowance:
 
 
 async def _create(
-    exchange: Exchange, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
+    context: RequestContext, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
 ) -> Result:
-    broker = exchange.broker
+    broker = context.broker
     config = {item.name: item.value for item in topic.configs if item.value is not None}
     try:
         if CONVERT in config:
             if validate_only:
                 raise RequestError(Code.INVALID_REQUEST, "a conversion cannot be tried without doing it")
             converted = await _convert(broker, topic.name, config[CONVERT])
-            exchange.changed(f"topic {topic.name} converted to {config[CONVERT]}")
+            context.changed(f"topic {topic.name} converted to {config[CONVERT]}")
             return converted
         if ADOPT_STREAM in config:
             adopted = await _adopt(broker, topic, config, validate_only=validate_only)
-            exchange.changed(f"topic {topic.name} adopted")
+            context.changed(f"topic {topic.name} adopted")
             return adopted
         partitions = _partitions(broker, topic)
         allowance.take(partitions)
@@ -156,9 +156,9 @@ async def _create(
         if validate_only:
             broker.topics.validate(topic.name, partitions, config, replication)
             return Result(name=topic.name, num_partitions=partitions, replication_factor=replication, configs=[])
-        exchange.count_change(partitions, strict_from=_STRICT_FROM)
+        context.count_change(partitions, strict_from=_STRICT_FROM)
         live = await broker.topics.create(topic.name, partitions, config, replication)
-        exchange.changed(f"topic {topic.name} created, {partitions} partitions")
+        context.changed(f"topic {topic.name} created, {partitions} partitions")
     except (TopicError, RequestError) as error:
         return _refused(topic.name, error)
     return _created(broker, live, partitions)

@@ -10,13 +10,13 @@ Version notes
 """
 
 from headrace.broker.admin.authorizer import TooManyAcls
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DeleteAclsRequest, DeleteAclsResponse
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.required_acls import Operation
@@ -26,17 +26,17 @@ Result = DeleteAclsResponse.DeleteAclsFilterResult
 Matching = DeleteAclsResponse.DeleteAclsMatchingAcl
 
 
-def _no(request: DeleteAclsRequest, _: Exchange, no: No) -> DeleteAclsResponse:
+def _no(request: DeleteAclsRequest, _: RequestContext, no: No) -> DeleteAclsResponse:
     return DeleteAclsResponse(
         filter_results=[Result(error_code=no.code, error_message=no.message, matching_acls=[]) for _ in request.filters]
     )
 
 
 @register(DeleteAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsResponse:
+async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Take access rules away."""
-    access, in_cluster = exchange.broker.access, exchange.broker.cluster
-    pace = exchange.pace()
+    access, in_cluster = context.broker.access, context.broker.cluster
+    pace = context.pace()
     asked: list[AclFilter | RequestError] = []
     async for given in pace.each(request.filters):
         try:
@@ -53,7 +53,7 @@ async def handle(request: DeleteAclsRequest, exchange: Exchange) -> DeleteAclsRe
     except TopicError as error:
         failed = error
     once = dict.fromkeys(acl for some in gone for acl in some)
-    await exchange.all_changed(f"access rule of {in_cluster} deleted: {acl}" for acl in once)
+    await context.all_changed(f"access rule of {in_cluster} deleted: {acl}" for acl in once)
     found = iter(gone)
     return DeleteAclsResponse(
         filter_results=[
@@ -71,7 +71,7 @@ def _refused(error: Exception) -> Result:
     return Result(error_code=code_of(error), error_message=str(error), matching_acls=[])
 
 
-async def _deleted(acls: list[Acl], pace: Pace) -> Result:
+async def _deleted(acls: list[Acl], pace: TimeSlice) -> Result:
     return Result(
         error_message=None,
         matching_acls=[

@@ -16,17 +16,17 @@ from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import code_of
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_CHANGES
 from headrace.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 
 
-def _places(name: str, _: DeleteGroupsRequest, __: Exchange) -> Iterator[Place]:
+def _places(name: str, _: DeleteGroupsRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.GROUP, name
 
 
-def _no(name: str, no: No, _: Exchange) -> DeleteGroupsResponse.DeletableGroupResult:
+def _no(name: str, no: No, _: RequestContext) -> DeleteGroupsResponse.DeletableGroupResult:
     return DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=no.code)
 
 
@@ -38,23 +38,23 @@ def _no(name: str, no: No, _: Exchange) -> DeleteGroupsResponse.DeletableGroupRe
     refusal=parts("groups_names", _places, _no, "results"),
     bound=OF_CHANGES,
 )
-async def handle(request: DeleteGroupsRequest, exchange: Exchange) -> DeleteGroupsResponse:
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     """Delete groups."""
-    groups = exchange.broker.groups
+    groups = context.broker.groups
     results = []
-    async for index, name in exchange.parts(enumerate(request.groups_names)):
+    async for index, name in context.parts(enumerate(request.groups_names)):
         error = await groups.ready(name)
         if error is not None and await groups.drop_offline(name):
-            exchange.changed(f"group {name} deleted, which could not be read")
+            context.changed(f"group {name} deleted, which could not be read")
             results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name))
             continue
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND
         if error is None:
-            result = await exchange.ask_group(name, DeleteGroup(token=(exchange, index)))
+            result = await context.ask_group(name, DeleteGroup(token=(context, index)))
             assert isinstance(result, DeleteGroupResult)
             error = result.error
             if error is None:
-                exchange.changed(f"group {name} deleted")
+                context.changed(f"group {name} deleted")
         results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code_of(error)))
     return DeleteGroupsResponse(results=results)

@@ -12,7 +12,7 @@ from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import code_of
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import BY_ITSELF
 from headrace.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
 from headrace.security.access.required_acls import Operation
@@ -23,7 +23,7 @@ Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _LOG_END = -1
 
 
-def _no(topic: DeleteRecordsRequest.DeleteRecordsTopic, no: No, _: Exchange) -> Topic:
+def _no(topic: DeleteRecordsRequest.DeleteRecordsTopic, no: No, _: RequestContext) -> Topic:
     refused = [
         Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=no.code)
         for asked in topic.partitions
@@ -39,23 +39,23 @@ def _no(topic: DeleteRecordsRequest.DeleteRecordsTopic, no: No, _: Exchange) -> 
     refusal=parts("topics", topic_named, _no, "topics"),
     bound=BY_ITSELF,
 )
-async def handle(request: DeleteRecordsRequest, exchange: Exchange) -> DeleteRecordsResponse:
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Move log starts up."""
     return DeleteRecordsResponse(
         topics=[
             Topic(
                 name=topic.name,
                 partitions=[
-                    await _delete(exchange, topic.name, asked) async for asked in exchange.parts(topic.partitions)
+                    await _delete(context, topic.name, asked) async for asked in context.parts(topic.partitions)
                 ],
             )
-            async for topic in exchange.parts(request.topics)
+            async for topic in context.parts(request.topics)
         ]
     )
 
 
-async def _delete(exchange: Exchange, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition) -> Partition:
-    broker = exchange.broker
+async def _delete(context: RequestContext, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition) -> Partition:
+    broker = context.broker
     try:
         partition = broker.topics.partition(topic, asked.partition_index)
         if asked.offset < _LOG_END:
@@ -66,5 +66,5 @@ async def _delete(exchange: Exchange, topic: str, asked: DeleteRecordsRequest.De
         log_start = await broker.delete_records(partition, before)
     except TopicError as error:
         return Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=code_of(error))
-    exchange.changed(f"records of {topic}-{asked.partition_index} before {log_start} deleted")
+    context.changed(f"records of {topic}-{asked.partition_index} before {log_start} deleted")
     return Partition(partition_index=asked.partition_index, low_watermark=log_start)

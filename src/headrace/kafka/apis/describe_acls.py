@@ -7,12 +7,12 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
 from headrace.kafka.errors import RequestError
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeAclsRequest, DescribeAclsResponse
 from headrace.security.access.acls import Acl, Pattern
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -24,17 +24,17 @@ _ACL_BYTES = 300
 
 
 @register(DescribeAclsRequest, 1, 3, needs=(cluster(Operation.DESCRIBE),))
-async def handle(request: DescribeAclsRequest, exchange: Exchange) -> DescribeAclsResponse:
+async def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
     """List access rules."""
-    broker = exchange.broker
+    broker = context.broker
     try:
         check_enabled(broker.access.enabled)
         wanted = filter_of(request)
     except RequestError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=str(error), resources=[])
-    pace = exchange.pace()
+    pace = context.pace()
     found = await broker.access.acls(broker.cluster, wanted, pace)
-    await exchange.reserve(sum(map(_size, found)))
+    await context.reserve(sum(map(_size, found)))
     by_resource: dict[tuple[ResourceType, str, Pattern], list[Acl]] = {}
     async for acl in pace.each(found):
         by_resource.setdefault((acl.type, acl.name, acl.pattern), []).append(acl)
@@ -45,7 +45,7 @@ def _size(acl: Acl) -> int:
     return _ACL_BYTES + 2 * (len(acl.name) + len(acl.principal) + len(acl.host))
 
 
-async def _resource(acls: list[Acl], pace: Pace) -> Resource:
+async def _resource(acls: list[Acl], pace: TimeSlice) -> Resource:
     """The rules of one resource, all of them about the same name."""
     codes = Codes.of(acls[0])
     return Resource(

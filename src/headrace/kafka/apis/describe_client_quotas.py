@@ -14,7 +14,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from headrace.security.access.required_acls import Operation
 from headrace.security.quotas.entities import IP, TYPES, Entity, Filter, Key
@@ -31,21 +31,21 @@ def _refused(code: Code, message: str) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
 
 
-def _no(_: DescribeClientQuotasRequest, __: Exchange, no: No) -> DescribeClientQuotasResponse:
+def _no(_: DescribeClientQuotasRequest, __: RequestContext, no: No) -> DescribeClientQuotasResponse:
     return _refused(no.code, no.message)
 
 
 @register(DescribeClientQuotasRequest, 0, 1, needs=(cluster(Operation.DESCRIBE_CONFIGS),), refusal=whole(_no))
-async def handle(request: DescribeClientQuotasRequest, exchange: Exchange) -> DescribeClientQuotasResponse:
+async def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
     """List quotas."""
     try:
         wanted = _filter(request)
     except RequestError as error:
         return _refused(error.code, str(error))
-    await exchange.turn()
-    found = exchange.broker.quotas.found(wanted)
-    await exchange.reserve(len(found) * _ENTRY_BYTES)
-    entries = [_entry(entity, values) async for entity, values in exchange.pace().each(found.items())]
+    await context.turn()
+    found = context.broker.quotas.found(wanted)
+    await context.reserve(len(found) * _ENTRY_BYTES)
+    entries = [_entry(entity, values) async for entity, values in context.pace().each(found.items())]
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 

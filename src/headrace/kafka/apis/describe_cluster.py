@@ -8,7 +8,7 @@ Behavior
 from headrace.kafka.authorized_operations import UNASKED, authorized_on_cluster
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
 from headrace.security.access.required_acls import ANYBODY
 
@@ -16,11 +16,11 @@ _BROKERS = 1
 
 
 @register(DescribeClusterRequest, 0, 1, needs=ANYBODY)
-def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
+def handle(request: DescribeClusterRequest, context: RequestContext) -> None:
     """Tell the cluster's id, its brokers and its controller."""
-    broker = exchange.broker
+    broker = context.broker
     if request.endpoint_type != _BROKERS:
-        exchange.answer(
+        context.answer(
             DescribeClusterResponse(
                 error_code=Code.UNSUPPORTED_ENDPOINT_TYPE,
                 error_message="this server answers for brokers only",
@@ -30,16 +30,16 @@ def handle(request: DescribeClusterRequest, exchange: Exchange) -> None:
             )
         )
         return
-    exchange.answer(
+    context.answer(
         DescribeClusterResponse(
             cluster_id=broker.cluster_id,
             controller_id=broker.node_id,
-            cluster_authorized_operations=authorized_on_cluster(exchange)
+            cluster_authorized_operations=authorized_on_cluster(context)
             if request.include_cluster_authorized_operations
             else UNASKED,
             brokers=[
                 DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
-                for node_id, host, port in exchange.nodes
+                for node_id, host, port in context.nodes
             ],
         )
     )

@@ -29,7 +29,7 @@ from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.topics.config import Source, describe
@@ -57,7 +57,7 @@ Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-def topics_in(request: Any, _: Exchange) -> Iterable[str]:
+def topics_in(request: Any, _: RequestContext) -> Iterable[str]:
     """The topics whose configuration a request is about."""
     return (each.resource_name for each in request.resources if each.resource_type == TOPIC)
 
@@ -67,7 +67,7 @@ def names_broker(request: Any) -> bool:
     return any(each.resource_type == BROKER for each in request.resources)
 
 
-def places_of(resource: Any, _: Any, __: Exchange) -> Iterator[Place]:
+def places_of(resource: Any, _: Any, __: RequestContext) -> Iterator[Place]:
     """What a resource in a request about configurations needs."""
     if resource.resource_type == TOPIC:
         yield ResourceType.TOPIC, resource.resource_name
@@ -75,7 +75,7 @@ def places_of(resource: Any, _: Any, __: Exchange) -> Iterator[Place]:
         yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
-def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: Exchange) -> Result:
+def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: RequestContext) -> Result:
     return Result(
         error_code=no.code,
         error_message=no.message,
@@ -92,25 +92,25 @@ def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: Exc
     needs=(topics(Operation.DESCRIBE_CONFIGS, topics_in), cluster(Operation.DESCRIBE_CONFIGS, names_broker)),
     refusal=parts("resources", places_of, _no, "results"),
 )
-async def handle(request: DescribeConfigsRequest, exchange: Exchange) -> DescribeConfigsResponse:
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Show the configuration of topics and of the broker."""
     results = []
-    pace = exchange.pace()
+    pace = context.pace()
     # Each resource once, however often it is named.
     named = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    known = sum(1 for kind, name in named if kind == BROKER or exchange.broker.topics.has(name))
+    known = sum(1 for kind, name in named if kind == BROKER or context.broker.topics.has(name))
     natives: dict[str, str | TopicError] = {}
     async for resource in pace.each(named.values()):
-        if _is_native(exchange.broker, resource):
-            natives[resource.resource_name] = await _native(exchange.broker, resource.resource_name)
+        if _is_native(context.broker, resource):
+            natives[resource.resource_name] = await _native(context.broker, resource.resource_name)
     told = sum(len(each) for each in natives.values() if isinstance(each, str))
-    await exchange.reserve(known * _RESOURCE_BYTES + told)
+    await context.reserve(known * _RESOURCE_BYTES + told)
     async for resource in pace.each(named.values()):
         try:
             entries = _entries(
-                exchange, resource, natives, synonyms=request.include_synonyms, doc=request.include_documentation
+                context, resource, natives, synonyms=request.include_synonyms, doc=request.include_documentation
             )
-            if exchange.version < _FLEXIBLE:
+            if context.version < _FLEXIBLE:
                 entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
             results.append(
                 Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
@@ -143,14 +143,14 @@ async def _native(broker: Broker, topic: str) -> str | TopicError:
 
 
 def _entries(
-    exchange: Exchange,
+    context: RequestContext,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     natives: Mapping[str, str | TopicError],
     *,
     synonyms: bool,
     doc: bool,
 ) -> list[Entry]:
-    broker = exchange.broker
+    broker = context.broker
     if resource.resource_type == TOPIC:
         entries = list(_topic(broker, resource.resource_name, synonyms=synonyms, doc=doc))
         told = natives.get(resource.resource_name)
@@ -160,7 +160,7 @@ def _entries(
             entries.append(_shown(NATIVE, told, _STRING, "Records and consumer groups in Redis." if doc else None))
     elif resource.resource_type == BROKER and resource.resource_name in ("", str(broker.node_id)):
         entries = list(_broker(broker, synonyms=synonyms, doc=doc))
-        if broker.storage_url is not None and _is_near(exchange.outlet.client_host):
+        if broker.storage_url is not None and _is_near(context.channel.client_host):
             entries.append(_shown(STORAGE_URL, broker.storage_url, _STRING, "The storage, for Spark." if doc else None))
     else:
         raise RequestError(

@@ -19,7 +19,7 @@ from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_GROUPS
 from headrace.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -27,11 +27,11 @@ from headrace.security.access.required_acls import Operation, ResourceType
 Group = DescribeGroupsResponse.DescribedGroup
 
 
-def _places(name: str, _: DescribeGroupsRequest, __: Exchange) -> Iterator[Place]:
+def _places(name: str, _: DescribeGroupsRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.GROUP, name
 
 
-def _no(name: str, no: No, _: Exchange) -> Group:
+def _no(name: str, no: No, _: RequestContext) -> Group:
     return _refused(name, no.code)
 
 
@@ -43,16 +43,16 @@ def _no(name: str, no: No, _: Exchange) -> Group:
     refusal=parts("groups", _places, _no, "groups"),
     bound=OF_GROUPS,
 )
-async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> DescribeGroupsResponse:
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe groups with their members."""
-    groups, ownership = exchange.broker.groups, exchange.broker.ownership
+    groups, ownership = context.broker.groups, context.broker.ownership
     view = ownership.number
     # Each group once, however often it is named.
     named = dict.fromkeys(request.groups)
-    errors = {name: await groups.ready(name) async for name in exchange.pace().each(named)}
-    fitting = await exchange.reserve_parts({name: groups.size(name) for name in named})
+    errors = {name: await groups.ready(name) async for name in context.pace().each(named)}
+    fitting = await context.reserve_parts({name: groups.size(name) for name in named})
     described = []
-    async for name in exchange.pace().each(named):
+    async for name in context.pace().each(named):
         found, error = groups.describe(name), errors[name]
         if error is None and found is None and ownership.number != view:
             # It may have been handed over meanwhile.
@@ -60,9 +60,9 @@ async def handle(request: DescribeGroupsRequest, exchange: Exchange) -> Describe
         fits = name in fitting
         described.append(_described(name, found, error) if fits else _refused(name, Code.POLICY_VIOLATION))
     if request.include_authorized_operations:
-        async for group in exchange.pace().each(described):
+        async for group in context.pace().each(described):
             if not group.error_code:
-                group.authorized_operations = authorized(exchange, ResourceType.GROUP, group.group_id)
+                group.authorized_operations = authorized(context, ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=described)
 
 

@@ -21,7 +21,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_LOGS
 from headrace.protocol.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.security.access.required_acls import Operation
@@ -36,7 +36,7 @@ Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
-def _no(_: DescribeLogDirsRequest, __: Exchange, no: No) -> DescribeLogDirsResponse:
+def _no(_: DescribeLogDirsRequest, __: RequestContext, no: No) -> DescribeLogDirsResponse:
     if no.code == Code.KAFKA_STORAGE_ERROR:
         return _away()
     # Before version 3 there is no other way to say so than to tell of no directory.
@@ -51,25 +51,25 @@ def _away() -> DescribeLogDirsResponse:
 
 
 @register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),), refusal=whole(_no), bound=OF_LOGS)
-async def handle(request: DescribeLogDirsRequest, exchange: Exchange) -> None:
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> None:
     """Tell how many bytes partitions hold."""
-    broker = exchange.broker
-    await exchange.turn()
-    pace = exchange.pace()
+    broker = context.broker
+    await context.turn()
+    pace = context.pace()
     chosen = _everything(broker) if request.topics is None else _named(broker, request)
     wanted = [partition async for partition in pace.each(chosen) if partition is not None]
-    await exchange.reserve(len(wanted) * _PARTITION_BYTES)
+    await context.reserve(len(wanted) * _PARTITION_BYTES)
     try:
         found = await sizes.of(wanted, pace)
     except TopicError:
-        await exchange.answer_in_pieces(_away())
+        await context.answer_in_pieces(_away())
         return
     by_topic: dict[str, list[Size]] = {}
     async for partition, size in pace.each(zip(wanted, found, strict=True)):
         told = Size(partition_index=partition.index, partition_size=size, offset_lag=0, is_future_key=False)
         by_topic.setdefault(partition.topic, []).append(told)
     listed = [Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
-    await exchange.answer_in_pieces(
+    await context.answer_in_pieces(
         DescribeLogDirsResponse(results=[Directory(error_code=0, log_dir=DIRECTORY, topics=listed)])
     )
 

@@ -14,7 +14,7 @@ Version notes
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from headrace.security.access.required_acls import Operation
 
@@ -29,16 +29,16 @@ Node = DescribeQuorumResponse.Node
 
 
 @register(DescribeQuorumRequest, 0, 2, needs=(cluster(Operation.DESCRIBE),), bound=None)
-def handle(request: DescribeQuorumRequest, exchange: Exchange) -> None:
+def handle(request: DescribeQuorumRequest, context: RequestContext) -> None:
     """Describe this broker as the controller."""
     named = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if named and named != [(METADATA_TOPIC, 0)]:
-        exchange.answer(_unknown(request))
+        context.answer(_unknown(request))
         return
     if not named:
-        exchange.answer(DescribeQuorumResponse(error_message="", topics=[], nodes=[]))
+        context.answer(DescribeQuorumResponse(error_message="", topics=[], nodes=[]))
         return
-    broker = exchange.broker
+    broker = context.broker
     now_ms, number = broker.clock.now_ms(), broker.ownership.number or 0
 
     def state(node_id: int) -> Replica:
@@ -46,7 +46,7 @@ def handle(request: DescribeQuorumRequest, exchange: Exchange) -> None:
             replica_id=node_id, log_end_offset=number, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
         )
 
-    host, port = exchange.advertised
+    host, port = context.advertised
     partition = Described(
         partition_index=0,
         error_message="",
@@ -56,8 +56,8 @@ def handle(request: DescribeQuorumRequest, exchange: Exchange) -> None:
         current_voters=[state(broker.node_id)],
         observers=[state(each.node_id) for each in broker.ownership.others],
     )
-    listeners = [DescribeQuorumResponse.Listener(name=exchange.outlet.listener_name.upper(), host=host, port=port)]
-    exchange.answer(
+    listeners = [DescribeQuorumResponse.Listener(name=context.channel.listener_name.upper(), host=host, port=port)]
+    context.answer(
         DescribeQuorumResponse(
             error_message="",
             topics=[Topic(topic_name=METADATA_TOPIC, partitions=[partition])],

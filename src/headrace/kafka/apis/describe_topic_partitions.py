@@ -14,14 +14,14 @@ from functools import partial
 from uuid import UUID
 
 from headrace.broker.brokers.replicas import replicas_of
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.authorized_operations import authorized
 from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -38,7 +38,7 @@ PartitionTold = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseP
 Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
-def _no(asked: DescribeTopicPartitionsRequest.TopicRequest, no: No, _: Exchange) -> Topic:
+def _no(asked: DescribeTopicPartitionsRequest.TopicRequest, no: No, _: RequestContext) -> Topic:
     return Topic(error_code=no.code, name=asked.name, partitions=[])
 
 
@@ -49,24 +49,24 @@ def _no(asked: DescribeTopicPartitionsRequest.TopicRequest, no: No, _: Exchange)
     needs=(topics(Operation.DESCRIBE, each_topic),),
     refusal=parts("topics", topic_named, _no, "topics"),
 )
-async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """Describe a page of partitions."""
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     if cursor is not None:
         # The cursor's topic may be one that was refused, and so taken out.
-        strange = bool(named) and cursor.topic_name not in named and not exchange.taken_out
+        strange = bool(named) and cursor.topic_name not in named and not context.taken_out
         if cursor.partition_index < 0 or strange:
             wrong = [Topic(error_code=Code.INVALID_REQUEST, name=name, partitions=[]) for name in sorted(named)]
             return DescribeTopicPartitionsResponse(topics=wrong)
-    await exchange.turn()
-    pace = exchange.pace()
+    await context.turn()
+    pace = context.pace()
     first, begin = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     left = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
-    await exchange.reserve(min(left, _partitions(exchange, named)) * _PARTITION_BYTES)
+    await context.reserve(min(left, _partitions(context, named)) * _PARTITION_BYTES)
     response = DescribeTopicPartitionsResponse(topics=[])
-    may_describe = _describable(exchange)
-    every = (live.topic.name for live in exchange.broker.topics.with_internal())
+    may_describe = _describable(context)
+    every = (live.topic.name for live in context.broker.topics.with_internal())
     async for name in pace.each(sorted(named) if named else every):
         # What is hidden is in no page, and no cursor tells its name.
         if name < first or not (named or may_describe(name)):
@@ -75,13 +75,13 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         try:
-            live = exchange.broker.topics.get(name)
+            live = context.broker.topics.get(name)
         except UnknownTopic as error:
             response.topics.append(_missing(name, error))
             continue
         start = begin if name == first else 0
         end = min(start + left, len(live.partitions))
-        response.topics.append(await _described(live, range(start, end), exchange, pace))
+        response.topics.append(await _described(live, range(start, end), context, pace))
         left -= max(0, end - start)
         if end < len(live.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -89,17 +89,17 @@ async def handle(request: DescribeTopicPartitionsRequest, exchange: Exchange) ->
     return response
 
 
-def _partitions(exchange: Exchange, named: Iterable[str]) -> int:
+def _partitions(context: RequestContext, named: Iterable[str]) -> int:
     """How many there are: of the topics that are named, or of all."""
-    topics = exchange.broker.topics
+    topics = context.broker.topics
     found = (topics.find(name, _NO_ID) for name in named) if named else topics.with_internal()
     return sum(len(live.partitions) for live in found if live is not None)
 
 
-def _describable(exchange: Exchange) -> Callable[[str], bool]:
+def _describable(context: RequestContext) -> Callable[[str], bool]:
     """Whether whoever asks may describe a topic."""
-    broker = exchange.broker
-    grants = broker.access.grants(exchange.principal, exchange.outlet.client_host, broker.cluster)
+    broker = context.broker
+    grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
     if grants is None:
         return lambda _: True
     return partial(grants.may, Operation.DESCRIBE, ResourceType.TOPIC)
@@ -113,20 +113,20 @@ def _missing(name: str, error: UnknownTopic) -> Topic:
     return Topic(error_code=code_of(error), name=name, partitions=[])
 
 
-async def _described(live: LiveTopic, indexes: Iterable[int], exchange: Exchange, pace: Pace) -> Topic:
+async def _described(live: LiveTopic, indexes: Iterable[int], context: RequestContext, pace: TimeSlice) -> Topic:
     name = live.topic.name
     return Topic(
         name=name,
         topic_id=live.topic.id,
         is_internal=live.internal,
-        partitions=[_partition(exchange, live, index) async for index in pace.each(indexes)],
-        topic_authorized_operations=authorized(exchange, ResourceType.TOPIC, name),
+        partitions=[_partition(context, live, index) async for index in pace.each(indexes)],
+        topic_authorized_operations=authorized(context, ResourceType.TOPIC, name),
     )
 
 
-def _partition(exchange: Exchange, live: LiveTopic, index: int) -> PartitionTold:
+def _partition(context: RequestContext, live: LiveTopic, index: int) -> PartitionTold:
     epoch, leader = live.partitions[index].named
-    copies = replicas_of(exchange.broker.ownership, live, index)
+    copies = replicas_of(context.broker.ownership, live, index)
     return PartitionTold(
         error_code=Code.NONE if copies else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,

@@ -12,7 +12,7 @@ from headrace.broker.admin.users import Users
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from headrace.security.access.required_acls import Operation
 
@@ -24,21 +24,21 @@ _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 @register(DescribeUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.DESCRIBE),))
 async def handle(
-    request: DescribeUserScramCredentialsRequest, exchange: Exchange
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     """Tell who has which credentials."""
-    users = exchange.broker.users
+    users = context.broker.users
     if users is None:
         return DescribeUserScramCredentialsResponse(
             error_code=Code.UNSUPPORTED_SASL_MECHANISM,
             error_message="users are kept for the whole server: not in a virtual cluster",
             results=[],
         )
-    await exchange.turn()
+    await context.turn()
     asked = users.names if not request.users else [user.name for user in request.users]
     times = Counter(asked)
-    await exchange.reserve(len(times) * _USER_BYTES + 2 * sum(map(len, times)))
-    results = [_told(users, name, times[name]) async for name in exchange.pace().each(dict.fromkeys(asked))]
+    await context.reserve(len(times) * _USER_BYTES + 2 * sum(map(len, times)))
+    results = [_told(users, name, times[name]) async for name in context.pace().each(dict.fromkeys(asked))]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 

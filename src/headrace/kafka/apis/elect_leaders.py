@@ -16,7 +16,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
 from headrace.security.access.required_acls import Operation
 
@@ -42,22 +42,22 @@ def _all(request: ElectLeadersRequest, code: Code, message: str) -> ElectLeaders
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _no(request: ElectLeadersRequest, _: Exchange, no: No) -> ElectLeadersResponse:
+def _no(request: ElectLeadersRequest, _: RequestContext, no: No) -> ElectLeadersResponse:
     return _all(request, no.code, no.message)
 
 
 @register(ElectLeadersRequest, 0, 2, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeadersResponse:
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Report that no partition needs another leader."""
     kind = request.election_type
     if kind not in (PREFERRED, UNCLEAN):
         return _all(request, Code.INVALID_REQUEST, f"Unknown election type {kind}")
-    await exchange.broker.topics.leading.current()
-    pace = exchange.pace()
+    await context.broker.topics.leading.current()
+    pace = context.pace()
     results: list[Result] = []
     if request.topic_partitions is None:
-        topics = exchange.broker.topics
-        await exchange.reserve(sum(1 for _ in topics) * _TOPIC_BYTES)
+        topics = context.broker.topics
+        await context.reserve(sum(1 for _ in topics) * _TOPIC_BYTES)
         async for live in pace.each(topics.with_internal()):
             failed = [
                 _elected(index, partition, kind)
@@ -67,7 +67,7 @@ async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeade
             results.append(Result(topic=live.topic.name, partition_result=failed))
         return ElectLeadersResponse(replica_election_results=results)
     for topic in request.topic_partitions:
-        found = _partitions(exchange, topic.topic)
+        found = _partitions(context, topic.topic)
         elected = [
             _missing(topic.topic, index, known=found is not None)
             if found is None or not 0 <= index < len(found)
@@ -78,8 +78,8 @@ async def handle(request: ElectLeadersRequest, exchange: Exchange) -> ElectLeade
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _partitions(exchange: Exchange, topic: str) -> list[Partition] | None:
-    topics = exchange.broker.topics
+def _partitions(context: RequestContext, topic: str) -> list[Partition] | None:
+    topics = context.broker.topics
     return topics.get(topic).partitions if topics.has(topic) else None
 
 

@@ -26,7 +26,7 @@ from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.leader_epochs import check_epoch
 from headrace.kafka.required_acls import topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_RECORDS
 from headrace.protocol.messages import FetchRequest, FetchResponse
 from headrace.records.compression import ZSTD
@@ -40,7 +40,7 @@ _MANY = 200
 _WAITING_BYTES = 300
 """What each of them takes while it is waited for records."""
 _CROWDED_MS = 100
-"""How long is waited for records at most while too much waits already (`Exchange.may_wait`)."""
+"""How long is waited for records at most while too much waits already (`RequestContext.may_wait`)."""
 
 PartitionData = FetchResponse.PartitionData
 
@@ -48,11 +48,11 @@ PartitionData = FetchResponse.PartitionData
 NEEDS = (topics(Operation.READ, lambda request, _: [topic.topic for topic in request.topics]),)
 
 
-def _places(topic: FetchRequest.FetchTopic, _: FetchRequest, __: Exchange) -> Iterator[Place]:
+def _places(topic: FetchRequest.FetchTopic, _: FetchRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.TOPIC, topic.topic
 
 
-def _no(topic: FetchRequest.FetchTopic, no: No, _: Exchange) -> FetchResponse.FetchableTopicResponse:
+def _no(topic: FetchRequest.FetchTopic, no: No, _: RequestContext) -> FetchResponse.FetchableTopicResponse:
     refused = [
         PartitionData(
             partition_index=asked.partition,
@@ -67,48 +67,48 @@ def _no(topic: FetchRequest.FetchTopic, no: No, _: Exchange) -> FetchResponse.Fe
 
 
 @register(FetchRequest, 4, 12, needs=NEEDS, refusal=parts("topics", _places, _no, "responses"), bound=OF_RECORDS)
-def handle(request: FetchRequest, exchange: Exchange) -> Coroutine[Any, Any, FetchResponse] | None:
+def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any, FetchResponse] | None:
     """Read records from the partitions named, waiting if there are too few."""
-    broker = exchange.broker
+    broker = context.broker
     if request.session_epoch > 0 and request.session_id:
         # We never gave out a session: the client has to name everything again.
-        exchange.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
+        context.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
         return None
     wanted = _Wanted(request)
     if len(wanted.partitions) > _MANY:
-        return _many(wanted, request, exchange)
-    asks = [_ask(exchange, topic, asked) for (topic, _), asked in wanted.partitions.items()]
+        return _many(wanted, request, context)
+    asks = [_ask(context, topic, asked) for (topic, _), asked in wanted.partitions.items()]
 
     def done(found: list[Found]) -> None:
-        if _throttled(exchange, found):
-            exchange.answer(wanted.response([]))
+        if _throttled(context, found):
+            context.answer(wanted.response([]))
             return
-        _taken(exchange, found)
-        exchange.answer(
+        _taken(context, found)
+        context.answer(
             wanted.response([wanted.answer(broker, *each) for each in zip(wanted.partitions, found, strict=True)])
         )
 
-    fetch = _begin(exchange, request, asks, done)
-    if not exchange.done:
-        exchange.cancel = fetch.cancel
+    fetch = _begin(context, request, asks, done)
+    if not context.done:
+        context.cancel = fetch.cancel
     return None
 
 
-async def _many(wanted: "_Wanted", request: FetchRequest, exchange: Exchange) -> FetchResponse:
+async def _many(wanted: "_Wanted", request: FetchRequest, context: RequestContext) -> FetchResponse:
     """As `handle` for so many partitions that naming them takes long."""
-    pace = exchange.pace()
-    asks = [_ask(exchange, topic, asked) async for (topic, _), asked in pace.each(wanted.partitions.items())]
+    pace = context.pace()
+    asks = [_ask(context, topic, asked) async for (topic, _), asked in pace.each(wanted.partitions.items())]
     answered: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
 
     def done(found: list[Found]) -> None:
-        throttled = _throttled(exchange, found)
+        throttled = _throttled(context, found)
         if not throttled:
-            _taken(exchange, found)
+            _taken(context, found)
         if not answered.done():
             answered.set_result([] if throttled else found)
 
-    fetch = _begin(exchange, request, asks, done)
-    exchange.cancel = fetch.cancel
+    fetch = _begin(context, request, asks, done)
+    context.cancel = fetch.cancel
     try:
         found = await answered
     except asyncio.CancelledError:
@@ -117,39 +117,39 @@ async def _many(wanted: "_Wanted", request: FetchRequest, exchange: Exchange) ->
     if not found:
         return wanted.response([])
     places = zip(wanted.partitions, found, strict=True)
-    return wanted.response([wanted.answer(exchange.broker, *each) async for each in pace.each(places)])
+    return wanted.response([wanted.answer(context.broker, *each) async for each in pace.each(places)])
 
 
-def _begin(exchange: Exchange, request: FetchRequest, asks: list[Ask], done: FetchDone) -> Fetch:
-    broker = exchange.broker
+def _begin(context: RequestContext, request: FetchRequest, asks: list[Ask], done: FetchDone) -> Fetch:
+    broker = context.broker
     most = min(request.max_bytes, broker.settings.fetch_max_bytes)
-    if exchange.account is not None and exchange.account.most_bytes is not None:
-        most = min(most, exchange.account.most_bytes)
-    exchange.outlet.fetches += 1
-    may_wait = exchange.may_wait(len(asks) * _WAITING_BYTES)
+    if context.account is not None and context.account.most_bytes is not None:
+        most = min(most, context.account.most_bytes)
+    context.channel.fetches += 1
+    may_wait = context.may_wait(len(asks) * _WAITING_BYTES)
     return broker.fetch(
         asks,
         min_bytes=min(request.min_bytes, most),
         max_bytes=most,
         max_wait_ms=request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS),
-        first=exchange.outlet.fetches,
+        first=context.channel.fetches,
         done=done,
     )
 
 
-def _throttled(exchange: Exchange, found: list[Found]) -> bool:
+def _throttled(context: RequestContext, found: list[Found]) -> bool:
     """Whether the client has to wait before it gets so much: then what was read is given back, as in Kafka."""
     size = sum(answer.size for answer in found)
-    if exchange.account is None or not exchange.account.fetched(size):
+    if context.account is None or not context.account.fetched(size):
         return False
-    exchange.broker.reads.release(size)
+    context.broker.reads.release(size)
     return True
 
 
-def _taken(exchange: Exchange, found: list[Found]) -> None:
+def _taken(context: RequestContext, found: list[Found]) -> None:
     """What was read is the client's from here on, if it can open it."""
-    exchange.held += sum(answer.size for answer in found)
-    if exchange.version < _ZSTD_FROM:
+    context.held += sum(answer.size for answer in found)
+    if context.version < _ZSTD_FROM:
         for answer in found:
             _refuse_zstd(answer)
 
@@ -212,8 +212,8 @@ class _Wanted:
         )
 
 
-def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
-    broker = exchange.broker
+def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
+    broker = context.broker
     try:
         live = broker.topics.get(name)
         partition = live.partition(wanted.partition)
@@ -221,9 +221,9 @@ def _ask(exchange: Exchange, name: str, wanted: FetchRequest.FetchPartition) -> 
         check_epoch(partition, wanted.current_leader_epoch)
     except (TopicError, RequestError) as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
-    reader = broker.reader(partition, exchange.client_id or "", f"/{exchange.outlet.client_host}")
+    reader = broker.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
     # Whoever looks into batches wants each by itself.
-    join = live.tracer is None and exchange.version >= _ZSTD_FROM
+    join = live.tracer is None and context.version >= _ZSTD_FROM
     return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join)
 
 

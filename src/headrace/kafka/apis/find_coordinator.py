@@ -14,7 +14,7 @@ from headrace.kafka.denied import No, Place, Refused, Steps, parts, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import Names, groups, transactional_ids
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 
@@ -27,25 +27,25 @@ _NO_TRANSACTIONS = (
 
 
 def _keys(key_type: int) -> Names:
-    def keys(request: FindCoordinatorRequest, exchange: Exchange) -> Iterable[str]:
+    def keys(request: FindCoordinatorRequest, context: RequestContext) -> Iterable[str]:
         if request.key_type != key_type:
             return ()
-        return (request.key,) if exchange.version < 4 else request.coordinator_keys
+        return (request.key,) if context.version < 4 else request.coordinator_keys
 
     return keys
 
 
-def _places(key: str, request: FindCoordinatorRequest, _: Exchange) -> Iterator[Place]:
+def _places(key: str, request: FindCoordinatorRequest, _: RequestContext) -> Iterator[Place]:
     yield ResourceType.GROUP if request.key_type == GROUP else ResourceType.TRANSACTIONAL_ID, key
 
 
-def _no(key: str, no: No, _: Exchange) -> FindCoordinatorResponse.Coordinator:
+def _no(key: str, no: No, _: RequestContext) -> FindCoordinatorResponse.Coordinator:
     return FindCoordinatorResponse.Coordinator(
         key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=no.code, error_message=no.message
     )
 
 
-def _no_one(_: FindCoordinatorRequest, __: Exchange, no: No) -> FindCoordinatorResponse:
+def _no_one(_: FindCoordinatorRequest, __: RequestContext, no: No) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(
         error_code=no.code, error_message=no.message, node_id=_NOWHERE, host="", port=_NOWHERE
     )
@@ -54,8 +54,8 @@ def _no_one(_: FindCoordinatorRequest, __: Exchange, no: No) -> FindCoordinatorR
 _ONE, _MANY = whole(_no_one), parts("coordinator_keys", _places, _no, "coordinators")
 
 
-def _take_out(request: FindCoordinatorRequest, exchange: Exchange, refused: Refused) -> Steps:
-    return (_ONE if exchange.version < 4 else _MANY)(request, exchange, refused)
+def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused: Refused) -> Steps:
+    return (_ONE if context.version < 4 else _MANY)(request, context, refused)
 
 
 @register(
@@ -65,16 +65,16 @@ def _take_out(request: FindCoordinatorRequest, exchange: Exchange, refused: Refu
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
     refusal=_take_out,
 )
-async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoordinatorResponse:
+async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Name the brokers that coordinate the groups asked for."""
-    nodes = {node_id: (host, port) for node_id, host, port in exchange.nodes}
+    nodes = {node_id: (host, port) for node_id, host, port in context.nodes}
 
     def find(key: str) -> FindCoordinatorResponse.Coordinator:
         if request.key_type == TRANSACTION:
             return _nobody(key, _NO_TRANSACTIONS, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.key_type != GROUP:
             return _nobody(key, "only groups have a coordinator")
-        node_id = exchange.broker.coordinator_of(key)
+        node_id = context.broker.coordinator_of(key)
         if node_id not in nodes:
             return _nobody(key, "no broker is alive that could coordinate it")
         host, port = nodes[node_id]
@@ -82,7 +82,7 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
             key=key, node_id=node_id, host=host, port=port, error_code=Code.NONE, error_message=None
         )
 
-    if exchange.version < 4:
+    if context.version < 4:
         one = find(request.key)
         return FindCoordinatorResponse(
             error_code=one.error_code,
@@ -92,7 +92,7 @@ async def handle(request: FindCoordinatorRequest, exchange: Exchange) -> FindCoo
             port=one.port,
         )
     return FindCoordinatorResponse(
-        coordinators=[find(key) async for key in exchange.pace().each(request.coordinator_keys)]
+        coordinators=[find(key) async for key in context.pace().each(request.coordinator_keys)]
     )
 
 

@@ -17,7 +17,7 @@ from headrace.kafka.denied import No, parts
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.required_acls import cluster, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.security.access.required_acls import Operation
 from headrace.topics.config import TopicDefaults, check_length, describe
@@ -44,35 +44,35 @@ def _result(resource: Resource, code: Code, message: str | None) -> Result:
     )
 
 
-def _no(resource: Resource, no: No, _: Exchange) -> Result:
+def _no(resource: Resource, no: No, _: RequestContext) -> Result:
     return _result(resource, *no)
 
 
 @register(IncrementalAlterConfigsRequest, 0, 1, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
-async def handle(request: IncrementalAlterConfigsRequest, exchange: Exchange) -> IncrementalAlterConfigsResponse:
+async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
     """Change the configuration of topics, each on its own."""
-    results = [_result(*outcome) async for outcome in alter(request, exchange, _changed_config)]
+    results = [_result(*outcome) async for outcome in alter(request, context, _changed_config)]
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-async def alter(request: Any, exchange: Exchange, changed: Changed) -> AsyncIterator[tuple[Any, Code, str | None]]:
+async def alter(request: Any, context: RequestContext, changed: Changed) -> AsyncIterator[tuple[Any, Code, str | None]]:
     """Change the configuration of topics, each on its own.
 
     Args:
         request: has the resources, each with the configurations that it names.
-        exchange: of this request.
+        context: of this request.
         changed: makes a topic's new configuration of its present one.
 
     Yields:
         Each resource, and what became of it.
     """
-    async for resource in exchange.parts(request.resources):
+    async for resource in context.parts(request.resources):
         error: Exception | None = None
         try:
-            await _alter(exchange.broker, resource, changed, validate_only=request.validate_only)
+            await _alter(context.broker, resource, changed, validate_only=request.validate_only)
             if not request.validate_only:
                 keys = ", ".join(config.name for config in resource.configs)
-                exchange.changed(f"configuration of topic {resource.resource_name}: {keys}")
+                context.changed(f"configuration of topic {resource.resource_name}: {keys}")
         except (TopicError, RequestError) as refused:
             error = refused
         yield resource, code_of(error), None if error is None else str(error)

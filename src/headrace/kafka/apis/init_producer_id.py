@@ -13,7 +13,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import cluster, its_transaction, transactional_ids
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_PRODUCER_IDS
 from headrace.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -30,19 +30,19 @@ NEEDS = (
 )
 
 
-def _no(_: InitProducerIdRequest, __: Exchange, no: No) -> InitProducerIdResponse:
+def _no(_: InitProducerIdRequest, __: RequestContext, no: No) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=no.code, producer_id=-1, producer_epoch=-1)
 
 
 @register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no), bound=OF_PRODUCER_IDS)
-async def handle(request: InitProducerIdRequest, exchange: Exchange) -> InitProducerIdResponse:
+async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Give out a producer id."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(
             error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
         )
     try:
-        producer_id = await exchange.broker.new_producer_id()
+        producer_id = await context.broker.new_producer_id()
     except TopicError as error:
         return InitProducerIdResponse(error_code=code_of(error), producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

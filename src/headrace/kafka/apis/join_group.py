@@ -14,7 +14,7 @@ from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import code_of
 from headrace.kafka.required_acls import groups, its_group
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_MEMBERS
 from headrace.protocol.messages import JoinGroupRequest, JoinGroupResponse
 from headrace.security.access.required_acls import Operation
@@ -23,12 +23,12 @@ _MOST_CLIENT_ID = 249
 """Characters of a client id that are kept: as long as a topic's name may be."""
 
 
-def _no(request: JoinGroupRequest, exchange: Exchange, no: No) -> JoinGroupResponse:
+def _no(request: JoinGroupRequest, context: RequestContext, no: No) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=no.code,
         generation_id=-1,
         # As below.
-        protocol_name=None if exchange.version >= 7 else "",
+        protocol_name=None if context.version >= 7 else "",
         leader="",
         member_id=request.member_id,
         members=[],
@@ -36,32 +36,32 @@ def _no(request: JoinGroupRequest, exchange: Exchange, no: No) -> JoinGroupRespo
 
 
 @register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),), refusal=whole(_no), bound=OF_MEMBERS)
-async def handle(request: JoinGroupRequest, exchange: Exchange) -> JoinGroupResponse:
+async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join a group's next generation."""
     # It is kept for each member, and begins its id.
-    client_id = (exchange.client_id or "")[:_MOST_CLIENT_ID]
-    groups = exchange.broker.groups
-    result = await exchange.ask_group(
+    client_id = (context.client_id or "")[:_MOST_CLIENT_ID]
+    groups = context.broker.groups
+    result = await context.ask_group(
         request.group_id,
         Join(
-            token=exchange,
+            token=context,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             client_id=client_id,
-            client_host=f"/{exchange.outlet.client_host}",
+            client_host=f"/{context.channel.client_host}",
             session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if context.version >= 1 else request.session_timeout_ms,
             protocol_type=request.protocol_type,
             protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
             new_member_id=groups.new_member_id(request.group_instance_id or client_id),
-            member_id_required=exchange.version >= 4,
-            skip_assignment_supported=exchange.version >= 9,
+            member_id_required=context.version >= 4,
+            skip_assignment_supported=context.version >= 9,
             reason=request.reason,
         ),
     )
     assert isinstance(result, JoinResult)
     # Versions before 7 have no way to say "no protocol" but the empty string.
-    protocol = result.protocol if result.protocol is not None or exchange.version >= 7 else ""
+    protocol = result.protocol if result.protocol is not None or context.version >= 7 else ""
     return JoinGroupResponse(
         error_code=code_of(result.error),
         generation_id=result.generation,

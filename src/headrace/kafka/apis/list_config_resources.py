@@ -14,7 +14,7 @@ from headrace.kafka.apis.describe_configs import BROKER, TOPIC
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from headrace.security.access.required_acls import Operation
 
@@ -27,21 +27,21 @@ Resource = ListConfigResourcesResponse.ConfigResource
 
 
 @register(ListConfigResourcesRequest, 0, 1, needs=(cluster(Operation.DESCRIBE_CONFIGS),))
-async def handle(request: ListConfigResourcesRequest, exchange: Exchange) -> None:
+async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> None:
     """Name what has a configuration."""
-    asked = {_CLIENT_METRICS} if exchange.version == 0 else set(request.resource_types) or _KNOWN
+    asked = {_CLIENT_METRICS} if context.version == 0 else set(request.resource_types) or _KNOWN
     if not asked <= _KNOWN:
-        exchange.answer(ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION, config_resources=[]))
+        context.answer(ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION, config_resources=[]))
         return
     found: list[Resource] = []
     if BROKER in asked:
-        found += [Resource(resource_name=str(node_id), resource_type=BROKER) for node_id, _, _ in exchange.nodes]
+        found += [Resource(resource_name=str(node_id), resource_type=BROKER) for node_id, _, _ in context.nodes]
     if TOPIC in asked:
-        await exchange.turn()
-        topics = exchange.broker.topics
-        await exchange.reserve(sum(1 for _ in topics) * _RESOURCE_BYTES)
+        await context.turn()
+        topics = context.broker.topics
+        await context.reserve(sum(1 for _ in topics) * _RESOURCE_BYTES)
         found += [
             Resource(resource_name=live.topic.name, resource_type=TOPIC)
-            async for live in exchange.pace().each(topics.with_internal())
+            async for live in context.pace().each(topics.with_internal())
         ]
-    await exchange.answer_in_pieces(ListConfigResourcesResponse(config_resources=found))
+    await context.answer_in_pieces(ListConfigResourcesResponse(config_resources=found))

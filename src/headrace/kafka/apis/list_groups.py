@@ -10,7 +10,7 @@ from headrace.broker.admin.authorizer import Grants
 from headrace.kafka.denied import No, Refusal, whole
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ListGroupsRequest, ListGroupsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 
@@ -24,11 +24,11 @@ NEEDS = (
 )
 
 
-def _no(_: ListGroupsRequest, __: Exchange, no: No) -> ListGroupsResponse:
+def _no(_: ListGroupsRequest, __: RequestContext, no: No) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=no.code)
 
 
-def _hide(response: ListGroupsResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+def _hide(response: ListGroupsResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
     shown = []
     for group in response.groups:
         yield
@@ -38,14 +38,14 @@ def _hide(response: ListGroupsResponse, _: Exchange, grants: Grants) -> Iterator
 
 
 @register(ListGroupsRequest, 0, 5, needs=NEEDS, refusal=Refusal(take_out=whole(_no), hide=_hide))
-async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsResponse:
+async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List the groups, filtered."""
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
-    known = exchange.broker.groups
-    await exchange.turn()
+    known = context.broker.groups
+    await context.turn()
     names = known.names()
-    await exchange.reserve(len(names) * _GROUP_BYTES + 2 * sum(map(len, names)))
+    await context.reserve(len(names) * _GROUP_BYTES + 2 * sum(map(len, names)))
     found = (group for name in names if (group := known.describe(name)) is not None)
     return ListGroupsResponse(
         groups=[
@@ -55,7 +55,7 @@ async def handle(request: ListGroupsRequest, exchange: Exchange) -> ListGroupsRe
                 group_state=group.state.value,
                 group_type=_TYPE,
             )
-            async for group in exchange.pace().each(found)
+            async for group in context.pace().each(found)
             if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
         ]
     )

@@ -19,7 +19,7 @@ from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.leader_epochs import check_epoch
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_LOGS
 from headrace.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.security.access.required_acls import Operation
@@ -29,7 +29,7 @@ Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: Exchange) -> Topic:
+def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: RequestContext) -> Topic:
     refused = [
         Partition(partition_index=asked.partition_index, error_code=no.code, timestamp=-1, offset=-1)
         for asked in topic.partitions
@@ -45,10 +45,10 @@ def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: Exchange) -> Topi
     refusal=parts("topics", topic_named, _no, "topics"),
     bound=OF_LOGS,
 )
-async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsetsResponse:
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Find an offset per partition by time."""
-    search = _Search(exchange)
-    pace = exchange.pace()
+    search = _Search(context)
+    pace = context.pace()
     named: Counter[tuple[str, int]] = Counter()
     async for topic in pace.each(request.topics):
         named.update([(topic.name, asked.partition_index) async for asked in pace.each(topic.partitions)])
@@ -67,10 +67,10 @@ async def handle(request: ListOffsetsRequest, exchange: Exchange) -> ListOffsets
 class _Search:
     """The search for offsets of one request."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._broker = exchange.broker
-        self._version = exchange.version
-        self._searcher = exchange.broker.searcher()
+    def __init__(self, context: RequestContext) -> None:
+        self._broker = context.broker
+        self._version = context.version
+        self._searcher = context.broker.searcher()
 
     async def find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, *, twice: bool) -> Partition:
         """The answer for one partition."""

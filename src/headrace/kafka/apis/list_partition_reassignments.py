@@ -7,13 +7,13 @@ Behavior
 
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 from headrace.security.access.required_acls import Operation
 
 
 @register(ListPartitionReassignmentsRequest, 0, 0, needs=(cluster(Operation.DESCRIBE),), bound=None)
-def handle(request: ListPartitionReassignmentsRequest, exchange: Exchange) -> None:
+def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> None:
     """Report that no reassignment is ongoing."""
     del request
-    exchange.answer(ListPartitionReassignmentsResponse(error_message=None, topics=[]))
+    context.answer(ListPartitionReassignmentsResponse(error_message=None, topics=[]))

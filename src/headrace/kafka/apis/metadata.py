@@ -24,14 +24,14 @@ import msgspec
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.replicas import replicas_of
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.authorized_operations import UNASKED, authorized, authorized_on_cluster
 from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import names_of, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_TOPICS
 from headrace.membership.leader import Leader
 from headrace.protocol.encoder import Encoded, EncodedArray
@@ -51,18 +51,18 @@ _MOST_VERSIONS = 4
 T = TypeVar("T")
 
 
-def _names(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
-    return names_of(request.topics, exchange)
+def _names(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
+    return names_of(request.topics, context)
 
 
-def _missing(request: MetadataRequest, exchange: Exchange) -> Iterable[str]:
+def _missing(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
     """The topics that the request would create."""
-    if exchange.version >= 4 and not request.allow_auto_topic_creation:
+    if context.version >= 4 and not request.allow_auto_topic_creation:
         return ()
-    broker = exchange.broker
+    broker = context.broker
     if not broker.settings.auto_create_topics_enable:
         return ()
-    return (name for name in names_of(request.topics, exchange) if not broker.topics.has(name))
+    return (name for name in names_of(request.topics, context) if not broker.topics.has(name))
 
 
 NEEDS = (
@@ -75,17 +75,19 @@ Topic = MetadataResponse.MetadataResponseTopic
 Partition = MetadataResponse.MetadataResponsePartition
 
 
-def _places(asked: MetadataRequest.MetadataRequestTopic, _: MetadataRequest, exchange: Exchange) -> Iterator[Place]:
-    return ((ResourceType.TOPIC, name) for name in names_of((asked,), exchange))
+def _places(
+    asked: MetadataRequest.MetadataRequestTopic, _: MetadataRequest, context: RequestContext
+) -> Iterator[Place]:
+    return ((ResourceType.TOPIC, name) for name in names_of((asked,), context))
 
 
-def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: Exchange) -> Topic:
+def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: RequestContext) -> Topic:
     # Who knows an id only is not told its name, nor that there is such a topic.
     code = Code.UNKNOWN_TOPIC_ID if asked.name is None else no.code
     return Topic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
 
-def _hide(response: MetadataResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+def _hide(response: MetadataResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
     shown = []
     for topic in response.topics:
         yield
@@ -94,15 +96,15 @@ def _hide(response: MetadataResponse, _: Exchange, grants: Grants) -> Iterator[N
     response.topics = shown
 
 
-def _begin(exchange: Exchange) -> MetadataResponse:
+def _begin(context: RequestContext) -> MetadataResponse:
     """Without any topic."""
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
-            for node_id, host, port in exchange.nodes
+            for node_id, host, port in context.nodes
         ],
-        cluster_id=exchange.broker.cluster_id,
-        controller_id=exchange.broker.node_id,
+        cluster_id=context.broker.cluster_id,
+        controller_id=context.broker.node_id,
         cluster_authorized_operations=UNASKED,
         topics=[],
     )
@@ -112,30 +114,30 @@ REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True),
 
 
 @register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS)
-async def handle(request: MetadataRequest, exchange: Exchange) -> MetadataResponse:
+async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
-    broker = exchange.broker
+    broker = context.broker
     await broker.topics.leading.current()
-    pace = exchange.pace()
+    pace = context.pace()
     asked = request.topics
-    if asked is None or (exchange.version == 0 and not asked and not exchange.taken_out):
-        await exchange.turn()
-        await exchange.reserve(sum(len(live.partitions) for live in broker.topics.with_internal()) * _PARTITION_BYTES)
-        one = _Described(exchange, pace, request)
+    if asked is None or (context.version == 0 and not asked and not context.taken_out):
+        await context.turn()
+        await context.reserve(sum(len(live.partitions) for live in broker.topics.with_internal()) * _PARTITION_BYTES)
+        one = _Described(context, pace, request)
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
         # Each topic once, however often it is named, as in Kafka.
         named = {(topic.name, topic.topic_id): None for topic in asked}
-        await exchange.reserve(_size(broker, named))
-        one = _Described(exchange, pace, request)
-        found = [await one.topic(name, topic_id) async for name, topic_id in exchange.parts(named)]
+        await context.reserve(_size(broker, named))
+        one = _Described(context, pace, request)
+        found = [await one.topic(name, topic_id) async for name, topic_id in context.parts(named)]
     if request.include_topic_authorized_operations:
         async for topic in pace.each(found):
             if not topic.error_code and topic.name is not None:
-                topic.topic_authorized_operations = authorized(exchange, ResourceType.TOPIC, topic.name)
-    answer = _begin(exchange)
+                topic.topic_authorized_operations = authorized(context, ResourceType.TOPIC, topic.name)
+    answer = _begin(context)
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = authorized_on_cluster(exchange)
+        answer.cluster_authorized_operations = authorized_on_cluster(context)
     answer.topics = found
     return answer
 
@@ -212,15 +214,15 @@ class PartitionsEncoder:
 class _Described:
     """Describes the topics of one request, and creates those that are missing, as far as it may."""
 
-    def __init__(self, exchange: Exchange, pace: Pace, request: MetadataRequest) -> None:
-        self._exchange = exchange
-        self._broker = exchange.broker
+    def __init__(self, context: RequestContext, pace: TimeSlice, request: MetadataRequest) -> None:
+        self._context = context
+        self._broker = context.broker
         self._pace = pace
-        self._may_create = exchange.version < 4 or request.allow_auto_topic_creation
+        self._may_create = context.version < 4 or request.allow_auto_topic_creation
         self._with_operations = request.include_topic_authorized_operations
         """Whether something is added to each topic that is not the same for everybody."""
         self._created = 0
-        self._encoder = PartitionsEncoder(exchange.version)
+        self._encoder = PartitionsEncoder(context.version)
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
         """One topic, by name or, where that is null, by id."""
@@ -247,7 +249,7 @@ class _Described:
         view = None if live.topic.replication_factor == 1 else self._broker.ownership.number
         if kept is None or kept.leaders != leaders or kept.view != view:
             kept = live.described = _Kept(leaders, view)
-        version = self._exchange.version
+        version = self._context.version
         if version in kept.encoded and not self._with_operations:
             return kept.encoded[version]
         topic = Topic(
@@ -286,5 +288,5 @@ class _Described:
             return self._broker.topics.get(name)
         self._created += 1
         live = await self._broker.topic_or_create(name, may_create=may_create)
-        self._exchange.count_change(len(live.partitions), strict_from=None)
+        self._context.count_change(len(live.partitions), strict_from=None)
         return live

@@ -17,7 +17,7 @@ from headrace.kafka.denied import group_and_topic, parts
 from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
 from headrace.kafka.required_acls import each_topic, groups, its_group, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import COMMIT
 from headrace.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 from headrace.security.access.required_acls import Operation
@@ -42,15 +42,15 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id:
     refusal=parts("topics", group_and_topic, _ANSWERS.refused, "topics"),
     bound=COMMIT,
 )
-async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetCommitResponse:
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Commit positions of a group."""
-    pace = exchange.pace()
-    found, errors, ids = await find_partitions(request.topics, exchange, pace)
+    pace = context.pace()
+    found, errors, ids = await find_partitions(request.topics, context, pace)
     for number, some in enumerate(in_steps(found)):
-        result = await exchange.ask_group(
+        result = await context.ask_group(
             request.group_id,
             Commit(
-                token=(exchange, number),
+                token=(context, number),
                 generation=request.generation_id_or_member_epoch,
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
@@ -58,7 +58,7 @@ async def handle(request: OffsetCommitRequest, exchange: Exchange) -> OffsetComm
             ),
         )
         assert isinstance(result, CommitResult)
-        if exchange.done:
+        if context.done:
             return OffsetCommitResponse(topics=[])  # it was given up: the rest may be older than what came since
         errors.update(result.partitions)
         if pace.over:

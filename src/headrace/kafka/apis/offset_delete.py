@@ -13,7 +13,7 @@ from headrace.kafka.errors import code_of
 from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
 from headrace.kafka.required_acls import each_topic, groups, its_group, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_CHANGES
 from headrace.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -22,11 +22,11 @@ _ANSWERS = Answers(OffsetDeleteResponse.OffsetDeleteResponseTopic, OffsetDeleteR
 _TOPICS = parts("topics", topic_named, _ANSWERS.refused, "topics")
 
 
-def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused) -> Steps:
+def _take_out(request: OffsetDeleteRequest, context: RequestContext, refused: Refused) -> Steps:
     no = refused.get((ResourceType.GROUP, request.group_id))
     if no is not None:
         return Rest(OffsetDeleteResponse(error_code=no.code, topics=[]))
-    return (yield from _TOPICS(request, exchange, refused))
+    return (yield from _TOPICS(request, context, refused))
 
 
 @register(
@@ -37,25 +37,25 @@ def _take_out(request: OffsetDeleteRequest, exchange: Exchange, refused: Refused
     refusal=_take_out,
     bound=OF_CHANGES,
 )
-async def handle(request: OffsetDeleteRequest, exchange: Exchange) -> OffsetDeleteResponse:
+async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """Delete positions of a group."""
-    broker = exchange.broker
+    broker = context.broker
     refused = await broker.groups.ready(request.group_id)
     if refused is not None:
         return OffsetDeleteResponse(error_code=code_of(refused), topics=[])
     if not broker.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=code_of(GroupError.GROUP_ID_NOT_FOUND), topics=[])
-    pace = exchange.pace()
-    found, errors, _ = await find_partitions(request.topics, exchange, pace)
+    pace = context.pace()
+    found, errors, _ = await find_partitions(request.topics, context, pace)
     for number, some in enumerate(in_steps(found)):
-        result = await exchange.ask_group(
-            request.group_id, DeletePositions(token=(exchange, number), partitions=tuple(some))
+        result = await context.ask_group(
+            request.group_id, DeletePositions(token=(context, number), partitions=tuple(some))
         )
         assert isinstance(result, DeletePositionsResult)
-        if result.error is not None or exchange.done:
+        if result.error is not None or context.done:
             return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
         errors.update(result.partitions)
         if pace.over:
             await pace.rest()
-    exchange.changed(f"positions of group {request.group_id} deleted: {len(found)} partitions")
+    context.changed(f"positions of group {request.group_id} deleted: {len(found)} partitions")
     return OffsetDeleteResponse(topics=await _ANSWERS.made(request.topics, errors, pace))

@@ -26,7 +26,7 @@ from headrace.kafka.denied import Refusal, Refused, Rest, Steps
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups, topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_POSITIONS
 from headrace.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -50,17 +50,17 @@ Asked = Sequence[tuple[str, Iterable[int]]] | None
 Answered = list[tuple[str, list[tuple[int, Position]]]]
 
 
-async def _size(exchange: Exchange, group: str) -> int:
+async def _size(context: RequestContext, group: str) -> int:
     """About how many bytes all positions of a group take."""
     size = 0
-    async for position in exchange.pace().each(list(exchange.broker.groups.positions(group).values())):
+    async for position in context.pace().each(list(context.broker.groups.positions(group).values())):
         size += _POSITION_BYTES + getsizeof(position.metadata)
     return size
 
 
-async def _positions(exchange: Exchange, group: str, asked: Asked) -> Answered:
+async def _positions(context: RequestContext, group: str, asked: Asked) -> Answered:
     """Positions of a group, each place once however often it is named."""
-    broker, pace = exchange.broker, exchange.pace()
+    broker, pace = context.broker, context.pace()
     if asked is None:
         committed = await broker.positions(group, None)
         by_topic: dict[str, list[tuple[int, Position]]] = {}
@@ -86,15 +86,15 @@ async def _positions(exchange: Exchange, group: str, asked: Asked) -> Answered:
     return found
 
 
-def _groups(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
-    if exchange.version >= 8:
+def _groups(request: OffsetFetchRequest, context: RequestContext) -> Iterable[str]:
+    if context.version >= 8:
         return (asked.group_id for asked in request.groups)
     return (request.group_id,)
 
 
-def _topics(request: OffsetFetchRequest, exchange: Exchange) -> Iterable[str]:
+def _topics(request: OffsetFetchRequest, context: RequestContext) -> Iterable[str]:
     """The topics asked for by name; who asks for all of a group's positions names none."""
-    if exchange.version >= 8:
+    if context.version >= 8:
         return (topic.name for asked in request.groups for topic in asked.topics or ())
     return (topic.name for topic in request.topics or ())
 
@@ -133,8 +133,8 @@ def _without(asked: Any, structures: Any, refused: Refused) -> Any:
     return answers
 
 
-def _take_out(request: OffsetFetchRequest, exchange: Exchange, refused: Refused) -> Steps:
-    if exchange.version >= 8:
+def _take_out(request: OffsetFetchRequest, context: RequestContext, refused: Refused) -> Steps:
+    if context.version >= 8:
         return (yield from _take_out_of_many(request, refused))
     yield
     no = refused.get((ResourceType.GROUP, request.group_id))
@@ -143,7 +143,7 @@ def _take_out(request: OffsetFetchRequest, exchange: Exchange, refused: Refused)
         for topic in request.topics or ():
             yield
             refusals.append(_no_topic(_ONE, topic.name, topic.partition_indexes, no.code))
-        return Rest(_refused(exchange, refusals, no.code))
+        return Rest(_refused(context, refusals, no.code))
     answers = _without(request, _ONE, refused)
     return Rest(add=lambda response: response.topics.extend(answers))
 
@@ -172,7 +172,7 @@ def _take_out_of_many(request: OffsetFetchRequest, refused: Refused) -> Steps:
     return Rest(add=add)
 
 
-def _hide(response: OffsetFetchResponse, _: Exchange, grants: Grants) -> Iterator[None]:
+def _hide(response: OffsetFetchResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
     holders: list[Any] = [response, *response.groups]
     for holder in holders:
         shown: list[Any] = []
@@ -184,47 +184,47 @@ def _hide(response: OffsetFetchResponse, _: Exchange, grants: Grants) -> Iterato
 
 
 @register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide), bound=OF_POSITIONS)
-async def handle(request: OffsetFetchRequest, exchange: Exchange) -> OffsetFetchResponse:
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Tell the committed positions of one group or many."""
-    if exchange.version >= 8:
-        return OffsetFetchResponse(groups=await _many(request, exchange))
+    if context.version >= 8:
+        return OffsetFetchResponse(groups=await _many(request, context))
     group = request.group_id
-    if request.topics is None and await exchange.broker.groups.ready(group) is None:
-        await exchange.reserve(await _size(exchange, group))
-    topics, code = await _answer(exchange, request, _ONE)
+    if request.topics is None and await context.broker.groups.ready(group) is None:
+        await context.reserve(await _size(context, group))
+    topics, code = await _answer(context, request, _ONE)
     if not code:
         return OffsetFetchResponse(topics=topics)
-    pace = exchange.pace()
+    pace = context.pace()
     async for topic in pace.each(request.topics or ()):
         refused = _no_topic(_ONE, topic.name, (), code)
         async for index in pace.each(topic.partition_indexes):
             refused.partitions.append(_no_partition(_ONE, index, code))
         topics.append(refused)
-    return _refused(exchange, topics, code)
+    return _refused(context, topics, code)
 
 
-def _refused(exchange: Exchange, topics: list[Any], code: Code) -> OffsetFetchResponse:
-    if exchange.version < 2:
+def _refused(context: RequestContext, topics: list[Any], code: Code) -> OffsetFetchResponse:
+    if context.version < 2:
         return OffsetFetchResponse(topics=topics)
     return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-async def _many(request: OffsetFetchRequest, exchange: Exchange) -> list[Group]:
+async def _many(request: OffsetFetchRequest, context: RequestContext) -> list[Group]:
     merged = _merged(request.groups)
     sizes: dict[str, int] = {}
     for asked in merged:
         # A group that is not loaded yet has no size.
-        if asked.topics is None and await exchange.broker.groups.ready(asked.group_id) is None:
-            sizes[asked.group_id] = await _size(exchange, asked.group_id)
-    # Before any is read: see `Exchange.reserve`.
-    fitting = await exchange.reserve_parts(sizes)
+        if asked.topics is None and await context.broker.groups.ready(asked.group_id) is None:
+            sizes[asked.group_id] = await _size(context, asked.group_id)
+    # Before any is read: see `RequestContext.reserve`.
+    fitting = await context.reserve_parts(sizes)
     answers = []
     topics: list[Any]
     for asked in merged:
         if asked.group_id in sizes and asked.group_id not in fitting:
             topics, code = [], Code.POLICY_VIOLATION
         else:
-            topics, code = await _answer(exchange, asked, _MANY)
+            topics, code = await _answer(context, asked, _MANY)
         answers.append(Group(group_id=asked.group_id, topics=topics, error_code=code))
     return answers
 
@@ -236,15 +236,15 @@ def _merged(
     return {group.group_id: group for group in groups}.values()
 
 
-async def _answer(exchange: Exchange, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
+async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
     """What is answered about one group: its topics, and an error code.
 
     Args:
-        exchange: the request's.
+        context: the request's.
         wanted: what is asked of the group; the whole request in versions with one group.
         structures: the classes of a topic and of a partition in the answer.
     """
-    broker = exchange.broker
+    broker = context.broker
     refused = await broker.groups.ready(wanted.group_id)
     if refused is not None:
         again = refused is GroupError.COORDINATOR_NOT_AVAILABLE or broker.groups.moved_lately()
@@ -252,7 +252,7 @@ async def _answer(exchange: Exchange, wanted: Any, structures: Any) -> tuple[lis
     view = broker.ownership.number
     asked = None if wanted.topics is None else [(topic.name, topic.partition_indexes) for topic in wanted.topics]
     try:
-        found = await _positions(exchange, wanted.group_id, asked)
+        found = await _positions(context, wanted.group_id, asked)
     except StorageUnavailable:
         return [], _AGAIN
     if broker.ownership.number != view:

@@ -20,7 +20,7 @@ from headrace.kafka.errors import RequestError, code_of
 from headrace.kafka.leader_epochs import check_epoch
 from headrace.kafka.required_acls import topics
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_LOGS
 from headrace.protocol.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -30,11 +30,11 @@ Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-def _places(topic: Any, _: OffsetForLeaderEpochRequest, __: Exchange) -> Iterator[Place]:
+def _places(topic: Any, _: OffsetForLeaderEpochRequest, __: RequestContext) -> Iterator[Place]:
     yield ResourceType.TOPIC, topic.topic
 
 
-def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exchange) -> Topic:
+def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: RequestContext) -> Topic:
     refused = [Partition(partition=asked.partition, error_code=no.code) for asked in topic.partitions]
     return Topic(topic=topic.topic, partitions=refused)
 
@@ -53,15 +53,15 @@ def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Exch
     refusal=parts("topics", _places, _no, "topics"),
     bound=OF_LOGS,
 )
-async def handle(request: OffsetForLeaderEpochRequest, exchange: Exchange) -> OffsetForLeaderEpochResponse:
+async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
     """Tell where leader epochs end."""
-    pace, ends = exchange.pace(), Ends()
+    pace, ends = context.pace(), Ends()
     return OffsetForLeaderEpochResponse(
         topics=[
             Topic(
                 topic=topic.topic,
                 partitions=[
-                    await _end(exchange.broker, ends, topic.topic, asked) async for asked in pace.each(topic.partitions)
+                    await _end(context.broker, ends, topic.topic, asked) async for asked in pace.each(topic.partitions)
                 ],
             )
             async for topic in pace.each(request.topics)

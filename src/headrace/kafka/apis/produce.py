@@ -27,7 +27,7 @@ from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.produce_response import Answer, Pending, Placing, is_native, refuse, unsettled, without_the_rest
 from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
 from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.single_batch import shortcut
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -55,32 +55,32 @@ NEEDS = (
 SHORTCUTS[PRODUCE] = Shortcut(shortcut, needs=(topics(Operation.WRITE, lambda one, _: (one.topic,)),))
 
 
-def _places(topic: ProduceRequest.TopicProduceData, request: ProduceRequest, _: Exchange) -> Iterator[Place]:
+def _places(topic: ProduceRequest.TopicProduceData, request: ProduceRequest, _: RequestContext) -> Iterator[Place]:
     yield from transaction_of(request)
     yield ResourceType.TOPIC, topic.name
 
 
-def _no(topic: ProduceRequest.TopicProduceData, no: No, _: Exchange) -> ProduceResponse.TopicProduceResponse:
+def _no(topic: ProduceRequest.TopicProduceData, no: No, _: RequestContext) -> ProduceResponse.TopicProduceResponse:
     answers = [Answer(index=data.index) for data in topic.partition_data]
     for answer in answers:
         refuse(answer, RequestError(no.code, no.message))
     return ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers)
 
 
-def _keep(request: ProduceRequest, exchange: Exchange) -> bool:
+def _keep(request: ProduceRequest, context: RequestContext) -> bool:
     """Whether it names many topics, and then with memory of its own, before what is sent behind it."""
     if len(request.topic_data) <= _MANY:
         return False
-    _hold_up(exchange)
-    _kept(request, exchange)
+    _hold_up(context)
+    _kept(request, context)
     return True
 
 
-def _hold_up(exchange: Exchange) -> None:
+def _hold_up(context: RequestContext) -> None:
     """Serve nothing that was sent behind it before it is through, and go on with it though its client leaves."""
-    if not exchange.alone:
-        exchange.outlet.hold_up(exchange)
-        exchange.late = Placing()
+    if not context.alone:
+        context.channel.hold_up(context)
+        context.late = Placing()
 
 
 REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
@@ -90,14 +90,14 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
     ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3,
     most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None,
 )  # fmt: skip
-def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, ProduceResponse | None] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""
-    opened = _opened(request, exchange.broker)
-    waits = opened > 0 and exchange.broker.lane.crowded
-    if waits or opened > 1 or exchange.alone or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
+    opened = _opened(request, context.broker)
+    waits = opened > 0 and context.broker.lane.crowded
+    if waits or opened > 1 or context.alone or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
         # What the client sent behind it may be for the same partitions: order is kept.
-        _hold_up(exchange)
-        return _append_many(_kept(request, exchange), exchange, first_waits=opened > 0)
+        _hold_up(context)
+        return _append_many(_kept(request, context), context, first_waits=opened > 0)
     response = ProduceResponse(responses=[])
     work: list[tuple[str, ProduceRequest.PartitionProduceData, Answer]] = []
     for topic in request.topic_data:
@@ -105,25 +105,25 @@ def handle(request: ProduceRequest, exchange: Exchange) -> Coroutine[Any, Any, P
         work += zip(repeat(topic.name), topic.partition_data, answers)
         response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
     if not work and request.acks == 0:
-        exchange.say_nothing()
+        context.say_nothing()
     elif not work:
-        exchange.answer(response)
+        context.answer(response)
     else:
-        pending = Pending(exchange, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
-        exchange.late = pending
-        now_ms = exchange.broker.clock.now_ms()
+        pending = Pending(context, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
+        context.late = pending
+        now_ms = context.broker.clock.now_ms()
         for name, data, answer in work:
-            _append(request, name, data, answer, now_ms, exchange, pending)
+            _append(request, name, data, answer, now_ms, context, pending)
     return None
 
 
-def _kept(request: ProduceRequest, exchange: Exchange) -> ProduceRequest:
+def _kept(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
     """The request with memory of its own: the read buffer is another's by the time that most of it is appended."""
-    if not exchange.owned:
+    if not context.owned:
         for topic in request.topic_data:
             for data in topic.partition_data:
                 data.records = data.records if data.records is None else bytearray(data.records)
-        exchange.owned = True
+        context.owned = True
     return request
 
 
@@ -132,17 +132,19 @@ def _opened(request: ProduceRequest, broker: Broker) -> int:
     return sum(len(topic.partition_data) for topic in request.topic_data if is_native(broker, topic.name))
 
 
-async def _append_many(request: ProduceRequest, exchange: Exchange, *, first_waits: bool) -> ProduceResponse | None:
+async def _append_many(
+    request: ProduceRequest, context: RequestContext, *, first_waits: bool
+) -> ProduceResponse | None:
     """As `handle` where it takes long: of so many batches, or of those that are opened, whose first one waits, too."""
-    pace = exchange.pace()
+    pace = context.pace()
     if first_waits:
         await pace.rest()
     response = ProduceResponse(responses=[])
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     # One more, which is settled when all have been given.
     silent, wait_ms = request.acks == 0, _wait_ms(request)
-    pending = Pending(exchange, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
-    now_ms = exchange.broker.clock.now_ms()
+    pending = Pending(context, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
+    now_ms = context.broker.clock.now_ms()
     try:
         try:
             async for topic in pace.each(request.topic_data):
@@ -153,9 +155,9 @@ async def _append_many(request: ProduceRequest, exchange: Exchange, *, first_wai
                     answer = unsettled(data.index)
                     answers.append(answer)
                     pending.expect()
-                    _append(request, topic.name, data, answer, now_ms, exchange, pending)
+                    _append(request, topic.name, data, answer, now_ms, context, pending)
             # Not before: what was sent behind it could come in between.
-            exchange.late = pending
+            context.late = pending
         finally:
             pending.given()
         await settled
@@ -171,7 +173,7 @@ def _append(
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
     now_ms: int,
-    exchange: Exchange,
+    context: RequestContext,
     pending: Pending,
 ) -> None:
     """Append the batch of one partition; `pending` gets the result, whatever it is."""
@@ -185,15 +187,15 @@ def _append(
         pending.settle(name, answer, -1, InvalidRecord("no record batch"))
         return
     # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
-    batch = without_the_rest(records, exchange.size) if exchange.owned else bytearray(records)
+    batch = without_the_rest(records, context.size) if context.owned else bytearray(records)
     try:
-        live = exchange.broker.topics.get(name)
+        live = context.broker.topics.get(name)
         index = data.index
         answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
         # What is stored and what is answered are one reading of the clock.
         done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
         if live.config.native:
-            exchange.outlet.took_long()
-        live.append(index, batch, now_ms, done, zstd_allowed=exchange.version >= 7, wait_ms=_wait_ms(request))
+            context.channel.took_long()
+        live.append(index, batch, now_ms, done, zstd_allowed=context.version >= 7, wait_ms=_wait_ms(request))
     except TopicError as error:
         pending.settle(name, answer, -1, error)

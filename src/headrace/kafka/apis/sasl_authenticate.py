@@ -18,29 +18,29 @@ from headrace.broker.admin.logins import LoginRefused
 from headrace.kafka.errors import Code
 from headrace.kafka.server.login import refuse, tell_refused
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.security.access.required_acls import ANYBODY
 
 
 @register(SaslAuthenticateRequest, 0, 2, needs=ANYBODY)
-async def handle(request: SaslAuthenticateRequest, exchange: Exchange) -> SaslAuthenticateResponse | None:
+async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse | None:
     """Check a token; the last one binds the connection to the virtual cluster it opens."""
-    outlet = exchange.outlet
-    if not outlet.login.expects_token:
+    channel = context.channel
+    if not channel.login.expects_token:
         return _failure(Code.ILLEGAL_SASL_STATE, "SaslAuthenticate comes once, after SaslHandshake")
     try:
-        answer = await outlet.login.take(bytes(request.auth_bytes))
+        answer = await channel.login.take(bytes(request.auth_bytes))
     except LoginRefused as refused:
-        exchange.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
-        with bound_contextvars(client_id=exchange.client_id):
-            refuse(outlet, refused, exchange.correlation_id)
+        context.answer(_failure(Code.SASL_AUTHENTICATION_FAILED, str(refused)))
+        with bound_contextvars(client_id=context.client_id):
+            refuse(channel, refused, context.correlation_id)
         return None
     if answer.admitted is not None:
-        outlet.enter(answer.admitted, outlet.login.mechanism)
+        channel.enter(answer.admitted, channel.login.mechanism)
     elif answer.refused is not None:
-        with bound_contextvars(client_id=exchange.client_id):
-            tell_refused(outlet, answer.refused, exchange.correlation_id)
+        with bound_contextvars(client_id=context.client_id):
+            tell_refused(channel, answer.refused, context.correlation_id)
     lifetime_ms = 0 if answer.admitted is None else answer.admitted.lifetime_ms
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=lifetime_ms)
 

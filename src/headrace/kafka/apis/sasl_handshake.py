@@ -13,20 +13,20 @@ Version notes
 
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.security.access.required_acls import ANYBODY
 
 
 @register(SaslHandshakeRequest, 0, 1, needs=ANYBODY)
-def handle(request: SaslHandshakeRequest, exchange: Exchange) -> None:
+def handle(request: SaslHandshakeRequest, context: RequestContext) -> None:
     """Agree on a mechanism."""
-    outlet = exchange.outlet
-    if outlet.login.first and outlet.is_busy(beside=exchange):
+    channel = context.channel
+    if channel.login.first and channel.is_busy(beside=context):
         code = Code.ILLEGAL_SASL_STATE
     else:
-        code = outlet.login.begin(request.mechanism, exchange.version)
-    offered = [] if code is Code.ILLEGAL_SASL_STATE else outlet.login.mechanisms
-    exchange.answer(SaslHandshakeResponse(error_code=code, mechanisms=offered))
+        code = channel.login.begin(request.mechanism, context.version)
+    offered = [] if code is Code.ILLEGAL_SASL_STATE else channel.login.mechanisms
+    context.answer(SaslHandshakeResponse(error_code=code, mechanisms=offered))
     if code is Code.UNSUPPORTED_SASL_MECHANISM:
-        outlet.close(f"login: mechanism {request.mechanism[:100]!r} is not served, only {', '.join(offered)}")
+        channel.close(f"login: mechanism {request.mechanism[:100]!r} is not served, only {', '.join(offered)}")

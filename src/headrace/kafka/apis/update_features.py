@@ -12,7 +12,7 @@ Version notes
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import cut
@@ -23,17 +23,17 @@ _MOST_NAME = 249
 
 
 @register(UpdateFeaturesRequest, 0, 2, needs=(cluster(Operation.ALTER),), bound=None)
-def handle(request: UpdateFeaturesRequest, exchange: Exchange) -> None:
+def handle(request: UpdateFeaturesRequest, context: RequestContext) -> None:
     """Refuse to change what there is not."""
     if not request.feature_updates:
-        exchange.answer(UpdateFeaturesResponse(error_message=None, results=[]))
+        context.answer(UpdateFeaturesResponse(error_message=None, results=[]))
         return
     first = request.feature_updates[0]
     message = (
         "The update failed for all features since the following feature had an error: Invalid update version "
-        f"{first.max_version_level} for feature {first.feature[:_MOST_NAME]}. {_reason(first, exchange.broker.node_id)}"
+        f"{first.max_version_level} for feature {first.feature[:_MOST_NAME]}. {_reason(first, context.broker.node_id)}"
     )
-    exchange.answer(
+    context.answer(
         UpdateFeaturesResponse(error_code=Code.INVALID_UPDATE_VERSION, error_message=cut(message), results=[])
     )
 

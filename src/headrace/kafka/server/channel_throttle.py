@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from headrace.broker.runtime.clock import Clock, Timer
-from headrace.kafka.server.request_context import Exchange
-from headrace.kafka.server.request_quota import Account
+from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.request_quota import RequestQuota
 from headrace.kafka.server.request_scheduler import PRODUCE, Order
 from headrace.security.access.principal import ANONYMOUS
 
 
-class Muting:
+class ChannelThrottle:
     """The one timer of a connection that has to wait."""
 
     __slots__ = ("_clock", "_ended", "_order", "_over", "_timer", "_until_ms")
@@ -29,15 +29,15 @@ class Muting:
         self._timer: Timer | None = None
         self._ended = False
 
-    def limit(self, exchange: Exchange) -> None:
+    def limit(self, context: RequestContext) -> None:
         """Have a request count against the quotas that hold for its client."""
-        outlet = exchange.outlet
-        host = outlet.client_host if outlet.principal is ANONYMOUS else ""
-        limits = outlet.broker.quotas.limits(outlet.principal.name, exchange.client_id or "", host)
+        channel = context.channel
+        host = channel.client_host if channel.principal is ANONYMOUS else ""
+        limits = channel.broker.quotas.limits(channel.principal.name, context.client_id or "", host)
         if limits is None:
             return
-        exchange.account = Account(limits, self._clock)
-        if exchange.api_key == PRODUCE and (wait_ms := exchange.account.produced(exchange.size)):
+        context.account = RequestQuota(limits, self._clock)
+        if context.api_key == PRODUCE and (wait_ms := context.account.produced(context.size)):
             # What is sent behind it waits already now: much more could be under way before its answer is there.
             self.mute(wait_ms)
 

@@ -15,14 +15,14 @@ from structlog.contextvars import bind_contextvars
 from headrace.aio.tasks import close_with, counted
 from headrace.broker.admin.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
-from headrace.kafka.server.channel_throttle import Muting
-from headrace.kafka.server.connection_tasks import Work
-from headrace.kafka.server.deferred_requests import PutOff
+from headrace.kafka.server.channel_throttle import ChannelThrottle
+from headrace.kafka.server.connection_tasks import ConnectionTasks
+from headrace.kafka.server.deferred_requests import DeferredRequests
 from headrace.kafka.server.frames import Framing
 from headrace.kafka.server.login import take_bare
 from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_decoder import NotServed, client_id_of, decode_request
 from headrace.kafka.server.request_log import tell_ended, tell_opened
 from headrace.kafka.server.request_scheduler import (
@@ -36,7 +36,7 @@ from headrace.kafka.server.request_scheduler import (
     Order,
 )
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
-from headrace.kafka.server.timeout_responses import Overdue, is_over, overdue_among
+from headrace.kafka.server.timeout_responses import TimeoutResponses, is_over, overdue_among
 from headrace.security.access.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Connection(Framing):
         self._order = Order()
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener)
-        self._put_off = PutOff(self._order, self._memory)
-        self._muting = Muting(self._order, self.broker.clock, self._unmuted)
+        self._put_off = DeferredRequests(self._order, self._memory)
+        self._muting = ChannelThrottle(self._order, self.broker.clock, self._unmuted)
         self._going_on = False  # what was put off has its turn coming
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
@@ -74,7 +74,7 @@ class Connection(Framing):
         self.fetches = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
-        self._work = Work()
+        self._work = ConnectionTasks()
 
     # Life of the connection
 
@@ -251,64 +251,64 @@ class Connection(Framing):
         if self.login.pending and not self._admit(buffer[start:stop]):
             return
         shortcut = SHORTCUTS.get(key)
-        exchange = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
-        if exchange is None or (self._grants is not None and not may(exchange, self._grants)):
+        context = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
+        if context is None or (self._grants is not None and not may(context, self._grants)):
             if key == PRODUCE and self._order.must_wait_if_not_plain(stop - start):
                 self._defer(buffer[start:stop], owned=owned)
             else:
                 self._decode(buffer[start:stop], owned=owned, arrived_ms=arrived_ms)
             return
         if self.broker.quotas.limiting:
-            exchange.client_id = client_id_of(buffer, start)
-        self._begin(exchange)
+            context.client_id = client_id_of(buffer, start)
+        self._begin(context)
         try:
-            exchange.serve()
+            context.serve()
         except Exception:
-            self._failed(exchange)
-        if exchange.account is not None:
-            exchange.account.pause()
+            self._failed(context)
+        if context.account is not None:
+            context.account.pause()
 
     def _decode(self, frame: memoryview, *, owned: bool, arrived_ms: int | None = None) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
-            api, exchange, request = decode_request(frame, self)
+            api, context, request = decode_request(frame, self)
         except NotServed as reason:
             self.close(str(reason))
             return
         if request is None:
-            self._begin(exchange)
-            self._listener.refuse_api_versions(exchange)
+            self._begin(context)
+            self._listener.refuse_api_versions(context)
             return
         if self._put_off.left and request.acks:
             return
-        exchange.owned = owned
+        context.owned = owned
         over = False
         if api.bound is not None:
-            exchange.late = Overdue(api, api.bound, request)
-            if exchange.api_key == COMMIT and arrived_ms is not None and self._order.kept:
-                over = is_over(exchange, arrived_ms, self._waiting)
-        self._begin(exchange)
-        if over or (exchange.api_key in MEMBERS and not exchange.may_wait()):
-            exchange.give_up()
+            context.late = TimeoutResponses(api, api.bound, request)
+            if context.api_key == COMMIT and arrived_ms is not None and self._order.kept:
+                over = is_over(context, arrived_ms, self._waiting)
+        self._begin(context)
+        if over or (context.api_key in MEMBERS and not context.may_wait()):
+            context.give_up()
             return
         try:
             grants = self._grants
-            later = api.handler(request, exchange) if grants is None else serve(api, request, exchange, grants)
+            later = api.handler(request, context) if grants is None else serve(api, request, context, grants)
         except Exception:
-            self._failed(exchange)
+            self._failed(context)
             return
-        account = exchange.account
+        account = context.account
         if account is not None:
             account.pause()
         if later is not None:
-            close_with(self._work.keep(self._complete(later, exchange), exchange), later)
+            close_with(self._work.keep(self._complete(later, context), context), later)
 
-    def _failed(self, exchange: Exchange) -> None:
+    def _failed(self, context: RequestContext) -> None:
         """A bug of ours: say where, and give the connection up."""
-        name = APIS[exchange.api_key].name
-        self.close(f"{name} version {exchange.version} failed")
-        exchange.done = True  # nothing of it is under way any more
-        _log.exception("request failed", api=name, version=exchange.version, client=self.client_host)
+        name = APIS[context.api_key].name
+        self.close(f"{name} version {context.version} failed")
+        context.done = True  # nothing of it is under way any more
+        _log.exception("request failed", api=name, version=context.version, client=self.client_host)
 
     def _admit(self, frame: memoryview) -> bool:
         """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
@@ -335,40 +335,40 @@ class Connection(Framing):
         self._grants = self.broker.access.grants(self.principal, self.client_host, self.broker.cluster)
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
-    def hold_up(self, exchange: Exchange) -> None:
-        """Serve nothing that was sent behind this exchange before it has its answer."""
-        exchange.alone = True
+    def hold_up(self, context: RequestContext) -> None:
+        """Serve nothing that was sent behind this request before it has its answer."""
+        context.alone = True
         self._order.others += 1
 
-    def is_busy(self, beside: Exchange) -> bool:
-        """Whether another exchange than this one is without an answer."""
+    def is_busy(self, beside: RequestContext) -> bool:
+        """Whether another request than this one is without an answer."""
         return self._order.kept > 0 or any(not each.done for each in self._waiting if each is not beside)
 
-    def _begin(self, exchange: Exchange) -> None:
+    def _begin(self, context: RequestContext) -> None:
         self.requests += 1
-        exchange.began = self._now
+        context.began = self._now
         if self.broker.quotas.limiting and not self.login.pending:
-            self._muting.limit(exchange)
+            self._muting.limit(context)
         order = self._order
-        order.waiting.append(exchange)
-        order.waiting_bytes += exchange.size
-        self._memory.used += exchange.size
-        key = exchange.api_key
+        order.waiting.append(context)
+        order.waiting_bytes += context.size
+        self._memory.used += context.size
+        key = context.api_key
         if key == PRODUCE:
             order.produces += 1
         else:
             order.begin(key)
-            if exchange.size > LARGE and not self.login.pending:
-                self._memory.open(exchange)
+            if context.size > LARGE and not self.login.pending:
+                self._memory.open(context)
         if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
             SMALL_BYTES if self._memory.full else PAUSE_BYTES
         ):
             self._pause_reading()
 
-    def park(self, exchange: Exchange, more: int) -> bool:
+    def park(self, context: RequestContext, more: int) -> bool:
         """See `Outlet.park`."""
         self._order.waiting_bytes += more
-        return self._memory.park(exchange, more)
+        return self._memory.park(context, more)
 
     def took_long(self) -> None:
         """See `Outlet.took_long`."""
@@ -382,73 +382,73 @@ class Connection(Framing):
         self._go_on()
         self._read_on()
 
-    async def _complete(self, later: Coroutine[Any, Any, Any], exchange: Exchange) -> None:
+    async def _complete(self, later: Coroutine[Any, Any, Any], context: RequestContext) -> None:
         # Whatever is logged on behalf of this request says whose it is.
         who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
-        bind_contextvars(client=self.client_host, client_id=exchange.client_id, **who)
-        account = exchange.account
+        bind_contextvars(client=self.client_host, client_id=context.client_id, **who)
+        account = context.account
         try:
             response = await (later if account is None else counted(later, account.resume, account.pause))
-            if not self._closed and response is not None and not exchange.done:
-                await exchange.answer_in_pieces(response)
+            if not self._closed and response is not None and not context.done:
+                await context.answer_in_pieces(response)
         except Exception:
-            self._failed(exchange)
+            self._failed(context)
         finally:
-            self.ended(exchange)
+            self.ended(context)
 
     def answer_overdue(self, now_ms: int) -> Iterator[None]:
         """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on.
 
         There may be thousands: one at each step.
         """
-        for exchange in overdue_among(self._waiting, now_ms):
+        for context in overdue_among(self._waiting, now_ms):
             yield
-            if exchange.done or self._closed:
+            if context.done or self._closed:
                 continue
-            self._order.keep(exchange)
+            self._order.keep(context)
             try:
-                exchange.give_up()
+                context.give_up()
             except Exception:
-                self._failed(exchange)
+                self._failed(context)
         if self._order.kept > PAUSE_REQUESTS:
             self._pause_reading()
         elif self._read_paused and not self._closed and self._frame is None and self._put_off.may_hear(now_ms):
             self._read_paused = False
             self.transport.resume_reading()  # until one more is put off
 
-    def ended(self, exchange: Exchange) -> None:
-        """What an exchange asked for is through: it is not counted any longer, if it was beyond its answer."""
-        freed = self._order.let_go(exchange)
+    def ended(self, context: RequestContext) -> None:
+        """What a request asked for is through: it is not counted any longer, if it was beyond its answer."""
+        freed = self._order.let_go(context)
         if freed:
             self._memory.free(freed)
-            held, exchange.held = exchange.held, 0
+            held, context.held = context.held, 0
             self.broker.reads.release(held)
             self._read_on()
-            if exchange.alone:
+            if context.alone:
                 # It has no answer, since its client has left.
                 self._order.others -= 1
                 self._go_on()
 
     # Answers out
 
-    def finished(self, exchange: Exchange) -> None:
+    def finished(self, context: RequestContext) -> None:
         """Arrange for the answers that are due to leave in one write.
 
         Those given while requests are being served leave behind the last of these, others at the end of this turn of
         the loop.
         """
-        key = exchange.api_key
+        key = context.api_key
         order = self._order
         if key == PRODUCE:
             order.produces -= 1
         else:
             order.end(key)
-            self._memory.settle(exchange)
-            self._memory.unpark(exchange)
-        if exchange.alone:
-            exchange.alone = False
+            self._memory.settle(context)
+            self._memory.unpark(context)
+        if context.alone:
+            context.alone = False
             order.others -= 1
-        order.due_bytes += exchange.answered
+        order.due_bytes += context.answered
         if order.put_off and not order.others:
             self._go_on()
         if self._serving or self._flushing:

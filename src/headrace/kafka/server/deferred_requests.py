@@ -6,16 +6,16 @@ leave as soon as all is sent. So do we, and over what was to be answered.
 
 from collections.abc import Iterable
 
-from headrace.kafka.server.memory_pool import SMALL_BYTES, RequestMemory
+from headrace.kafka.server.memory_pool import SMALL_BYTES, MemoryPool
 from headrace.kafka.server.request_scheduler import Order
 
 
-class PutOff:
+class DeferredRequests:
     """Their bytes, in the memory of all connections."""
 
     __slots__ = ("_bytes", "_memory", "_order", "left")
 
-    def __init__(self, order: Order, memory: RequestMemory) -> None:
+    def __init__(self, order: Order, memory: MemoryPool) -> None:
         """Nothing was put off. `order` has them, and tells when one has its turn."""
         self._order = order
         self._memory = memory

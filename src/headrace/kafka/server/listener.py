@@ -15,10 +15,10 @@ from headrace.broker.runtime.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.server.connection import Connection
-from headrace.kafka.server.connection_tasks import Work
-from headrace.kafka.server.memory_pool import RequestMemory
+from headrace.kafka.server.connection_tasks import ConnectionTasks
+from headrace.kafka.server.memory_pool import MemoryPool
 from headrace.kafka.server.registry import APIS, Api
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.restriction import Restriction
 from headrace.kafka.server.timeouts import SWEEP_MS
 from headrace.metrics.counters import Counters
@@ -99,7 +99,7 @@ class KafkaListener:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
-        self.memory = RequestMemory(broker.settings.queued_max_request_bytes)
+        self.memory = MemoryPool(broker.settings.queued_max_request_bytes)
         self.memory.pressed = self._look_later
         broker.reads.pressed.append(self._look_later)
         self.connections: set[Connection] = set()
@@ -116,7 +116,7 @@ class KafkaListener:
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
         self._overdue: asyncio.Task[None] | None = None
-        self.gone: set[Work] = set()
+        self.gone: set[ConnectionTasks] = set()
         """Of connections that have ended: what storage has not answered."""
 
     async def start(self, sock: socket.socket) -> None:
@@ -264,6 +264,6 @@ class KafkaListener:
             if connection.broker.cluster == cluster:
                 connection.close(f"its virtual cluster {cluster} was deleted", expected=True)
 
-    def refuse_api_versions(self, exchange: Exchange) -> None:
+    def refuse_api_versions(self, context: RequestContext) -> None:
         """Answer an ApiVersions request newer than ours (KIP-511)."""
-        exchange.answer(api_versions.refusal(exchange), version=0)
+        context.answer(api_versions.refusal(context), version=0)

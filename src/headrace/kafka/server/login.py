@@ -16,7 +16,7 @@ from headrace.security.access.principal import Principal
 
 if TYPE_CHECKING:
     from headrace.kafka.server.connection import Connection
-    from headrace.kafka.server.request_context import Outlet
+    from headrace.kafka.server.request_context import ResponseChannel
 
 MOST_LOGIN_BYTES = 512 << 10
 """Bytes of a frame before a login, as Kafka's `sasl.server.max.receive.size`: strangers get little memory."""
@@ -170,15 +170,15 @@ async def take_bare(connection: "Connection", token: bytes, send: Callable[[byte
     send(len(answer.token).to_bytes(4, "big") + answer.token)
 
 
-def tell_refused(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
+def tell_refused(channel: "ResponseChannel", refused: LoginRefused, request: int | None = None) -> None:
     """Tell the log of a login that was refused."""
-    outlet.login.told = refused
-    audit, more = outlet.broker.access.audit, {} if request is None else {"request": request}
-    audit.login_refused(str(outlet.principal), outlet.client_host, outlet.login.mechanism, refused.reason, **more)
+    channel.login.told = refused
+    audit, more = channel.broker.access.audit, {} if request is None else {"request": request}
+    audit.login_refused(str(channel.principal), channel.client_host, channel.login.mechanism, refused.reason, **more)
 
 
-def refuse(outlet: "Outlet", refused: LoginRefused, request: int | None = None) -> None:
+def refuse(channel: "ResponseChannel", refused: LoginRefused, request: int | None = None) -> None:
     """Tell of a login that was refused, if nobody has, and end its connection."""
-    if outlet.login.told is not refused:
-        tell_refused(outlet, refused, request)
-    outlet.close(f"login refused: {refused.reason}", expected=True)
+    if channel.login.told is not refused:
+        tell_refused(channel, refused, request)
+    channel.close(f"login refused: {refused.reason}", expected=True)

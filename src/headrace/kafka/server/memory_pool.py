@@ -36,7 +36,7 @@ class Request(Protocol):
     """Bytes that it is counted with while it waits for something else than the server."""
 
 
-class RequestMemory:
+class MemoryPool:
     """Bytes of requests: `queued.max.request.bytes`.
 
     Where there is no room, connections are not read from until there is. One of them goes on all the same, whatever it
@@ -177,7 +177,7 @@ class Frame:
 
     __slots__ = ("_bytes", "_filled", "_memory", "_sender", "_view", "size")
 
-    def __init__(self, size: int, begun: memoryview, memory: RequestMemory, sender: Sender) -> None:
+    def __init__(self, size: int, begun: memoryview, memory: MemoryPool, sender: Sender) -> None:
         """Begin.
 
         Args:

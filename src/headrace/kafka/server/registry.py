@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import msgspec
 
 from headrace.kafka.denied import Refusal, Refused, Steps, TakeOut, by_error_code
-from headrace.kafka.required_acls import KafkaRule
-from headrace.kafka.server.request_context import Exchange, Outlet
+from headrace.kafka.required_acls import RequiredAcls
+from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.kafka.server.timeouts import UNSAID, Bound
 from headrace.security.access.required_acls import Resource, Rule
 
@@ -26,12 +26,12 @@ class Message(Protocol):
         """Read one message."""
 
 
-KafkaRules = tuple[KafkaRule, ...]
-Handler = Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]
-"""Either answers through the exchange, now or later, and returns None; or is a coroutine that returns the response."""
+KafkaRules = tuple[RequiredAcls, ...]
+Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
+"""Either answers through the request, now or later, and returns None; or is a coroutine that returns the response."""
 
 
-class Served(Exchange, eq=False):
+class Served(RequestContext, eq=False):
     """A request that serves itself once it has its place among those under way."""
 
     def serve(self) -> None:
@@ -53,7 +53,7 @@ class Api(msgspec.Struct, frozen=True):
     needs: KafkaRules
     refusal: Refusal | None
     """None: nothing of it can be refused, since it needs nothing."""
-    keep: Callable[[Any, Exchange], bool] | None
+    keep: Callable[[Any, RequestContext], bool] | None
     """Makes a long request last that would else be overwritten while it is asked about in pieces; False: it is short
     after all. None: requests last."""
     most_bytes: int
@@ -64,16 +64,16 @@ class Api(msgspec.Struct, frozen=True):
     bound: Bound | None
     """How long it is waited for; None: it asks storage for nothing, or its handler sees to it."""
 
-    def needed(self, request: Any, exchange: Exchange) -> Iterator[tuple[Rule, Resource]]:
-        """What one request needs of `exchange.principal`: each rule with each resource that the request names."""
+    def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
+        """What one request needs of `context.principal`: each rule with each resource that the request names."""
         for rule in self.needs:
-            for resource in rule.resources(request, exchange):
+            for resource in rule.resources(request, context):
                 yield rule, resource
 
-    def take_out(self, request: Any, exchange: Exchange, refused: Refused) -> Steps:
+    def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
         """Take out of a request what is refused."""
         assert self.refusal is not None
-        return self.refusal.take_out(request, exchange, refused)
+        return self.refusal.take_out(request, context, refused)
 
 
 APIS: dict[int, Api] = {}
@@ -85,13 +85,13 @@ MOST_BYTES = 4 << 20
 class Shortcut(msgspec.Struct, frozen=True):
     """A second way for the plain requests of an API, around the message tables."""
 
-    begin: Callable[[Outlet, memoryview, int, int, bool], Served | None]
-    """Makes an exchange of a plain request; None: this one is not plain.
+    begin: Callable[[ResponseChannel, memoryview, int, int, bool], Served | None]
+    """Makes a request of a plain request; None: this one is not plain.
 
     Given the connection, a buffer, where in it the frame begins and ends, and whether the buffer may be kept.
     """
     needs: KafkaRules
-    """As the API's; their functions are given the exchange twice, since there is no other request."""
+    """As the API's; their functions are given the request twice, since there is no other request."""
 
 
 SHORTCUTS: dict[int, Shortcut] = {}
@@ -105,7 +105,7 @@ def register(
     *,
     needs: KafkaRules,
     refusal: Refusal | TakeOut | None = None,
-    keep: Callable[[Any, Exchange], bool] | None = None,
+    keep: Callable[[Any, RequestContext], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
     element_bytes: int = 1,

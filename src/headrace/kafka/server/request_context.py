@@ -8,11 +8,11 @@ import msgspec
 
 from headrace.broker.admin.logins import Admitted
 from headrace.broker.runtime.concurrency import to_the_end
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.effects import Result
 from headrace.groups.events import Request
 from headrace.kafka.server.login import Login
-from headrace.kafka.server.request_quota import Account
+from headrace.kafka.server.request_quota import RequestQuota
 from headrace.metrics.counters import ListenerCounters
 from headrace.protocol.headers import encode_response_header
 from headrace.protocol.messages import RESPONSES
@@ -30,7 +30,7 @@ _WORTH_COUNTING = 256 << 10
 T = TypeVar("T")
 
 
-class Outlet(Protocol):
+class ResponseChannel(Protocol):
     """Where finished answers go: the connection, or a list in a test."""
 
     broker: "Broker"
@@ -49,23 +49,23 @@ class Outlet(Protocol):
     fetches: int
     """How many Fetch requests it has sent."""
 
-    def finished(self, exchange: "Exchange") -> None:
-        """An exchange of this connection has its answer: send what is due, in request order."""
+    def finished(self, context: "RequestContext") -> None:
+        """A request of this connection has its answer: send what is due, in request order."""
 
-    def ended(self, exchange: "Exchange") -> None:
-        """What an exchange asked for is through, after its answer or after its client."""
+    def ended(self, context: "RequestContext") -> None:
+        """What a request asked for is through, after its answer or after its client."""
 
     def enter(self, admitted: Admitted, by: str) -> None:
         """Somebody logged in, by a mechanism."""
 
-    def hold_up(self, exchange: "Exchange") -> None:
-        """Serve nothing that was sent behind this exchange before it has its answer."""
+    def hold_up(self, context: "RequestContext") -> None:
+        """Serve nothing that was sent behind this request before it has its answer."""
 
-    def is_busy(self, beside: "Exchange") -> bool:
-        """Whether another exchange than this one is without an answer."""
+    def is_busy(self, beside: "RequestContext") -> bool:
+        """Whether another request than this one is without an answer."""
 
-    def park(self, exchange: "Exchange", more: int) -> bool:
-        """Count a request that waits for something else than the server, as `Exchange.may_wait`."""
+    def park(self, context: "RequestContext", more: int) -> bool:
+        """Count a request that waits for something else than the server, as `RequestContext.may_wait`."""
 
     def took_long(self) -> None:
         """The request being served may take longer than most, as whose records are gone through: look at the clock."""
@@ -84,20 +84,20 @@ class Late(Protocol):
     def stays(self) -> bool:
         """Whether what it asked for lies in memory until storage has answered, also where its client is gone."""
 
-    def due_ms(self, exchange: "Exchange") -> int | None:
+    def due_ms(self, context: "RequestContext") -> int | None:
         """When it is answered at the latest (ticks); None: it waits for something else than storage."""
 
-    def answer(self, exchange: "Exchange") -> None:
+    def answer(self, context: "RequestContext") -> None:
         """Answer that it takes too long."""
 
 
-class Exchange(msgspec.Struct, eq=False):
+class RequestContext(msgspec.Struct, eq=False):
     """A request under way. It is answered exactly once, in any order; the outlet sends in request order.
 
     The answer may be that it takes too long (`give_up`): what it asked for goes on, and is counted until it is through.
     """
 
-    outlet: Outlet
+    channel: ResponseChannel
     api_key: int
     version: int
     correlation_id: int
@@ -118,7 +118,7 @@ class Exchange(msgspec.Struct, eq=False):
     """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
     answered: int = 0
     """Bytes of the answer, where it is worth counting."""
-    account: Account | None = None
+    account: RequestQuota | None = None
     """What it counts against quotas; None: none hold for its client."""
     taken_out: int = 0
     """Parts of the request that its handler does not see: they are refused."""
@@ -138,7 +138,7 @@ class Exchange(msgspec.Struct, eq=False):
     @property
     def broker(self) -> "Broker":
         """The broker behind this listener."""
-        return self.outlet.broker
+        return self.channel.broker
 
     async def reserve(self, size: int) -> None:
         """Count an answer of about so many bytes, before it is made and until it has left; wait where there is no room.
@@ -148,7 +148,7 @@ class Exchange(msgspec.Struct, eq=False):
         """
         assert not self.held, "this answer is counted already"
         if size >= _WORTH_COUNTING:
-            self.held += await self.outlet.broker.reads.acquire(size, size)
+            self.held += await self.channel.broker.reads.acquire(size, size)
 
     async def reserve_parts(self, sizes: Mapping[str, int]) -> set[str]:
         """As `reserve`, for an answer in parts, such as groups, that may be more than the whole budget together.
@@ -159,7 +159,7 @@ class Exchange(msgspec.Struct, eq=False):
         Returns:
             The parts to answer, as many of the first ones as there is room for; the others are to be refused.
         """
-        room = self.outlet.broker.reads.limit
+        room = self.channel.broker.reads.limit
         total = 0
         fitting: set[str] = set()
         for name, size in sizes.items():
@@ -179,13 +179,13 @@ class Exchange(msgspec.Struct, eq=False):
         """
         return await self.broker.groups.request(group, event, lambda: self.done)
 
-    def pace(self) -> Pace:
+    def pace(self) -> TimeSlice:
         """Takes turns with other requests, for work that may be long."""
-        return self.outlet.broker.lane.pace()
+        return self.channel.broker.lane.pace()
 
     async def turn(self) -> None:
         """Wait for a turn: what comes takes milliseconds that are not cut, and many may ask for it at once."""
-        await self.outlet.broker.lane.turn()
+        await self.channel.broker.lane.turn()
 
     async def parts(self, items: Iterable[T]) -> AsyncIterator[T]:
         """As `pace().each`, until the request is given up: its client may have asked for something else since."""
@@ -204,7 +204,7 @@ class Exchange(msgspec.Struct, eq=False):
 
         It is counted until it is answered, whatever this says. `more`: bytes that it takes beside those that came.
         """
-        return not self.done and self.outlet.park(self, more)
+        return not self.done and self.channel.park(self, more)
 
     def due_ms(self) -> int | None:
         """As `Late.due_ms`."""
@@ -218,20 +218,20 @@ class Exchange(msgspec.Struct, eq=False):
     @property
     def principal(self) -> Principal:
         """The principal that sent the request."""
-        return self.outlet.principal
+        return self.channel.principal
 
     @property
     def advertised(self) -> tuple[str, int]:
         """The host and port to tell this client. A listener on every address tells the one the client came by."""
-        host, port = self.outlet.broker.advertised[self.outlet.listener_name]
-        return (self.outlet.local_host if is_everywhere(host) else host), port
+        host, port = self.channel.broker.advertised[self.channel.listener_name]
+        return (self.channel.local_host if is_everywhere(host) else host), port
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:
         """Node id, host and port of every broker that is alive, by node id: of its listener of the same name."""
-        broker = self.outlet.broker
+        broker = self.channel.broker
         own = (broker.node_id, *self.advertised)
-        others = ((each.node_id, each.at(self.outlet.listener_name)) for each in broker.ownership.others)
+        others = ((each.node_id, each.at(self.channel.listener_name)) for each in broker.ownership.others)
         return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
     def count_change(self, partitions: int, *, strict_from: int | None) -> None:
@@ -248,7 +248,7 @@ class Exchange(msgspec.Struct, eq=False):
     def changed(self, what: str) -> None:
         """Have the log tell of something that this request has changed, such as `topic orders created`."""
         audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
-        audit.changed(str(self.principal), self.outlet.client_host, operation, what, request=self.correlation_id)
+        audit.changed(str(self.principal), self.channel.client_host, operation, what, request=self.correlation_id)
 
     async def all_changed(self, what: Iterable[str]) -> None:
         """As `changed` of each, letting others go first; to the end, also where the client is gone meanwhile."""
@@ -262,7 +262,7 @@ class Exchange(msgspec.Struct, eq=False):
     def answer(self, response: Any, version: int | None = None) -> None:
         """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
         if self.done:
-            self.outlet.ended(self)
+            self.channel.ended(self)
             return
         if self.account is not None:
             self._throttle(self.account, response)
@@ -285,17 +285,17 @@ class Exchange(msgspec.Struct, eq=False):
         await pace.drain(FINDERS_IN_PIECES[type(response)](response, errors))
         self._send(body, errors)
 
-    def _throttle(self, account: Account, response: Any) -> None:
+    def _throttle(self, account: RequestQuota, response: Any) -> None:
         """Tell the client how long it has to wait, and see to it that it does."""
         wait_ms = account.settle()
         if wait_ms:
             if "throttle_time_ms" in type(response).__struct_fields__:
                 response.throttle_time_ms = wait_ms
-            self.outlet.mute(wait_ms)
+            self.channel.mute(wait_ms)
 
     def _send(self, body: list[Any], errors: set[int] | None) -> None:
         if errors:
-            self.outlet.counted.apis[self.api_key].failed(errors)
+            self.channel.counted.apis[self.api_key].failed(errors)
         header = encode_response_header(self.api_key, self.version, self.correlation_id)
         size = len(header) + sum(map(len, body))
         self.answered = _SIZE.size + size
@@ -305,14 +305,14 @@ class Exchange(msgspec.Struct, eq=False):
         """The request is done and has no answer: Produce with acks=0."""
         self.finish([])
         if self.taken_out:
-            self.outlet.close("acks=0 and a topic was refused")
+            self.channel.close("acks=0 and a topic was refused")
 
     def finish(self, chunks: list[Any]) -> None:
         """The answer as it leaves, in pieces: a whole frame with its size."""
         if self.done:  # it was given up
-            self.outlet.ended(self)
+            self.channel.ended(self)
             return
         self.chunks = chunks
         self.done = True
         self.cancel = None
-        self.outlet.finished(self)
+        self.channel.finished(self)

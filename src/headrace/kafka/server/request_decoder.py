@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.kafka.server.registry import APIS, Api
-from headrace.kafka.server.request_context import Exchange, Outlet
+from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.protocol.errors import DecodeError
 from headrace.protocol.headers import decode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
@@ -16,12 +16,12 @@ class NotServed(Exception):
     """Why a request ends its connection: there is no answer that its client could read."""
 
 
-def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, Any]:
+def decode_request(frame: memoryview, channel: ResponseChannel) -> tuple[Api, RequestContext, Any]:
     """Read a request.
 
     Args:
         frame: its header and body.
-        outlet: the connection that it came by.
+        channel: the connection that it came by.
 
     Returns:
         Its API, its exchange, and the request; None for ApiVersions in a version that is to be refused in the form of
@@ -32,17 +32,17 @@ def decode_request(frame: memoryview, outlet: Outlet) -> tuple[Api, Exchange, An
     """
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
-        api = outlet.served.get(key)
+        api = channel.served.get(key)
         if api is None:
             raise NotServed(f"API {APIS[key].name if key in APIS else f'key {key}'} is not served")
-        exchange = Exchange(outlet, key, version, correlation_id, client_id, len(frame))
+        context = RequestContext(channel, key, version, correlation_id, client_id, len(frame))
         if version < api.oldest or version > api.newest or version < api.refused_below:
             if key == ApiVersionsRequest.API_KEY:
-                return api, exchange, None
+                return api, context, None
             raise NotServed(f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}")
-        most = outlet.broker.settings.headrace_request_max_elements
+        most = channel.broker.settings.headrace_request_max_elements
         meant = len(frame) // api.element_bytes + _FEW
-        return api, exchange, api.request.decode(frame, position, version, min(most, meant))
+        return api, context, api.request.decode(frame, position, version, min(most, meant))
     except DecodeError as error:
         raise NotServed(f"a malformed request: {error}") from None
 

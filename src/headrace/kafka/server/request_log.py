@@ -5,7 +5,7 @@ from typing import Any
 import structlog
 
 from headrace.kafka.server.registry import APIS
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 
 _log = structlog.get_logger("headrace.kafka.server")
 
@@ -21,15 +21,15 @@ def tell_ended(client: str, reason: Exception | None) -> None:
     _log.debug("connection ended by the client", client=client, reason=str(reason or "closed"))
 
 
-def tell_answered(exchange: Exchange, now: float) -> None:
-    """A request was answered; `now` as `Exchange.began`."""
+def tell_answered(context: RequestContext, now: float) -> None:
+    """A request was answered; `now` as `RequestContext.began`."""
     _log.debug(
         "request",
-        api=APIS[exchange.api_key].name,
-        version=exchange.version,
-        request=exchange.correlation_id,
-        client=exchange.outlet.client_host,
-        client_id=exchange.client_id,
-        bytes=exchange.size or exchange.kept,
-        ms=round((now - exchange.began) * 1000, 3),
+        api=APIS[context.api_key].name,
+        version=context.version,
+        request=context.correlation_id,
+        client=context.channel.client_host,
+        client_id=context.client_id,
+        bytes=context.size or context.kept,
+        ms=round((now - context.began) * 1000, 3),
     )

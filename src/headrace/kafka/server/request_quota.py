@@ -15,7 +15,7 @@ _MOST_MS = 2**31 - 1
 """`throttle_time_ms` is an int32."""
 
 
-class Account:
+class RequestQuota:
     """One request of a client for whom quotas hold."""
 
     __slots__ = ("_clock", "_limits", "_resumed", "_settled", "_spent", "wait_ms")

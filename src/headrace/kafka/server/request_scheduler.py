@@ -8,7 +8,7 @@ from collections import deque
 from time import perf_counter
 
 from headrace.broker.runtime.scheduler import PACKED_S, SLICE_S, TURN_S
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import (
     ApiVersionsRequest,
     FetchRequest,
@@ -58,7 +58,7 @@ class Order:
 
     def __init__(self) -> None:
         """Nothing is under way."""
-        self.waiting: deque[Exchange] = deque()
+        self.waiting: deque[RequestContext] = deque()
         """Those under way and those answered and not written, in the order they came."""
         self.waiting_bytes = 0
         """Of their requests, and of those that are kept."""
@@ -134,15 +134,15 @@ class Order:
         self.ahead -= counted
         return counted
 
-    def keep(self, exchange: Exchange) -> None:
+    def keep(self, context: RequestContext) -> None:
         """Count a request until what it asked for is through: it is given up."""
-        exchange.kept, exchange.size = exchange.size, 0
+        context.kept, context.size = context.size, 0
         self.kept += 1
-        self.kept_bytes += exchange.kept
+        self.kept_bytes += context.kept
 
-    def let_go(self, exchange: Exchange) -> int:
+    def let_go(self, context: RequestContext) -> int:
         """That is through; how many bytes are counted no longer. Does nothing where none were."""
-        kept, exchange.kept = exchange.kept, 0
+        kept, context.kept = context.kept, 0
         if kept:
             self.kept -= 1
             self.kept_bytes -= kept

@@ -80,20 +80,20 @@ class Answers:
         now = perf_counter()
         served = held = answered = 0
         while waiting and waiting[0].done:
-            exchange = waiting.popleft()
-            served += exchange.size
-            if not exchange.kept:  # else `ended` gives it back
-                held += exchange.held
-            answered += exchange.answered
-            out += exchange.chunks
-            exchange.chunks = []
+            context = waiting.popleft()
+            served += context.size
+            if not context.kept:  # else `ended` gives it back
+                held += context.held
+            answered += context.answered
+            out += context.chunks
+            context.chunks = []
             # As `Durations.add`, without the call.
-            api = apis[exchange.api_key]
-            took = int((now - exchange.began) * TICKS)
+            api = apis[context.api_key]
+            took = int((now - context.began) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
             if self._listener.telling:
-                tell_answered(exchange, now)
+                tell_answered(context, now)
         order.due_bytes -= answered
         order.waiting_bytes -= served
         self._listener.memory.free(served)
@@ -124,16 +124,16 @@ class Answers:
         """
         held, self.held = self.held, 0
         order = self._order
-        for exchange in order.waiting:
-            if not exchange.kept:
-                held += exchange.held
-            self._listener.memory.settle(exchange)
-            self._listener.memory.unpark(exchange)
-            if exchange.cancel is not None:
-                exchange.cancel()
-            elif not exchange.done and (exchange.api_key == PRODUCE or exchange.stays):
-                exchange.done = True
-                order.keep(exchange)
+        for context in order.waiting:
+            if not context.kept:
+                held += context.held
+            self._listener.memory.settle(context)
+            self._listener.memory.unpark(context)
+            if context.cancel is not None:
+                context.cancel()
+            elif not context.done and (context.api_key == PRODUCE or context.stays):
+                context.done = True
+                order.keep(context)
         order.waiting.clear()
         reads.release(held)
         free, order.waiting_bytes = order.waiting_bytes - order.kept_bytes, order.kept_bytes

@@ -12,9 +12,9 @@ import msgspec
 
 from headrace.kafka.denied import No, Place, Refused, drained
 from headrace.kafka.server.registry import APIS, Api
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 
-FindParts = Callable[[Any, Exchange], Iterable[tuple[Place, No]]]
+FindParts = Callable[[Any, RequestContext], Iterable[tuple[Place, No]]]
 """Finds what to refuse in a request."""
 
 
@@ -37,24 +37,24 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
         return api if find is None else msgspec.structs.replace(api, handler=_without_parts(api, find))
 
 
-def _without_parts(api: Api, find: FindParts) -> Callable[[Any, Exchange], Coroutine[Any, Any, Any] | None]:
-    def handle(request: Any, exchange: Exchange) -> Coroutine[Any, Any, Any] | None:
-        refused = Refused(find(request, exchange))
+def _without_parts(api: Api, find: FindParts) -> Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]:
+    def handle(request: Any, context: RequestContext) -> Coroutine[Any, Any, Any] | None:
+        refused = Refused(find(request, context))
         if refused:
-            rest = drained(api.take_out(request, exchange, refused))
+            rest = drained(api.take_out(request, context, refused))
             if rest.answer is not None:
-                exchange.answer(rest.answer)
+                context.answer(rest.answer)
                 return None
             if rest.add is not None:
-                _amend(exchange, rest.add)
-        return api.handler(request, exchange)
+                _amend(context, rest.add)
+        return api.handler(request, context)
 
     return handle
 
 
-def _amend(exchange: Exchange, add: Callable[[Any], None]) -> None:
+def _amend(context: RequestContext, add: Callable[[Any], None]) -> None:
     """Add the refused parts to the answer, after what is added to it or hidden of it for its principal."""
-    before = exchange.amend
+    before = context.amend
 
     def amend(response: Any) -> Iterator[None]:
         if before is not None:
@@ -62,4 +62,4 @@ def _amend(exchange: Exchange, add: Callable[[Any], None]) -> None:
         add(response)
         yield
 
-    exchange.amend = amend
+    context.amend = amend

@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.kafka.denied import No, Place, Refused, Rest, Steps
 from headrace.kafka.server.registry import Api
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, Bound
 
 
@@ -27,7 +27,7 @@ class _Everything(Refused):
         return [self._no]
 
 
-class Overdue:
+class TimeoutResponses:
     """What becomes of a request of one API that is waited for no longer."""
 
     __slots__ = ("_api", "_bound", "_request")
@@ -43,58 +43,58 @@ class Overdue:
         """As `Late.stays`."""
         return self._bound.stays
 
-    def due_ms(self, exchange: Exchange) -> int | None:
+    def due_ms(self, context: RequestContext) -> int | None:
         """As `Late.due_ms`."""
-        return self._bound.due_ms(self._request, exchange)
+        return self._bound.due_ms(self._request, context)
 
-    def answer(self, exchange: Exchange) -> None:
+    def answer(self, context: RequestContext) -> None:
         """Answer that it takes too long."""
         # Its handler goes on with the request: what is taken out is a copy's.
         refused = _Everything(No(self._bound.code_for(self._request), MESSAGE))
-        rest = _through(self._api.take_out(copy(self._request), exchange, refused))
+        rest = _through(self._api.take_out(copy(self._request), context, refused))
         answer = rest.answer
         if answer is None:
             assert self._api.refusal is not None
             assert self._api.refusal.begin is not None
             assert rest.add is not None
-            answer = self._api.refusal.begin(exchange)
+            answer = self._api.refusal.begin(context)
             rest.add(answer)
-        exchange.answer(answer)
+        context.answer(answer)
 
 
-def overdue_among(waiting: Reversible[Exchange], now_ms: int) -> list[Exchange]:
+def overdue_among(waiting: Reversible[RequestContext], now_ms: int) -> list[RequestContext]:
     """Those that storage has left waiting for too long, in order; those that are new are seen from `now_ms` (ticks) on.
 
     `waiting`: of one connection, in the order in which they came.
     """
     _see(waiting, now_ms)
     overdue = []
-    for exchange in waiting:
-        if now_ms - exchange.seen_ms < LEAST_MS:
+    for context in waiting:
+        if now_ms - context.seen_ms < LEAST_MS:
             break
-        if not exchange.done and (due_ms := exchange.due_ms()) is not None and due_ms <= now_ms:
-            overdue.append(exchange)
+        if not context.done and (due_ms := context.due_ms()) is not None and due_ms <= now_ms:
+            overdue.append(context)
     return overdue
 
 
-def is_over(exchange: Exchange, arrived_ms: int, waiting: Reversible[Exchange]) -> bool:
+def is_over(context: RequestContext, arrived_ms: int, waiting: Reversible[RequestContext]) -> bool:
     """Whether the time of a request that came then (ticks) is over before it is served: it waited behind one given up.
 
     `waiting`: as for `overdue_among`, without this request.
     """
-    now_ms = exchange.broker.clock.ticks_ms()
+    now_ms = context.broker.clock.ticks_ms()
     # Who has been seen tells that those before it were.
     _see(waiting, now_ms)
-    exchange.seen_ms = arrived_ms
-    due_ms = exchange.due_ms()
+    context.seen_ms = arrived_ms
+    due_ms = context.due_ms()
     return due_ms is not None and due_ms <= now_ms
 
 
-def _see(waiting: Reversible[Exchange], now_ms: int) -> None:
-    for exchange in reversed(waiting):
-        if exchange.seen_ms >= 0:
+def _see(waiting: Reversible[RequestContext], now_ms: int) -> None:
+    for context in reversed(waiting):
+        if context.seen_ms >= 0:
             break
-        exchange.seen_ms = now_ms
+        context.seen_ms = now_ms
 
 
 def _through(steps: Steps) -> Rest:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.kafka.errors import Code
-from headrace.kafka.server.request_context import Exchange
+from headrace.kafka.server.request_context import RequestContext
 
 SWEEP_MS = 250
 """How often it is looked who waits for too long."""
@@ -21,7 +21,7 @@ UNSAID_MS = 25_000
 """For requests that name no time: clients give theirs up after 30 s (`request.timeout.ms`)."""
 MESSAGE = "Redis has not answered yet; what was asked for is still under way"
 
-Due = Callable[[Any, Exchange], int | None]
+Due = Callable[[Any, RequestContext], int | None]
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -43,36 +43,36 @@ class Bound(msgspec.Struct, frozen=True):
         return self.code
 
 
-def _by_itself(request: Any, exchange: Exchange) -> int:
+def _by_itself(request: Any, context: RequestContext) -> int:
     said_ms: int = request.timeout_ms
-    return exchange.seen_ms + (max(said_ms, LEAST_MS) if said_ms > 0 else UNSAID_MS)
+    return context.seen_ms + (max(said_ms, LEAST_MS) if said_ms > 0 else UNSAID_MS)
 
 
-def _unsaid(_: Any, exchange: Exchange) -> int:
-    return exchange.seen_ms + UNSAID_MS
+def _unsaid(_: Any, context: RequestContext) -> int:
+    return context.seen_ms + UNSAID_MS
 
 
-def _waiting(request: Any, exchange: Exchange) -> int:
+def _waiting(request: Any, context: RequestContext) -> int:
     said_ms: int = request.max_wait_ms
-    return exchange.seen_ms + max(said_ms, 0) + UNSAID_MS
+    return context.seen_ms + max(said_ms, 0) + UNSAID_MS
 
 
-def _named(request: Any, exchange: Exchange) -> int | None:
-    return exchange.seen_ms + UNSAID_MS if request.topics else None
+def _named(request: Any, context: RequestContext) -> int | None:
+    return context.seen_ms + UNSAID_MS if request.topics else None
 
 
-def _stored(_: Any, exchange: Exchange) -> int:
-    return exchange.seen_ms + exchange.broker.settings.offsets_commit_timeout_ms
+def _stored(_: Any, context: RequestContext) -> int:
+    return context.seen_ms + context.broker.settings.offsets_commit_timeout_ms
 
 
-def _held(request: Any, exchange: Exchange) -> int | None:
+def _held(request: Any, context: RequestContext) -> int | None:
     """Members wait for one another for as long as they like: only what is being stored meanwhile is not waited for."""
-    runner = exchange.broker.groups.runner(request.group_id)
+    runner = context.broker.groups.runner(request.group_id)
     # Of other brokers' groups: it is being loaded.
-    since_ms = exchange.seen_ms if runner is None else runner.writing_since_ms
+    since_ms = context.seen_ms if runner is None else runner.writing_since_ms
     if since_ms is None:
         return None
-    return max(since_ms, exchange.seen_ms) + exchange.broker.settings.offsets_commit_timeout_ms
+    return max(since_ms, context.seen_ms) + context.broker.settings.offsets_commit_timeout_ms
 
 
 BY_ITSELF = Bound(_by_itself, code_untimed=Code.KAFKA_STORAGE_ERROR)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headrace.broker.runtime.scheduler import Pace
+from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.oci.api.faults import NONE, Injected
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import Resource, Rule
@@ -63,7 +63,7 @@ class Call:
         """Whether access rules count."""
         return self.service.broker.access.enabled
 
-    def listing(self) -> AbstractAsyncContextManager[Pace]:
+    def listing(self) -> AbstractAsyncContextManager[TimeSlice]:
         """See `Lane.listing`."""
         return self.service.broker.lane.listing()
 

@@ -23,7 +23,7 @@ import structlog
 
 from headrace.aio.callbacks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
-from headrace.storage.free_space import DiskRoom
+from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import EarlyAcknowledgement
 from headrace.storage.logs.leader_log import Batch, BatchCall, OwnedLog, ScriptCall, nobody
 from headrace.storage.redis.connection import Connection
@@ -51,14 +51,14 @@ _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.storage.logs")
 
 
-class Placer:
+class StreamAppender:
     """Sends what is to be placed, each log's over the connection that it was opened with, in the order given."""
 
     def __init__(
         self,
         now_ms: Callable[[], int],
         early: EarlyAcknowledgement | None = None,
-        disk: DiskRoom | None = None,
+        disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
     ) -> None:
         """Begin with nothing.
@@ -85,8 +85,8 @@ class Placer:
 
     def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
-        if log.doubt is not None:
-            done(log.doubt)
+        if log.fenced_reason is not None:
+            done(log.fenced_reason)
             return
         size = len(append.batch)
         if self._disk is not None and not self._disk.has_room(size):
@@ -131,8 +131,8 @@ class Placer:
             The answer, errors included; the error that has put the ownership in doubt is raised.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if log.doubt is not None:
-            answer.set_exception(type(log.doubt)(str(log.doubt)))
+        if log.fenced_reason is not None:
+            answer.set_exception(type(log.fenced_reason)(str(log.fenced_reason)))
             return answer
 
         def answered(reply: Reply) -> None:
@@ -311,7 +311,7 @@ class Placer:
                 assert self._early is not None
                 self._early.stored(batch.entered)
                 continue
-            if log.doubt is None:  # whoever was told may have placed what ended the ownership
+            if log.fenced_reason is None:  # whoever was told may have placed what ended the ownership
                 log.unacknowledged -= 1
             tell(done, None, _APPEND)
         self._go_on(log)
@@ -329,14 +329,14 @@ class Placer:
         if ours and Connection.is_redirection(reply):
             # As with a batch: the log is opened anew where it is now.
             self.fail(log, error_of(reply))
-        elif log.doubt is None:
+        elif log.fenced_reason is None:
             self._go_on(log)
 
     def fail(self, log: OwnedLog, error: Exception) -> None:
         """The log's ownership is in doubt: everything under way fails, and it must be opened again."""
-        if log.doubt is not None:
+        if log.fenced_reason is not None:
             return
-        log.doubt = error
+        log.fenced_reason = error
         under_way = () if log.under_way is None else log.under_way.batches
         failed = [*under_way, *log.waiting]
         self._counted.refused += sum(isinstance(each, Batch) for each in failed)

@@ -59,8 +59,25 @@ class OwnedLog:
     """A log that this server has opened, as the store sees it."""
 
     __slots__ = (
-        "acknowledged", "connection", "doubt", "entries", "epochs", "id", "key", "lost", "name", "newest", "size",
-        "term", "unacknowledged", "under_way", "urgent", "waiting", "waiting_bytes", "xadd", "xlen",
+        "acknowledged",
+        "connection",
+        "entries",
+        "epochs",
+        "fenced_reason",
+        "id",
+        "key",
+        "lost",
+        "name",
+        "newest",
+        "size",
+        "term",
+        "unacknowledged",
+        "under_way",
+        "urgent",
+        "waiting",
+        "waiting_bytes",
+        "xadd",
+        "xlen",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -69,7 +86,7 @@ class OwnedLog:
         stream = b"$%d\r\n%b\r\n" % (len(self.key), self.key)
         self.xadd = b"*10\r\n$4\r\nXADD\r\n" + stream + b"$10\r\nNOMKSTREAM\r\n"
         self.xlen = b"*2\r\n$4\r\nXLEN\r\n" + stream
-        self.doubt: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
+        self.fenced_reason: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
         """Why nothing can be placed just now; None while all is well."""
         self.connection: Connection
         """To the server that it was opened in; nothing is sent while there is a doubt."""

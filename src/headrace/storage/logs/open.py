@@ -11,16 +11,16 @@ from headrace.metrics.counters import StoreCounters
 from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.storage.errors import Stray
 from headrace.storage.fence import Fence
-from headrace.storage.free_space import DiskRoom
+from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import EarlyAcknowledgement
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import foreign_of, producers_of, state_of
 from headrace.storage.logs import restore
-from headrace.storage.logs.append import Placer
+from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import OwnedLog
 from headrace.storage.logs.replicas import Copies, NoCopies
 from headrace.storage.logs.restore import Acknowledged, Opened
-from headrace.storage.logs.snapshot import LookedAtLog, Searching
+from headrace.storage.logs.snapshot import LogSnapshot, Searching
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
@@ -59,7 +59,7 @@ class RedisLogs(Searching):
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
         early: EarlyAcknowledgement | None = None,
-        disk: DiskRoom | None = None,
+        disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
         copies: Copies | NoCopies | None = None,
         file: AppendOnlyFile | None = None,
@@ -86,7 +86,7 @@ class RedisLogs(Searching):
         self._early = early
         self._counted = counted or StoreCounters()
         self._file = file
-        self._placer = Placer(now_ms, early, disk, self._counted)
+        self._appender = StreamAppender(now_ms, early, disk, self._counted)
         self._logs: dict[str, OwnedLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._shards.on_lost.append(self._connection_lost)
@@ -96,8 +96,8 @@ class RedisLogs(Searching):
         error = StorageUnavailable("the connection to Redis was lost")
         for log in tuple(self._logs.values()):
             # One that is in doubt is opened anew in any case, and may have had no connection yet.
-            if log.doubt is None and log.connection is connection:
-                self._placer.fail(log, error)
+            if log.fenced_reason is None and log.connection is connection:
+                self._appender.fail(log, error)
 
     # Owning
 
@@ -118,7 +118,7 @@ class RedisLogs(Searching):
             if log is None:
                 log = self._logs[stream] = OwnedLog(stream)
             # An opening makes an ownership of before void, also where nobody doubted it.
-            self._placer.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
+            self._appender.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
             connection = self._shards.at(stream)
             try:
                 async with asyncio.timeout(_PATIENCE_S):
@@ -135,7 +135,7 @@ class RedisLogs(Searching):
             self._counted.openings += 1
             self._logs.setdefault(stream, log)  # whoever had it before may have had it forgotten meanwhile
             log.lost = lost
-            log.doubt = None
+            log.fenced_reason = None
             return opened
 
     async def _open(self, log: OwnedLog, *, create: bool, view: int) -> OpenedLog:
@@ -284,7 +284,7 @@ class RedisLogs(Searching):
         if log is None:
             done(UnknownTopic(f"{stream} was deleted"))
         else:
-            self._placer.place(log, append, base_offset, done)
+            self._appender.place(log, append, base_offset, done)
             if self._file is not None:
                 self._file.grows()
 
@@ -304,20 +304,20 @@ class RedisLogs(Searching):
         written = "" if high_watermark is None else high_watermark
         as_of = "" if offset is None else offset
         command = Scripts.command("snapshot", keys, log.term, as_of, written, *arguments)
-        checked(await self._placer.run(log, command))
+        checked(await self._appender.run(log, command))
 
     def forget(self, stream: str, lost: Lost) -> None:
         """Keep nothing of a log that nobody wants any more; see `broker.ports.LogStorage.forget`."""
         log = self._logs.get(stream)
         if log is not None and log.lost == lost:
             del self._logs[stream]
-            self._placer.settle_dropped(log)
+            self._appender.settle_dropped(log)
 
     async def drop(self, stream: str) -> None:
         """Remove a log with everything it has; what was placed before lands nowhere else."""
         log = self._logs.pop(stream, None)
         if log is not None:
-            self._placer.settle_dropped(log)
+            self._appender.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
         await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
@@ -336,13 +336,13 @@ class RedisLogs(Searching):
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 while log.acknowledged and log.acknowledged[0].base_offset <= last.base_offset:
-                    if log.doubt is None:
+                    if log.fenced_reason is None:
                         # Behind all that was placed.
-                        await self._placer.run(log, log.xlen)
+                        await self._appender.run(log, log.xlen)
                     else:
                         await asyncio.sleep(_AGAIN_S)
         except TimeoutError:
-            raise StorageUnavailable(f"Redis does not take what was acknowledged: {log.doubt}") from None
+            raise StorageUnavailable(f"Redis does not take what was acknowledged: {log.fenced_reason}") from None
 
     async def read(
         self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
@@ -361,9 +361,9 @@ class RedisLogs(Searching):
             found = await self._range(log, offset, count, end, join)
         return found
 
-    async def look(self, stream: str) -> LookedAtLog:
+    async def look(self, stream: str) -> LogSnapshot:
         """A log that another server owns, as Redis has it now. Raises StorageUnavailable."""
-        return await LookedAtLog.look(self._scripts, stream)
+        return await LogSnapshot.look(self._scripts, stream)
 
     async def _range(
         self, log: OwnedLog, offset: int, count: int, end: int | None, join: int | None
@@ -384,7 +384,7 @@ class RedisLogs(Searching):
             found = entries.decode(raw)
             self._counted.asked_bytes += sum(len(each.batch) for each in found)
             if len(found) < len(raw):
-                self._placer.fail(log, _stray(log.name))
+                self._appender.fail(log, _stray(log.name))
             if found or not raw:
                 return found
             first = f"({raw[-1][0].decode()}"
@@ -399,7 +399,7 @@ class RedisLogs(Searching):
         try:
             return checked(reply)
         except Stray as error:
-            self._placer.fail(log, _stray(log.name))
+            self._appender.fail(log, _stray(log.name))
             raise StorageUnavailable(str(error)) from None
 
     # Beside the stream
@@ -430,7 +430,7 @@ class RedisLogs(Searching):
             if isinstance(reply, list):
                 log.entries = reply[1]
 
-        start, _ = self._checked(log, await self._placer.run(log, command, count))
+        start, _ = self._checked(log, await self._appender.run(log, command, count))
         return int(start)
 
     async def size(self, stream: str) -> int:
@@ -448,7 +448,7 @@ class RedisLogs(Searching):
 
     def flush(self) -> None:
         """Send the batches that linger."""
-        self._placer.flush()
+        self._appender.flush()
 
     async def close(self) -> None:
         """Close the journal. Call it after the connection was closed."""

@@ -21,7 +21,7 @@ from headrace.aio.callbacks import tell
 from headrace.storage.errors import Unreachable
 from headrace.storage.layout.keys import barrier_of
 from headrace.storage.redis.connection import ANSWER_S, Connection
-from headrace.storage.redis.replication_info import Standing
+from headrace.storage.redis.replication_info import ReplicationInfo
 from headrace.storage.redis.shards import Shards
 from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavailable
 
@@ -259,7 +259,7 @@ class _Barrier:
         if str(written).startswith("READONLY"):
             raise _Deposed(_OTHER_PRIMARY)
         if isinstance(info, bytes):
-            standing = Standing.read(info)
+            standing = ReplicationInfo.read(info)
             if not standing.same_reign(self._batches.standing):
                 raise _Deposed(_OTHER_PRIMARY)
         for reply in (written, reached, info):

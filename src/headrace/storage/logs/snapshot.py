@@ -67,7 +67,7 @@ class Searching(ABC):
             offset = found[-1].next_offset
 
 
-class LookedAtLog(Searching):
+class LogSnapshot(Searching):
     """One log, between its start and its end of a moment ago.
 
     All that is in its stream counts: whoever owns the log next begins behind it, so it is never taken back.

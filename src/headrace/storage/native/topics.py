@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from headrace.aio.single_flight import Shared
+from headrace.aio.single_flight import SingleFlight
 from headrace.metrics.counters import StoreCounters
 from headrace.records import streams
 from headrace.records.fallback.streams import Built
@@ -103,12 +103,12 @@ class RedisNative:
         self._reading = asyncio.Lock()
         self._producer_expiry_ms = producer_expiry_ms
         self._now_ms = now_ms
-        self._extents: Shared[NativeStream, tuple[Extent, native.State]] = Shared(self._ask_extent)
+        self._extents: SingleFlight[NativeStream, tuple[Extent, native.State]] = SingleFlight(self._ask_extent)
         self._large: dict[str, native.StreamInfo] = {}
         """What was told last of streams whose first or last entry is large."""
         self._wanting: dict[str, _Wanting] = {}
         """What was found last in a stream that waits for room."""
-        self._lags: Shared[str, list[GroupLag]] = Shared(partial(group_lags, scripts))
+        self._lags: SingleFlight[str, list[GroupLag]] = SingleFlight(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
 

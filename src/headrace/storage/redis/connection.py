@@ -16,8 +16,8 @@ import structlog
 from headrace.aio.tasks import end
 from headrace.storage.errors import unusable
 from headrace.storage.redis.endpoint import Target
-from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Link, Read, Reply, encode, settler
-from headrace.storage.redis.replication_info import Standing
+from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Read, Reply, RespProtocol, encode, settler
+from headrace.storage.redis.replication_info import ReplicationInfo
 from headrace.storage.redis.sentinel import Tries
 from headrace.topics.errors import StorageAway, StorageUnavailable
 
@@ -93,8 +93,8 @@ class Connection:
         self._target = Target(url)
         self._prepare = tuple(prepare)
         self._looks = standing or self._target.moves
-        self._link: Link | None = None
-        self._loading: Link | None = None
+        self._link: RespProtocol | None = None
+        self._loading: RespProtocol | None = None
         """What the scripts are being loaded again over."""
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
@@ -115,7 +115,7 @@ class Connection:
         """Whether the server is on this machine."""
         self.made = 0
         """How many connections there have been; raised before the first request of each."""
-        self.standing: Standing | None = None
+        self.standing: ReplicationInfo | None = None
         """What the server was when the connection was made, where it was asked."""
 
     @property
@@ -178,14 +178,14 @@ class Connection:
         """Connect in the background, as after a loss."""
         self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
-    async def _connect(self) -> Link:
+    async def _connect(self) -> RespProtocol:
         beside = self._beside if self._target.moves else None
         way = 0
         async with asyncio.timeout(_GREETING_S):
             if beside is not None:
                 await beside.ready()
                 self._target.next, way = beside.place, beside.made
-            link = await self._target.connect(lambda: Link(self))
+            link = await self._target.connect(lambda: RespProtocol(self))
             looks = [_INFO] if self._looks else []
             told = await _ask_or_abort(link, (*map(encode, self._target.greeting), *self._prepare, *looks))
         if beside is not None and (beside.made != way or not beside.connected):
@@ -193,14 +193,14 @@ class Connection:
             raise StorageUnavailable("the primary may be another one by now")
         if link.lost.done():
             raise StorageUnavailable("Redis closed the connection")
-        self.standing = Standing.read(told[-1]) if looks else None
+        self.standing = ReplicationInfo.read(told[-1]) if looks else None
         if self._target.moves and not (self.standing and self.standing.primary):
             link.transport.abort()
             raise StorageUnavailable("the Sentinels name a replica as the primary: have they missed a failover?")
         self.made += 1
         return link
 
-    def link_lost(self, link: Link, reason: Exception | None) -> None:
+    def link_lost(self, link: RespProtocol, reason: Exception | None) -> None:
         """Called by a link as it ends."""
         if link is self._loading:
             self._loading = None  # whoever loads the scripts again connects again
@@ -234,14 +234,14 @@ class Connection:
                 _log.info("connection to Redis restored", server=self._target.name)
                 return
 
-    def scripts_lost(self, link: Link) -> None:
+    def scripts_lost(self, link: RespProtocol) -> None:
         """Called by a link that was answered NOSCRIPT."""
         if link is self._link:
             self._set_link(None)
             self._loading = link
             self._repair = asyncio.get_running_loop().create_task(self._load_again(link))
 
-    async def _load_again(self, link: Link) -> None:
+    async def _load_again(self, link: RespProtocol) -> None:
         _log.warning("Redis has lost its scripts (SCRIPT FLUSH?): loading them again")
         try:
             async with asyncio.timeout(_GREETING_S):
@@ -256,7 +256,7 @@ class Connection:
                 self._loading = None
                 self._set_link(link)
 
-    def _set_link(self, link: Link | None) -> None:
+    def _set_link(self, link: RespProtocol | None) -> None:
         self._link = link
         if link is None:
             self._usable.clear()
@@ -415,12 +415,12 @@ class Connection:
         await link.lost
 
 
-def _abandon(connecting: asyncio.Task[Link]) -> None:
+def _abandon(connecting: asyncio.Task[RespProtocol]) -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().transport.abort()
 
 
-async def _ask_or_abort(link: Link, commands: Iterable[bytes]) -> list[Reply]:
+async def _ask_or_abort(link: RespProtocol, commands: Iterable[bytes]) -> list[Reply]:
     try:
         return await link.ask(commands)
     except BaseException:

@@ -33,7 +33,7 @@ ANSWER = 192
 """Bytes counted for each answer beside its own: a unix socket has room for 277 that were written one by one."""
 
 
-class Backlog:
+class UnprovenReplies:
     """Counts what Redis may still have had to send when it answered a request: all that came since that was sent.
 
     An answer counts whole when its end comes: a request that is sent in its middle waits behind it all the same.
@@ -107,13 +107,13 @@ class Owner(Protocol):
     def prepare_flush(self) -> None:
         """Called before a link writes."""
 
-    def scripts_lost(self, link: "Link") -> None:
+    def scripts_lost(self, link: "RespProtocol") -> None:
         """A link was answered NOSCRIPT."""
 
     def misplaced(self) -> None:
         """A link was told that a key is elsewhere."""
 
-    def link_lost(self, link: "Link", reason: Exception | None) -> None:
+    def link_lost(self, link: "RespProtocol", reason: Exception | None) -> None:
         """A link was lost."""
 
 
@@ -148,7 +148,7 @@ class _Held(NamedTuple):
 PING = encode(["PING"])
 
 
-class Link(asyncio.BufferedProtocol):
+class RespProtocol(asyncio.BufferedProtocol):
     """One TCP or unix connection, from its making to its loss."""
 
     def __init__(self, owner: Owner) -> None:
@@ -162,7 +162,7 @@ class Link(asyncio.BufferedProtocol):
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.heard = 0
         """How often bytes have come: tells a server that is silent from one that answers."""
-        self._backlog = Backlog()
+        self._backlog = UnprovenReplies()
         self._held: deque[_Held] = deque()
         """Answers that wait until it is known that Redis has written what they acknowledge, and those behind them."""
         self._proving = 0
@@ -264,8 +264,8 @@ class Link(asyncio.BufferedProtocol):
         while held and (proven > 0 or not held[0].early):
             proven -= 1
             first = held.popleft()
-            doubt = unwritten and first.early
-            answer = StorageUnavailable(f"Redis may not have kept it: {reply}") if doubt else first.reply
+            fenced_reason = unwritten and first.early
+            answer = StorageUnavailable(f"Redis may not have kept it: {reply}") if fenced_reason else first.reply
             tell(first.callback, answer, _COMMAND)
 
     def reject(self, reason: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 _LINE = re.compile(rb"^(role|master_replid|connected_slaves):([^\r\n]*)", re.MULTILINE)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ReplicationInfo(msgspec.Struct, frozen=True):
     """Of a server, at the moment that it was asked."""
 
     primary: bool = True
@@ -30,6 +30,6 @@ class Standing(msgspec.Struct, frozen=True):
             replicas=int(replicas) if replicas.isdecimal() else 0,
         )
 
-    def same_reign(self, before: "Standing | None") -> bool:
+    def same_reign(self, before: "ReplicationInfo | None") -> bool:
         """Whether it is the same primary as before, and has been it all the time."""
         return before is not None and self.primary and bool(self.reign) and self.reign == before.reign

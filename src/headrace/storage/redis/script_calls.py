@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from headrace.storage.free_space import DiskRoom
+from headrace.storage.free_space import FreeSpace
 from headrace.storage.layout.scripts import script, scripts
 from headrace.storage.redis.protocol import PING, Reply, encode
 from headrace.storage.redis.replies import checked, error_of
@@ -22,7 +22,7 @@ def load_commands() -> list[bytes]:
 class Scripts:
     """The scripts over connections that have them loaded. All keys of a call are in the slot of the first."""
 
-    def __init__(self, shards: Shards, disk: DiskRoom | None = None) -> None:
+    def __init__(self, shards: Shards, disk: FreeSpace | None = None) -> None:
         """Begin.
 
         Args:
