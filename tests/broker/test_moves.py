@@ -9,7 +9,7 @@ from tests.broker.several_clusters import World, append, stored
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
-from headrace.broker import moved_topics
+from headrace.broker import virtual_clusters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.virtual_clusters import DEFAULT, Clusters
@@ -33,7 +33,9 @@ async def world(any_redis: RedisServer) -> AsyncIterator[World]:
 
 async def _moved_elsewhere(world: World, live: LiveTopic, source: str, target: str) -> None:
     """Another broker moves a topic; this one has taken over the document of it."""
-    await world.storage.documents.save({(moved_topics.KIND, moved_topics.entry(source, live.topic.name)): b""})
+    await world.storage.documents.save(
+        {(virtual_clusters.MOVED_TOPICS, virtual_clusters.moved_topic(source, live.topic.name)): b""}
+    )
     await world.storage.move_topic(live.topic, source, target)
     await world.clusters.refresh_clusters()
 

@@ -10,7 +10,7 @@ from tests.broker.several_clusters import World, append, stored
 from tests.harness.redis import RedisServer
 from tests.harness.waiting import until
 
-from headrace.broker import moved_topics
+from headrace.broker import virtual_clusters
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.partition.partition import Partition
@@ -191,7 +191,7 @@ async def test_a_later_topic_of_that_name_has_keys_of_its_own_also_where_the_mov
     await world.clusters.move("t", DEFAULT, "blue")
     await world.clusters.get("blue").topics.grow("t", 2)
     await world.clusters.move("t", "blue", "green")
-    key = Keyspace().documents(moved_topics.KIND)
+    key = Keyspace().documents(virtual_clusters.MOVED_TOPICS)
     async with redis.asyncio.from_url(any_redis.url) as link:
         if then == "deleted":
             await link.delete(key)
@@ -215,7 +215,7 @@ async def test_a_move_that_is_known_is_not_forgotten_with_its_document(world: Wo
     await world.clusters.default.topics.create("t", 1, {})
     await append(world.clusters.default, "t", b"1")
     await world.clusters.move("t", DEFAULT, "blue")
-    key = Keyspace().documents(moved_topics.KIND)
+    key = Keyspace().documents(virtual_clusters.MOVED_TOPICS)
     async with redis.asyncio.from_url(any_redis.url) as link:
         await link.set(key, "spoilt")
         await world.clusters.refresh_clusters()

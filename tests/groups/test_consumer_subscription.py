@@ -1,8 +1,10 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.groups import subscription
+from tests.harness.member import assignment
 
-from headrace.groups.consumer_subscription import subscribed_topics, topics_of
+from headrace.groups.consumer_subscription import partitions_of, subscribed_topics, topics_of
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -60,3 +62,33 @@ def test_too_many_names_may_be_any_topic() -> None:
     assert subscribed_topics([subscription(*names)]) is None
     assert subscribed_topics([subscription(*names[:20_000]), subscription(names[-1])]) is None
     assert subscribed_topics([subscription(f"own-{number}", *names[:999]) for number in range(101)]) is None
+
+
+NAMES = st.text("abcü.-_", min_size=1, max_size=8)
+
+
+@given(st.dictionaries(NAMES, st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=3))
+def test_what_a_leader_assigns(shares: dict[str, list[int]]) -> None:
+    assert partitions_of(assignment(shares)) == shares
+    assert partitions_of(assignment(shares)[:-4]) == shares, "user data may be left out"
+
+
+@pytest.mark.parametrize("length", range(len(assignment({"topic": [1, 2]})) - 4))
+def test_an_assignment_that_ends_early_is_none(length: int) -> None:
+    assert partitions_of(assignment({"topic": [1, 2]})[:length]) is None
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_assignment_or_none(data: bytes) -> None:
+    found = partitions_of(data)
+
+    assert found is None or all(isinstance(topic, str) for topic in found)
+
+
+def test_a_topic_that_is_named_twice_has_the_partitions_of_both() -> None:
+    one, other = (assignment({"topic": [index]})[6:-4] for index in (1, 2))
+    assert partitions_of(b"\0\0\0\0\0\2" + one + other) == {"topic": [1, 2]}
+
+
+def test_a_count_beyond_the_bytes_takes_no_memory() -> None:
+    assert partitions_of(b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff") is None

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.events import InstanceRefused, TopicFacts, Update
 from headrace.groups.effects import (
     CommitResult,
@@ -15,7 +14,7 @@ from headrace.groups.effects import (
     SyncResult,
     refusal,
 )
-from headrace.groups.errors import GroupError
+from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.model import Position, TopicPartition
 

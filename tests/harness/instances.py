@@ -11,7 +11,6 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
     Beat,
     CommitCursor,
@@ -28,6 +27,7 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.model import GroupCursor, Reservation, StartKind
 from headrace.groups.classic.states import GroupState
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.events import Event
 from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, StoredStart, TopicPartition

@@ -14,9 +14,9 @@ import pytest
 from tests.harness.crashing import CrashingContext
 from tests.harness.instances import TOPIC, Got, InstanceContext, ServerGone
 
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import Plan
 from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.model import Position, TopicPartition
 
 STEPS = 400

@@ -14,10 +14,9 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from headrace.broker import moved_topics
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.ports import ClusterStorage, Storage
+from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.services import Parts
@@ -35,6 +34,11 @@ from headrace.topics.native import adopted
 DEFAULT = SERVER
 KIND = "clusters"
 """The kind of documents: cluster -> its settings."""
+MOVED_TOPICS = "moved-topics"
+"""The kind of the documents that name topics that have left a cluster with their streams.
+
+They have nothing but an id, and are written before the move: a name too many does no harm.
+"""
 
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
@@ -100,7 +104,7 @@ class Clusters:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
         await self.access.load()
         await self.quotas.load()
-        self._moved = await moved_topics.load(self._storage.documents)
+        self._moved = await load_moved_topics(self._storage.documents)
         self._own = await readable(self._storage.documents, KIND, _own)
         self.default.configure(self._settings_of(DEFAULT))
         await self.default.start(progress)
@@ -109,9 +113,7 @@ class Clusters:
                 await self._open(name, self._storage.in_cluster(name), name).start()
         for name, broker in self:
             for live in broker.topics:
-                self._moved.update(
-                    moved_topics.entry(each, live.topic.name) for each in self._sources(name, live.topic)
-                )
+                self._moved.update(moved_topic(each, live.topic.name) for each in self._sources(name, live.topic))
 
     def _sources(self, cluster: str, topic: Topic) -> set[str]:
         """The clusters whose keys a topic's streams have: it has moved from there, also where no document says so."""
@@ -130,7 +132,7 @@ class Clusters:
         """Take over which clusters there are, and their settings, from what another broker has stored."""
         async with self._changes:
             # What is known of moves stays, whatever has become of the documents: a name too many costs a suffix.
-            self._moved |= await moved_topics.load(self._storage.documents)
+            self._moved |= await load_moved_topics(self._storage.documents)
             self._own = await readable(self._storage.documents, KIND, _own)
             for name in tuple(self._brokers):
                 if name != DEFAULT and name not in self._own and not self.is_unreadable(name):
@@ -270,11 +272,11 @@ class Clusters:
 
     def _may_have_moved(self, cluster: str, topic: str) -> bool:
         """Whether a topic of that name has left the cluster with its streams, or nobody can say."""
-        entry = moved_topics.entry(cluster, topic)
-        return entry in self._moved or self._storage.documents.unreadable.hides(moved_topics.KIND, entry)
+        entry = moved_topic(cluster, topic)
+        return entry in self._moved or self._storage.documents.unreadable.hides(MOVED_TOPICS, entry)
 
     def _moved_from(self, cluster: str) -> set[str]:
-        return {entry for entry in self._moved if entry.startswith(moved_topics.entry(cluster, ""))}
+        return {entry for entry in self._moved if entry.startswith(moved_topic(cluster, ""))}
 
     def _settings_of(self, name: str) -> BrokerSettings:
         own = self._own.get(name, {})
@@ -378,7 +380,7 @@ class Clusters:
             await self.quotas.forget(name)
             # Its names never come back, nor do the keys that were to be avoided.
             gone = self._moved_from(name)
-            await save({(KIND, name): None, **{(moved_topics.KIND, each): None for each in gone}})
+            await save({(KIND, name): None, **{(MOVED_TOPICS, each): None for each in gone}})
             self._moved -= gone
             del self._brokers[name]
             self._own.pop(name, None)
@@ -417,8 +419,8 @@ class Clusters:
     async def _move(self, topic: str, source: str, target: str, save: Save) -> None:
         async def store(moving: Topic) -> None:
             # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
-            entry = moved_topics.entry(source, topic)
-            await save({(moved_topics.KIND, entry): b""})
+            entry = moved_topic(source, topic)
+            await save({(MOVED_TOPICS, entry): b""})
             self._moved.add(entry)
             await self._storage.move_topic(moving, source, target)
 
@@ -446,3 +448,18 @@ _RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours
 def _overruled(key: str, own: Mapping[str, str]) -> bool:
     """Whether a server's setting gives way: also to another unit of the same thing, of which the finest rules."""
     return key in own or (key in _RETENTIONS and any(name in own for name in _RETENTIONS))
+
+
+def moved_topic(cluster: str, topic: str) -> str:
+    """The id of the document that tells of a topic that was in a cluster."""
+    return f"{cluster}/{topic}"
+
+
+async def load_moved_topics(documents: DocumentStorage) -> set[str]:
+    """All that have moved. Raises StorageUnavailable."""
+    return set(await readable(documents, MOVED_TOPICS, _moved_topic_name))
+
+
+def _moved_topic_name(name: str, _: bytes) -> str:
+    name.encode()  # raises ValueError for what is no text
+    return name

@@ -65,7 +65,7 @@ def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
             position += length + _NUMBER.size
             if not 0 <= many * 4 <= len(assigned) - position:
                 return None
-            found[topic] = list(struct.unpack_from(f">{many}i", assigned, position))
+            found.setdefault(topic, []).extend(struct.unpack_from(f">{many}i", assigned, position))
             position += many * 4
     except (struct.error, UnicodeDecodeError):
         return None

@@ -4,9 +4,8 @@ from collections.abc import Hashable
 
 import msgspec
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.events import InstanceRefused, InstanceResult
-from headrace.groups.errors import GroupError
+from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.model import GroupChange, TopicPartition
 from headrace.groups.timers import TimerKey

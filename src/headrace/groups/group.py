@@ -7,7 +7,6 @@ can stop on one API and go on through another.
 
 from collections.abc import Hashable, Mapping
 
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
     Beat,
     CommitCursor,
@@ -22,11 +21,12 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.group import BalancedGroup
 from headrace.groups.balanced.model import Reservation
-from headrace.groups.balanced.offset_commit import unreserved
+from headrace.groups.balanced.requests import unreserved
 from headrace.groups.classic.group import ClassicGroup
 from headrace.groups.classic.states import GroupState
 from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.events import ClassicEvent, DropTopic, Event, Now, TimerFired
 from headrace.groups.model import (
     DropBalanced,

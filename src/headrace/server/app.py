@@ -24,9 +24,9 @@ from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Parts
 from headrace.broker.virtual_clusters import Clusters
 from headrace.http import app as http_app
+from headrace.http.app import ResetCall
 from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
-from headrace.http.reset import ResetCall
 from headrace.http.startup_gate import Front
 from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener

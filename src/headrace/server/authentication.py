@@ -15,9 +15,8 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.virtual_clusters import Clusters
-from headrace.oci.exposure import kafka_login_required
 from headrace.oci.kafka_logins import PoolLogins, is_pool_name
-from headrace.oci.settings import OciSettings
+from headrace.oci.settings import OciSettings, kafka_login_required
 from headrace.sasl.listener import Check, ListenerLogins
 from headrace.security.access.exposure import is_loopback
 from headrace.security.access.principal import ANONYMOUS

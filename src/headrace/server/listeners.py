@@ -12,8 +12,7 @@ import structlog
 from headrace.broker.config.listeners import PREFIX, passes_over_client_auth, settings_at
 from headrace.broker.config.settings import BrokerSettings
 from headrace.kafka.server.listener import KafkaListener
-from headrace.oci import exposure
-from headrace.oci.settings import OciSettings
+from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
 from headrace.security.access.exposure import Exposed, refusal
 from headrace.security.access.listeners import Listener, Protocol
 from headrace.security.access.principal_mapping import Mapping
@@ -118,7 +117,7 @@ def open_listeners(
     kafka = tuple(_bound(each, sock, settings, certificates) for each, sock in sockets)
     tls = certificates.needed_by("--http https://", settings) if https else certificates.first
     plain = [each.host for each in kafka if not (each.listener.protocol.login or each.certified)]
-    refused = exposure.missing(oci, plain)
+    refused = missing_credentials(oci, plain)
     if refused is not None:
         raise SettingsError(refused)
     _check_authentication(settings, oci)
@@ -217,7 +216,7 @@ def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
     listener, host, settings = bound.listener, bound.host, bound.settings
     protocol = listener.protocol
     certified = protocol.encrypted and settings.ssl_client_auth == "required"
-    signed = not bound.certified and oci.auth == "verify" and exposure.kafka_login_required(oci, host)
+    signed = not bound.certified and oci.auth == "verify" and kafka_login_required(oci, host)
     return Exposed(
         where=f"listeners={listener.name}://{listener.address}" if settings.listeners else f"--kafka {host}",
         host=host,

@@ -6,11 +6,10 @@ import pytest
 from tests.harness.groups import SESSION_MS, subscription
 from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import topics_of
-from headrace.groups.errors import GroupError
+from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import DropTopic
 from headrace.groups.model import TopicPartition
 

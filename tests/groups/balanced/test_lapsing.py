@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.errors import InstanceProblem
 from headrace.groups.model import TopicPartition
 
 LAPSE_MS = TIMEOUT_MS + 1

@@ -3,8 +3,8 @@
 import pytest
 from tests.harness.instances import InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import GroupCursor, StartKind
+from headrace.groups.errors import InstanceProblem
 
 
 def read(ctx: InstanceContext, cursor: GroupCursor) -> tuple[list[int], GroupCursor]:

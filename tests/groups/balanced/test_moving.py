@@ -2,7 +2,7 @@
 
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
+from headrace.groups.errors import InstanceProblem
 
 
 def test_the_example_of_the_product_documentation(ctx: InstanceContext) -> None:

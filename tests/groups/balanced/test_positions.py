@@ -3,8 +3,8 @@
 import pytest
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
+from headrace.groups.errors import InstanceProblem
 
 
 def test_trim_horizon_begins_with_the_oldest_record(ctx: InstanceContext) -> None:

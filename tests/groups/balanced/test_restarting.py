@@ -2,8 +2,8 @@
 
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
+from headrace.groups.errors import InstanceProblem
 
 
 def test_a_restarted_instance_keeps_its_partitions_and_resumes_from_the_committed_positions(

@@ -3,8 +3,8 @@
 import pytest
 from tests.harness.instances import TIMEOUT_MS, InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import GroupCursor
+from headrace.groups.errors import InstanceProblem
 
 
 def settle(ctx: InstanceContext, cursors: dict[str, GroupCursor]) -> None:

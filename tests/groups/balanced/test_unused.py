@@ -3,8 +3,8 @@
 import pytest
 from tests.harness.instances import RETENTION_MS, TIMEOUT_MS, InstanceContext, Log
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.classic.states import GroupState
+from headrace.groups.errors import InstanceProblem
 
 
 def test_an_unused_group_goes_with_everything_it_has(ctx: InstanceContext) -> None:

@@ -2,8 +2,8 @@
 
 from tests.harness.instances import InstanceContext
 
-from headrace.groups.balanced.errors import InstanceProblem
 from headrace.groups.balanced.model import StartKind
+from headrace.groups.errors import InstanceProblem
 
 
 def test_every_instance_goes_on_from_the_new_position(four: InstanceContext) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from headrace.http import reset
+from headrace.http import app
 from headrace.oci.api.registry import OPERATIONS
 from headrace.oci.forwarding.append_router import PATH as APPEND
 from headrace.records.build import build
@@ -43,7 +43,7 @@ def test_every_route_has_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Route, "__init__", noted)
     with RedisServer() as redis, InProcessServer(redis=redis.url):
         found = list(routes)
-    assert {"/metrics", "/events", "/login", reset.PATH} <= {route.path for route in found}
+    assert {"/metrics", "/events", "/login", app.RESET_PATH} <= {route.path for route in found}
     assert [route.path for route in found if not any(route.path_regex.match(path) for path in PATHS)] == []
     # What is told apart before there are routes.
     assert {"/livez", "/readyz", APPEND} <= set(PATHS)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.oci.api.errors import BAD_JSON, OciError
+from headrace.oci.api.group_requests import ms_of
 from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
 from headrace.oci.operations.put_messages import PutMessagesDetails
-from headrace.oci.times import ms_of, text_of
+from headrace.records.fallback.messages import time_text
 
 
 class Query(msgspec.Struct, rename="camel"):
@@ -124,4 +125,4 @@ def test_times_as_clients_send_them(text: str, ms: int) -> None:
     st.datetimes(timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))]))
 )
 def test_no_time_is_too_early_or_too_late(time: datetime) -> None:
-    assert isinstance(text_of(ms_of(time)), str)
+    assert isinstance(time_text(ms_of(time)), str)

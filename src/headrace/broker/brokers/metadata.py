@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from headrace.aio.tasks import end
-from headrace.broker import moved_topics
 from headrace.broker import virtual_clusters as virtual
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.topics.reconcile import refresh, refresh_all
@@ -205,7 +204,7 @@ class Follower:
             elif change.kind == "leaders":
                 told.append(leaders(change.name))
                 self._clusters.learn_leaders(told[-1])
-        if kinds & {virtual.KIND, moved_topics.KIND}:
+        if kinds & {virtual.KIND, virtual.MOVED_TOPICS}:
             await self._clusters.refresh_clusters()
         await self._clusters.take_moves(topics)
         for cluster, name in topics:

@@ -20,7 +20,6 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.concurrency import a_few_at_once
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.topics.live import LiveTopic
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import (
     Beat,
     CommitCursor,
@@ -37,6 +36,7 @@ from headrace.groups.balanced.events import (
 )
 from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
 from headrace.groups.effects import Result
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.model import StoredStart
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 

@@ -7,7 +7,7 @@ client's id and host.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.groups.consumer_assignment import partitions_of
+from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.model import (
     DropBalanced,
     DropGroup,
@@ -34,6 +34,12 @@ class Owner(NamedTuple):
 class _Member(NamedTuple):
     client: Client
     partitions: frozenset[TopicPartition]
+
+
+def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
+    """The partitions of an assignment; none when the bytes are no assignment."""
+    found = partitions_of(assignment) or {}
+    return frozenset(TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes)
 
 
 class Owners:
@@ -74,7 +80,7 @@ class Owners:
         owner = Owner(group, member.member_id)
         self._remove(owner)
         client = (member.client_id, member.client_host)
-        self._members[owner] = _Member(client, partitions_of(member.assignment))
+        self._members[owner] = _Member(client, _assigned(member.assignment))
         self._by_client.setdefault(client, set()).add(owner)
         self._by_group.setdefault(group, set()).add(member.member_id)
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.model import GroupCursor
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.model import StoredStart
 
 

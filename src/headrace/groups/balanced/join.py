@@ -1,12 +1,12 @@
 """Who is in a section: cursors are created, names come in with their first request, newer cursors take over."""
 
 from headrace.groups import timers
-from headrace.groups.balanced.errors import InstanceError, InstanceProblem
 from headrace.groups.balanced.events import CreateCursor
 from headrace.groups.balanced.instance import Instance
 from headrace.groups.balanced.model import GroupCursor
 from headrace.groups.balanced.rebalance import rebalance
 from headrace.groups.balanced.section import Section
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.turn import Turn
 
 

@@ -2,7 +2,6 @@
 
 from bisect import bisect_right
 
-from headrace.groups.balanced import offset_commit
 from headrace.groups.balanced.events import Delivered, Plan, ReadFrom
 from headrace.groups.balanced.instance import Instance
 from headrace.groups.balanced.join import check_cursor, enter, is_outdated
@@ -10,6 +9,7 @@ from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.balanced.partition import Holding
 from headrace.groups.balanced.rebalance import hand_over
 from headrace.groups.balanced.section import OpenRead, Section
+from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.turn import Turn
 
 _NOTHING_KEPT = 0
@@ -27,12 +27,12 @@ def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
     if is_outdated(section, cursor):
         return _for_outdated(section, cursor)
     if cursor.commit_on_get:
-        offset_commit.check(section, cursor)
+        check_commit(section, cursor)
     member = enter(section, cursor, turn)
     if cursor.commit_on_get:
-        offset_commit.commit(section, member, cursor, turn)
+        commit_offsets(section, member, cursor, turn)
         member.extended_ms = turn.ticks_ms
-    offset_commit.learn_flight(section, member, cursor)
+    learn_flight(section, member, cursor)
     member.told = True
     hand_over(section, member, turn)
     return _plan(section, member, cursor)
@@ -43,16 +43,16 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
     check_cursor(section, cursor)
     if is_outdated(section, cursor):
         if cursor.offsets:
-            raise offset_commit.unreserved(cursor.offsets[0][0])
+            raise unreserved(cursor.offsets[0][0])
         return cursor
-    offset_commit.check(section, cursor)
+    check_commit(section, cursor)
     if cursor.instance in section.instances or section.valid_offsets(cursor):
         # A commit without offsets makes no member, but speaks for one. With offsets, it is of an instance whose
         # reservation has lapsed, and extends it.
         member = enter(section, cursor, turn)
-        offset_commit.commit(section, member, cursor, turn)
+        commit_offsets(section, member, cursor, turn)
         member.extended_ms = turn.ticks_ms
-        offset_commit.learn_flight(section, member, cursor)
+        learn_flight(section, member, cursor)
         member.told = True
         hand_over(section, member, turn)
     return section.next_cursor(cursor)
@@ -183,3 +183,52 @@ def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> Non
     section.save_leader_epochs(in_hand, turn)
     if event.offsets and member is not None:
         member.served = event.offsets[-1][0]
+
+
+def check_commit(section: Section, cursor: GroupCursor) -> None:
+    """Raise InstanceError UNRESERVED_PARTITION if a cursor has offsets in a partition that another instance has taken.
+
+    A partition is taken from an instance that was silent, or held on for too long. Until another instance holds it, it
+    still belongs to the first one. What an instance gave up with a request of its own had nothing in flight, and what
+    UpdateGroup or a reset has overtaken means nothing any more: neither is an error, and neither is committed.
+    """
+    if not cursor.offsets or cursor.epoch != section.epoch:
+        return
+    member = section.instances.get(cursor.instance)
+    away = member is None or cursor.generation < member.joined
+    for index, _ in cursor.offsets:
+        owner = section.holdings[index].owner if index < len(section.holdings) else None
+        if owner not in {None, cursor.instance} and (away or _lost(member, index) > cursor.generation):
+            raise unreserved(index)
+
+
+def _lost(member: Instance | None, index: int) -> int:
+    return 0 if member is None else member.lost.get(index, 0)
+
+
+def unreserved(index: int) -> InstanceError:
+    """The refusal to commit in a partition."""
+    message = f"Trying to commit unreserved partition {index}"
+    return InstanceError(InstanceProblem.UNRESERVED_PARTITION, message, index)
+
+
+def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
+    """Commit a checked cursor's offsets. Positions move forward only: a repeated older request lowers none."""
+    ahead: dict[int, int] = {}
+    for index, offset in section.offsets_of(member, cursor).items():
+        position = section.position(index)
+        if offset > position:
+            ahead[index] = offset
+        if offset >= position and section.holdings[index].start is not None:
+            section.holdings[index].start = None
+            section.changed()
+    if ahead:
+        section.move_positions(ahead, turn)
+        member.commits += 1
+
+
+def learn_flight(section: Section, member: Instance, cursor: GroupCursor) -> None:
+    """A cursor tells what its instance has in hand, which a restarted server does not know."""
+    for index, offset in section.offsets_of(member, cursor).items():
+        holding = section.holdings[index]
+        holding.delivered = max(holding.delivered, offset)

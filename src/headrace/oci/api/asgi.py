@@ -23,7 +23,6 @@ from headrace.broker.runtime.clock import pause
 from headrace.http.peers.signature import HEADER
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
-from headrace.oci.api.bodies import Gone, announced, whole
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.api.faults import HEADER as FAULT_HEADER
@@ -31,7 +30,15 @@ from headrace.oci.api.faults import NONE, Injected
 from headrace.oci.api.openapi import describe
 from headrace.oci.api.quotas import CLIENT_ID, Account, account_of
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
-from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
+from headrace.oci.api.request_parser import (
+    BodyReader,
+    Gone,
+    announced_size,
+    header_map,
+    headers_of,
+    query_of,
+    read_body,
+)
 from headrace.oci.api.routing import BASE, Match, Router
 from headrace.oci.api.service import OciService
 from headrace.oci.api.timeouts import Unanswered
@@ -276,16 +283,16 @@ class OciApp:
         if method in _WITHOUT_BODY:
             await self._delay(request, left=True)
             return await self._known(request)
-        size = announced(headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
+        size = announced_size(headers, MOST_BODY_OF.get(operation.name, MOST_BODY))
         if size <= _LARGE:
-            request.content = await whole(receive, size)
+            request.content = await read_body(receive, size)
             await self._delay(request, left=True)
             return await self._known(request)
         await self._delay(request, left=False)
         bodies = self._service.bodies
         granted = await bodies.acquire(size, size)
         try:
-            request.content = await whole(receive, size)
+            request.content = await read_body(receive, size)
             return await self._known(request)
         finally:
             bodies.release(granted)

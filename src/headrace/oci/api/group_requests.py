@@ -1,6 +1,6 @@
 """What the group operations share: names, starts, an instance's cursor, and the answer to each problem of a group."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from uuid import uuid4
 
@@ -9,7 +9,9 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid
 from headrace.oci.api.service import OciService
 from headrace.oci.cursors import LONGEST_NAME, InstanceCursor, of_group
-from headrace.oci.times import ms_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 class GroupStart(Enum):
@@ -18,6 +20,13 @@ class GroupStart(Enum):
     AT_TIME = "AT_TIME"
     LATEST = "LATEST"
     TRIM_HORIZON = "TRIM_HORIZON"
+
+
+def ms_of(time: datetime) -> int:
+    """Milliseconds since 1970 of a time as it was sent, with microseconds or without; one without zone is UTC."""
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MS
 
 
 def start_of(kind: GroupStart, time: datetime | None) -> Start:

@@ -11,9 +11,9 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.errors import OciError, of_topic_error
 from headrace.oci.api.limits import BYTES_TEXT, Limits, throttled
 from headrace.oci.forwarding.append_router import MOST_BATCH, Puts
-from headrace.oci.times import text_of
 from headrace.records import compiled
 from headrace.records.batch import MAX_TIMESTAMP_AT
+from headrace.records.fallback.messages import time_text
 from headrace.records.fallback.publish import Shares, Told
 from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
@@ -39,7 +39,7 @@ class _Share:
         """What the entries of its messages say."""
         if self.error is not None:
             return _failure(str(self.error.status), self.error.message), -1, b""
-        after = f',"timestamp":"{text_of(self.time_ms)}"}}'
+        after = f',"timestamp":"{time_text(self.time_ms)}"}}'
         return b'{"partition":"%d","offset":' % self.partition, self.base_offset, after.encode()
 
 

@@ -1,13 +1,13 @@
-"""Reads query, headers and body of a request into the structs that its operation registered. Pure."""
+"""Reads a request: the bytes of its body, and query, headers and body as the structs of its operation. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from headrace.oci.api.errors import BAD_JSON, OciError, invalid
+from headrace.oci.api.errors import BAD_JSON, REQUEST_TOO_LARGE, OciError, invalid
 
 _AT = re.compile(r" - at `\$(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -78,3 +78,40 @@ def _refused(error: msgspec.ValidationError, what: str) -> OciError:
 def header_map(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Names in lower case -> values; of several of one name the last."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Gone(Exception):
+    """There is nobody to answer any more."""
+
+
+def announced_size(headers: Mapping[str, str], most: int) -> int:
+    """Bytes that a body has, or may have where its head does not tell. Raises OciError 400 when it is too large."""
+    length = headers.get("content-length", "")
+    if not (length.isascii() and length.isdecimal()):
+        return most if "transfer-encoding" in headers else 0
+    size = int(length[:20])
+    if size > most:
+        # A client that sends it all the same is heard out by the listener, so that the answer is not lost.
+        raise OciError(400, REQUEST_TOO_LARGE)
+    return size
+
+
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The whole body. Raises OciError 400 when it is larger than `most`; Gone."""
+    chunks = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise OciError(400, REQUEST_TOO_LARGE)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -16,9 +16,8 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.http.peers.signature import HEADER, NotSealed, Seals
 from headrace.oci.api.asgi import Authenticator
-from headrace.oci.api.bodies import Gone, announced, whole
 from headrace.oci.api.errors import OciError
-from headrace.oci.api.request_parser import header_map
+from headrace.oci.api.request_parser import Gone, announced_size, header_map, read_body
 from headrace.oci.forwarding.append_router import MISDIRECTED, MOST_BATCH, Placed, Refusal, append
 from headrace.security.access.principal import Principal
 from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
@@ -117,10 +116,10 @@ class AppendApp:
             signs_body=True,
             now_ms=self._clusters.clock.now_ms(),
         )
-        size = announced(header_map(scope["headers"]), MOST_BATCH)
+        size = announced_size(header_map(scope["headers"]), MOST_BATCH)
         granted = await self._bodies.acquire(size, size)
         try:
-            body = await whole(receive, size)
+            body = await read_body(receive, size)
             check = partial(self._authenticator.check_body, scope["headers"], body)
             # Its hash takes a while where there is much of it.
             await asyncio.to_thread(check) if len(body) > _LARGE else check()

@@ -24,7 +24,7 @@ from headrace.oci.api.resource_responses import (
 )
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.records import HarnessRecord
-from headrace.oci.times import text_of
+from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation
 
 
@@ -193,7 +193,7 @@ def _summary(call: Call, record: HarnessRecord) -> ConnectHarnessSummary:
         id=_ocid(call, record),
         compartment_id=record.compartment,
         lifecycle_state=call.service.catalog.state_of(record),
-        time_created=text_of(record.created_ms),
+        time_created=time_text(record.created_ms),
         freeform_tags=record.freeform_tags,
         defined_tags=record.defined_tags,
     )

@@ -9,7 +9,7 @@ from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.group_requests import GroupStart, check_name, of_instance_error, start_of
 from headrace.oci.api.registry import operation
 from headrace.oci.api.required_acls import group, live_stream
-from headrace.oci.times import text_of
+from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation
 
 NOTHING_COMMITTED = -1
@@ -76,7 +76,9 @@ def _reservation(found: Reservation, shown: str) -> PartitionReservation:
     if found.committed is not None:
         offset = found.committed if shown == "next" else found.committed - 1
     until = found.reserved_until_ms
-    return PartitionReservation(str(found.partition), offset, found.instance, None if until is None else text_of(until))
+    return PartitionReservation(
+        str(found.partition), offset, found.instance, None if until is None else time_text(until)
+    )
 
 
 @operation(

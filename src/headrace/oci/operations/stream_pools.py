@@ -33,7 +33,7 @@ from headrace.oci.api.resource_responses import (
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.pools import DEFAULT_NAME
 from headrace.oci.resources.records import PoolRecord
-from headrace.oci.times import text_of
+from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType
 from headrace.text.addresses import is_everywhere
 
@@ -310,7 +310,7 @@ def _summary(call: Call, record: PoolRecord, asked: str | None) -> StreamPoolSum
         compartment_id=shown_compartment(call, record.compartment, asked),
         name=record.name,
         lifecycle_state=call.service.catalog.state_of(record),
-        time_created=text_of(record.created_ms),
+        time_created=time_text(record.created_ms),
         is_private=bool(record.subnet),
         freeform_tags=record.freeform_tags,
         defined_tags=record.defined_tags,

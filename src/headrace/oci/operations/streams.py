@@ -29,7 +29,7 @@ from headrace.oci.api.resource_responses import (
 )
 from headrace.oci.resources.lifecycle import is_deleted
 from headrace.oci.resources.records import PoolRecord, StreamRecord
-from headrace.oci.times import text_of
+from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation, Resource, ResourceType
 
 _MOST_DIGITS = 9
@@ -293,7 +293,7 @@ def _summary(call: Call, record: StreamRecord, asked: str | None) -> StreamSumma
         compartment_id=shown_compartment(call, record.compartment, asked),
         stream_pool_id=ocids.make(ocids.STREAM_POOL, service.settings.region, record.pool),
         lifecycle_state=service.catalog.state_of(record),
-        time_created=text_of(record.created_ms),
+        time_created=time_text(record.created_ms),
         messages_endpoint=messages_endpoint(call),
         freeform_tags=record.freeform_tags,
         defined_tags=record.defined_tags,

@@ -22,7 +22,7 @@ from headrace.oci.api.routing import BASE
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.paging import Page, page_of
 from headrace.oci.resources.records import WorkRequestRecord
-from headrace.oci.times import text_of
+from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation
 
 _PATHS = {ocids.STREAM: "streams", ocids.STREAM_POOL: "streampools", ocids.CONNECT_HARNESS: "connectharnesses"}
@@ -189,7 +189,7 @@ async def list_work_request_logs(call: Call) -> Answer:
         (request.finished_ms, f"{request.operation} has succeeded"),
     ]
     page = _page(call, [(at_ms, step, text) for step, (at_ms, text) in enumerate(steps) if at_ms <= now_ms])
-    entries = [WorkRequestLogEntry(text, text_of(at_ms)) for at_ms, _, text in page.items]
+    entries = [WorkRequestLogEntry(text, time_text(at_ms)) for at_ms, _, text in page.items]
     return Answer(WorkRequestLogEntryCollection(entries), page.headers)
 
 
@@ -228,7 +228,7 @@ def _shown(call: Call, request: WorkRequestRecord, asked: str | None) -> WorkReq
             for kind, ocid in ((kind, _of(call, kind, unique)) for kind, unique in request.resources)
         ],
         percent_complete=lifecycle.percent_of(request, now_ms),
-        time_accepted=text_of(request.accepted_ms),
-        time_started=text_of(lifecycle.started_ms(request)) if status != "ACCEPTED" else None,
-        time_finished=text_of(request.finished_ms) if done else None,
+        time_accepted=time_text(request.accepted_ms),
+        time_started=time_text(lifecycle.started_ms(request)) if status != "ACCEPTED" else None,
+        time_finished=time_text(request.finished_ms) if done else None,
     )

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from headrace.aio.tasks import close_with, unheard
-from headrace.broker import moved_topics, virtual_clusters
+from headrace.broker import virtual_clusters
 from headrace.broker.brokers.locks import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
@@ -32,7 +32,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
-CLUSTERS = frozenset({virtual_clusters.KIND, moved_topics.KIND})
+CLUSTERS = frozenset({virtual_clusters.KIND, virtual_clusters.MOVED_TOPICS})
 """Kinds of documents that tell of virtual clusters."""
 _encode = msgspec.json.Encoder().encode
 

@@ -10,7 +10,7 @@ from starlette.types import Scope
 from tests.harness.wire import Wire
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.http.reset import PATH, ResetCall
+from headrace.http.app import RESET_PATH, ResetCall
 from headrace.protocol.messages import ListGroupsRequest, MetadataRequest
 from headrace.testing import InProcessServer
 
@@ -27,7 +27,7 @@ def server() -> Iterator[InProcessServer]:
 
 def reset(server: InProcessServer) -> None:
     api = Api(server.http)
-    reply = api.call("DELETE", PATH, base="")
+    reply = api.call("DELETE", RESET_PATH, base="")
     assert (reply.status, reply.body) == (204, b"")
     api.close()
 
@@ -144,11 +144,11 @@ def test_without_the_setting_nothing_happens() -> None:
     with InProcessServer(oci_auth="off") as plain:
         api = Api(plain.http)
         api.done("POST", "/streams", {"name": "s", "partitions": 1, "compartmentId": COMPARTMENT})
-        reply = api.call("DELETE", PATH, base="")
+        reply = api.call("DELETE", RESET_PATH, base="")
         assert (reply.status, reply.json["code"]) == (403, "NotAllowed")
         assert "headrace.testing.reset=true" in reply.json["message"]
         assert len(api.done("GET", f"/streams?compartmentId={COMPARTMENT}")) == 1
-        assert api.call("GET", PATH, base="").status == 405
+        assert api.call("GET", RESET_PATH, base="").status == 405
         api.close()
 
 
