@@ -157,10 +157,9 @@ class Catalog:
         """Change a stream; `pool_id` None: it stays in its pool. Raises OciError: 404, 412, 409."""
 
         async def update() -> tuple[StreamRecord, WorkRequestRecord]:
-            self.streams.check_changeable(stream_id, if_match)
-            _check_tags(self.documents.streams, fields)
+            self.streams.changeable(stream_id, if_match, fields)
             pool = self.pools.usable(pool_id) if pool_id is not None else None
-            return await self.streams.update(stream_id, if_match, pool, **fields)
+            return await self.streams.update(stream_id, if_match, fields, pool)
 
         return await self._change(update())
 
@@ -168,9 +167,9 @@ class Catalog:
         """Move a stream to a compartment, into its default pool. Raises OciError: 404, 412, 409."""
 
         async def move() -> WorkRequestRecord:
-            self.streams.check_changeable(stream_id, if_match)
+            self.streams.changeable(stream_id, if_match)
             pool = await self.pools.default_of(compartment)
-            _, request = await self.streams.update(stream_id, if_match, pool, compartment=compartment)
+            _, request = await self.streams.update(stream_id, if_match, {"compartment": compartment}, pool)
             return request
 
         return await self._change(move())
@@ -193,12 +192,7 @@ class Catalog:
         self, pool_id: str, if_match: str | None, kafka: Mapping[str, str], fields: Mapping[str, Any]
     ) -> tuple[PoolRecord, WorkRequestRecord]:
         """Change a pool. See `Pools.update`."""
-
-        async def update() -> tuple[PoolRecord, WorkRequestRecord]:
-            _check_tags(self.documents.pools, fields)
-            return await self.pools.update(pool_id, if_match, kafka, fields)
-
-        return await self._change(update())
+        return await self._change(self.pools.update(pool_id, if_match, fields, kafka))
 
     async def move_pool(self, pool_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
         """Move a pool to a compartment with its streams. Raises OciError: 404, 412, 409."""
@@ -212,7 +206,7 @@ class Catalog:
                 for each in self.streams.in_pool(pool)
                 if not self.documents.streams.hides(each.id)
             }
-            _, request = await self.pools.update(pool_id, if_match, {}, {"compartment": compartment}, moved)
+            _, request = await self.pools.update(pool_id, if_match, {"compartment": compartment}, beside=moved)
             return request
 
         return await self._change(move())
@@ -229,8 +223,7 @@ class Catalog:
             with self.streams.asked(streams):
                 await self._clusters.delete(pool.cluster, self.documents.store)
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
-            resources = [(ocids.STREAM_POOL, pool.id), *((ocids.STREAM, each) for each in streams[:MOST_NAMED])]
-            request = self.documents.request("DELETE_STREAM_POOL", pool.compartment, *resources)
+            request = self.pools.request("DELETE", pool, *((ocids.STREAM, each) for each in streams[:MOST_NAMED]))
             await self.documents.finish(
                 {(self.documents.pools, pool.id): pool, (self.documents.requests, request.id): request}
             )
@@ -257,12 +250,7 @@ class Catalog:
         self, harness_id: str, if_match: str | None, fields: Mapping[str, Any]
     ) -> tuple[HarnessRecord, WorkRequestRecord]:
         """Change a connect harness. Raises OciError: 404, 412, 409."""
-
-        async def update() -> tuple[HarnessRecord, WorkRequestRecord]:
-            _check_tags(self.documents.harnesses, fields)
-            return await self.harnesses.update(harness_id, if_match, **fields)
-
-        return await self._change(update())
+        return await self._change(self.harnesses.update(harness_id, if_match, fields))
 
     async def delete_harness(self, harness_id: str, if_match: str | None) -> WorkRequestRecord:
         """Delete a connect harness. Raises OciError: 404, 412, 409."""
@@ -307,12 +295,6 @@ class Catalog:
         if record is None or lifecycle.is_deleted(record):
             raise OciError(409, "What this retry token created has been deleted since", "InvalidatedRetryToken")
         return record, used.work_request
-
-
-def _check_tags(table: Table[Any], fields: Mapping[str, Any]) -> None:
-    """Raise OciError 400 for more tags where there is no room for any."""
-    if fields.get("freeform_tags") or fields.get("defined_tags") or fields.get("security_attributes"):
-        table.check_room(grows=False)
 
 
 class TokenUse(msgspec.Struct, frozen=True):

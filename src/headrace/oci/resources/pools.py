@@ -18,6 +18,7 @@ from headrace.broker.virtual_clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.oci import ocids
 from headrace.oci.api.errors import OciError
 from headrace.oci.resources import lifecycle
+from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.records import PoolRecord, WorkRequestRecord
 
@@ -27,11 +28,14 @@ _NEW = {"auto.create.topics.enable": "false", "num.partitions": "1", "log.retent
 """Kafka settings of a new pool, as the service has them."""
 
 
-class Pools:
+class Pools(Collection[PoolRecord]):
     """Every stream pool."""
 
+    kind = ocids.STREAM_POOL
+    noun = "stream pool"
+
     def __init__(self, documents: Documents, clusters: Clusters) -> None:
-        self._documents = documents
+        super().__init__(documents, documents.pools)
         self._clusters = clusters
         self._of_cluster: dict[str, str] = {}
 
@@ -73,20 +77,12 @@ class Pools:
 
     # Look-ups
 
-    def get(self, pool_id: str) -> PoolRecord:
-        """A pool by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
-        unique = ocids.unique_of(pool_id, ocids.STREAM_POOL)
-        pool = self._found(unique) if unique is not None else None
-        if pool is None or not self._documents.known(pool):
-            raise OciError(404, f"Unknown stream pool {pool_id}")
-        return pool
-
     def all(self) -> list[PoolRecord]:
         """Every pool, the deleted ones included."""
         hidden = [pool for name, _ in self._clusters if (pool := self._unread(name)) is not None]
-        return [*(pool for pool in self._documents.pools.values.values() if self._documents.known(pool)), *hidden]
+        return [*super().all(), *hidden]
 
-    def _found(self, unique: str) -> PoolRecord | None:
+    def _find_record(self, unique: str) -> PoolRecord | None:
         return self._documents.pools.get(unique) or self._unread(unique)
 
     def _unread(self, unique: str) -> PoolRecord | None:
@@ -100,18 +96,18 @@ class Pools:
         pool = self.get(pool_id)
         state = lifecycle.state_of(pool, self._documents.clock.now_ms())
         if state == "DELETED":
-            raise OciError(404, f"Unknown stream pool {pool_id}")
+            raise self._unknown(pool_id)
         if state not in {"ACTIVE", "UPDATING"}:
             raise OciError(409, f"The stream pool is {state}", "IncorrectState")
         if self.broker_of(pool) is None:
-            self._check_readable(pool)
+            self._check_cluster(pool)
             # Whoever deletes it was cut short, and has to ask again.
             raise OciError(409, "The stream pool is being deleted", "IncorrectState")
         return pool
 
     def of_broker(self, broker: Broker) -> PoolRecord:
         """The pool that a broker's virtual cluster is."""
-        pool = self._found(self._of_cluster.get(broker.cluster, broker.cluster))
+        pool = self._find_record(self._of_cluster.get(broker.cluster, broker.cluster))
         # A cluster that is being made has topics only later.
         assert pool is not None, f"the cluster {broker.cluster} has no pool"
         return pool
@@ -138,7 +134,7 @@ class Pools:
     def known_default_of(self, compartment: str) -> PoolRecord | None:
         """The pool of a compartment's streams that name none, if there is one: it is the default, or has its name."""
         if self._documents.settings.pools == "shared":
-            return self._found(DEFAULT)
+            return self._find_record(DEFAULT)
         named = None
         for pool in self._documents.pools.values.values():
             # One that was the default may be deleted while `oci.pools` is shared.
@@ -185,13 +181,6 @@ class Pools:
         self._of_cluster[pool.cluster] = pool.id
         await self._clusters.create(pool.cluster, kafka, self._documents.store)
 
-    def _check_name(self, name: str, compartment: str, own: str = "") -> None:
-        if any(
-            pool.name == name and pool.compartment == compartment and pool.id != own and not lifecycle.is_deleted(pool)
-            for pool in self._documents.pools.values.values()
-        ):
-            raise OciError(409, f"A stream pool named {name} exists already in this compartment")
-
     async def create(
         self, name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
     ) -> tuple[PoolRecord, WorkRequestRecord]:
@@ -209,40 +198,26 @@ class Pools:
         self._check_name(name, compartment)
         pool = self._new(name, compartment, phase=self._documents.phase("CREATING"), **fields)
         await self._open(pool, {**_NEW, **kafka})
-        return pool, self._request("CREATE", pool)
+        return pool, self.request("CREATE", pool)
 
     async def update(
         self,
-        pool_id: str,
+        ocid: str,
         if_match: str | None,
-        kafka: Mapping[str, str],
         fields: Mapping[str, Any],
+        kafka: Mapping[str, str] | None = None,
         beside: Changes | None = None,
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Change a pool: `kafka` as above, `fields` of its record. Only within a change.
-
-        What is to change `beside` is stored with it.
-        """
-        pool = self._changeable(pool_id, if_match)
-        if fields.keys() & {"name", "compartment"}:
-            self._check_name(fields.get("name", pool.name), fields.get("compartment", pool.compartment), pool.id)
+        """Change a pool: `fields` of its record, `kafka` as above. What is to change `beside` is stored with it."""
+        pool = self.changeable(ocid, if_match, fields)
         if kafka:
             settings = {**self._clusters.settings_of(pool.cluster), **kafka}
             await self._clusters.create(pool.cluster, settings, self._documents.store)
-        pool = self._documents.changed(pool, "UPDATING", **fields)
-        request = self._request("UPDATE", pool)
-        await self._documents.save(
-            {
-                **(beside or {}),
-                (self._documents.pools, pool.id): pool,
-                (self._documents.requests, request.id): request,
-            }
-        )
-        return pool, request
+        return await self._save_changed(pool, fields, beside)
 
     def deletable(self, pool_id: str, if_match: str | None) -> PoolRecord:
         """A pool that may be deleted. Raises OciError: 404, 412, 409."""
-        pool = self._changeable(pool_id, if_match)
+        pool = self.changeable(pool_id, if_match)
         if self.is_default(pool):
             raise OciError(409, "The default stream pool of a compartment cannot be deleted")
         return pool
@@ -251,25 +226,15 @@ class Pools:
         """Whether streams are made in it that name no pool, as `oci.pools` is now."""
         return pool.id == DEFAULT or (pool.default and self._documents.settings.pools == "compartment")
 
-    def _changeable(self, pool_id: str, if_match: str | None) -> PoolRecord:
-        pool = self.get(pool_id)
-        if lifecycle.state_of(pool, self._documents.clock.now_ms()) == "DELETED":
-            raise OciError(404, f"Unknown stream pool {pool_id}")
-        self._documents.check_changeable(pool, if_match)
-        if self._documents.pools.hides(pool.id):
-            why = f"The record of stream pool {pool_id} cannot be read: repair it, then start the server again"
-            raise OciError(409, why, "IncorrectState")
-        if self.broker_of(pool) is None:
-            self._check_readable(pool)
-        return pool
+    def _check_usable(self, ocid: str, record: PoolRecord) -> None:
+        self._check_readable(ocid, record)
+        if self.broker_of(record) is None:
+            self._check_cluster(record)
 
-    def _check_readable(self, pool: PoolRecord) -> None:
+    def _check_cluster(self, pool: PoolRecord) -> None:
         """Raise OciError 409 where the cluster of a pool cannot be read, and is not open for that."""
         if self._clusters.is_unreadable(pool.cluster):
             why = f"what is stored of its virtual cluster {pool.cluster} cannot be read"
             raise OciError(
                 409, f"The stream pool cannot be used: {why}. Repair it, then start the server again", "IncorrectState"
             )
-
-    def _request(self, what: str, pool: PoolRecord) -> WorkRequestRecord:
-        return self._documents.request(f"{what}_STREAM_POOL", pool.compartment, (ocids.STREAM_POOL, pool.id))

@@ -6,7 +6,7 @@ its pool. Deleted streams have no topic, only a document.
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
 from headrace.oci.api.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle
+from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.pools import Pools
 from headrace.oci.resources.records import DefinedTags, PoolRecord, StreamRecord, WorkRequestRecord
@@ -34,11 +35,15 @@ _log = structlog.get_logger("headrace.oci.resources")
 Place = tuple[Broker, LiveTopic]
 
 
-class Streams:
+class Streams(Collection[StreamRecord]):
     """Every stream."""
 
+    kind = ocids.STREAM
+    noun = "stream"
+    unique_in_compartment = False  # but in its pool
+
     def __init__(self, documents: Documents, clusters: Clusters, pools: Pools) -> None:
-        self._documents = documents
+        super().__init__(documents, documents.streams)
         self._clusters = clusters
         self._pools = pools
         self._live: dict[str, Place] = {}
@@ -100,7 +105,7 @@ class Streams:
     def _deleted(self, _: Broker, topic: LiveTopic) -> None:
         """A topic was deleted. One that was made through Kafka, and deleted so, leaves nothing behind."""
         unique = topic.topic.id.hex
-        record = self._record(unique)
+        record = self._find_record(unique)
         recorded = unique in self._documents.streams.values or unique in self._asked
         if record is not None and recorded and unique not in self._unwanted:
             self._lost[unique] = self._documents.changed(record, "DELETING")
@@ -178,14 +183,6 @@ class Streams:
         self._open[self.ocid(topic_id.hex)] = place
         return place
 
-    def get(self, stream_id: str) -> StreamRecord:
-        """A stream by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
-        topic_id = ocids.topic_of(stream_id)
-        record = self._record(topic_id.hex) if topic_id is not None else None
-        if record is None or not self._documents.known(record):
-            raise unknown_stream(stream_id)
-        return record
-
     def all(self) -> list[StreamRecord]:
         """Every stream, the deleted ones included."""
         return [record for record in self.each() if record is not None]
@@ -193,14 +190,18 @@ class Streams:
     def each(self) -> Iterator[StreamRecord | None]:
         """As `all`, one at each step, or None for what has gone meanwhile: thousands take tens of milliseconds."""
         for unique in {**self._documents.streams.values, **self._lost, **self._live}:
-            record = self._record(unique)
+            record = self._find_record(unique)
             yield record if record is not None and self._documents.known(record) else None
 
     def in_pool(self, pool: PoolRecord) -> list[StreamRecord]:
         """The streams of a pool that have not been deleted."""
         return [record for record in self.all() if record.pool == pool.id and not lifecycle.is_deleted(record)]
 
-    def _record(self, unique: str) -> StreamRecord | None:
+    def _unique_of(self, ocid: str) -> str | None:
+        topic_id = ocids.topic_of(ocid)
+        return None if topic_id is None else topic_id.hex
+
+    def _find_record(self, unique: str) -> StreamRecord | None:
         """What is known of a stream: the topic knows best, while it is there."""
         stored = self._lost.get(unique) or self._documents.streams.get(unique)
         place = self._live.get(unique)
@@ -235,7 +236,7 @@ class Streams:
     ) -> tuple[StreamRecord, WorkRequestRecord]:
         """Make a stream. Raises OciError: 409, the name is taken; 400, reserved, or too many partitions; TopicError."""
         self._check_partitions(partitions)
-        self._check_name(name, pool)
+        self._check_name_in_pool(name, pool)
         broker = self._pools.broker_of(pool)
         assert broker is not None, "a usable pool has a cluster"
         config = {"retention.ms": str(retention_hours * _HOUR_MS)}
@@ -259,7 +260,7 @@ class Streams:
             retention_hours=retention_hours,
         )
         try:
-            request = await self._save("CREATE", record)
+            request = await self._save("CREATE", record, is_done=True)
         except TopicError as error:
             # Its client will try again, under the same name.
             await self._take_back(broker, live)
@@ -287,7 +288,7 @@ class Streams:
         ):
             raise OciError(400, TOO_MANY_PARTITIONS, "LimitExceeded")
 
-    def _check_name(self, name: str, pool: PoolRecord) -> None:
+    def _check_name_in_pool(self, name: str, pool: PoolRecord) -> None:
         """A name is free again when the stream that had it is DELETED."""
         now_ms = self._documents.clock.now_ms()
         if self._documents.settings.lifecycle_delay_ms and any(
@@ -297,37 +298,33 @@ class Streams:
             raise _name_taken(name)
 
     async def update(
-        self, stream_id: str, if_match: str | None, pool: PoolRecord | None, **fields: Any
+        self, ocid: str, if_match: str | None, fields: Mapping[str, Any], pool: PoolRecord | None = None
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Change a stream: the pool it is in (None: as it is), and fields of its record."""
-        record = self._changeable(stream_id, if_match)
-        if self._documents.streams.hides(record.id):
-            # It would be replaced by one without the compartment and the tags that it has.
-            why = f"The record of stream {stream_id} cannot be read: repair it, then start the server again"
-            raise OciError(409, why, "IncorrectState")
+        """Change a stream: fields of its record, and the pool it is in (None: it stays)."""
+        record = self.changeable(ocid, if_match, fields)
+        self._check_readable(ocid, record)
         if pool is not None and pool.id != record.pool:
             broker, live = self._live[record.id]
-            self._check_name(record.name, pool)
+            self._check_name_in_pool(record.name, pool)
             try:
                 await self._clusters.move(live.topic.name, broker.cluster, pool.cluster, self._documents.store)
             except TopicExists:
                 raise _name_taken(record.name) from None
-            fields["pool"] = pool.id
-        record = self._documents.changed(record, "UPDATING", **fields)
-        return record, await self._save("UPDATE", record)
+            fields = {**fields, "pool": pool.id}
+        return await self._save_changed(record, fields, is_done=True)
 
-    async def delete(self, stream_id: str, if_match: str | None) -> WorkRequestRecord:
+    async def delete(self, ocid: str, if_match: str | None) -> WorkRequestRecord:
         """Delete a stream and what is in it."""
-        record = self._changeable(stream_id, if_match)
+        record = self.changeable(ocid, if_match)
         broker, live = self._live[record.id]
         with self.asked([record.id]):
             await broker.topics.delete(live.topic.name)
-        request = await self._save("DELETE", self._lost[record.id])
+        request = await self._save("DELETE", self._lost[record.id], is_done=True)
         self._lost.pop(record.id, None)
         return request
 
     @contextlib.contextmanager
-    def asked(self, uniques: Collection[str]) -> Iterator[None]:
+    def asked(self, uniques: Sequence[str]) -> Iterator[None]:
         """Within, deletions of these streams' topics were asked for here, and leave records."""
         self._asked.update(uniques)
         try:
@@ -335,25 +332,9 @@ class Streams:
         finally:
             self._asked.difference_update(uniques)
 
-    def check_changeable(self, stream_id: str, if_match: str | None) -> None:
-        """Raise what `update` would: OciError 404, 412, 409."""
-        self._changeable(stream_id, if_match)
-
-    def _changeable(self, stream_id: str, if_match: str | None) -> StreamRecord:
-        record = self.get(stream_id)
-        if lifecycle.state_of(record, self._documents.clock.now_ms()) == "DELETED":
-            raise unknown_stream(stream_id)
-        self._documents.check_changeable(record, if_match)
+    def _check_usable(self, ocid: str, record: StreamRecord) -> None:
         if record.id not in self._live:
-            raise unknown_stream(stream_id)
-        return record
-
-    async def _save(self, what: str, record: StreamRecord) -> WorkRequestRecord:
-        request = self._documents.request(f"{what}_STREAM", record.compartment, (ocids.STREAM, record.id))
-        await self._documents.finish(
-            {(self._documents.streams, record.id): record, (self._documents.requests, request.id): request}
-        )
-        return request
+            raise self._unknown(ocid)
 
 
 def _name_taken(name: str) -> OciError:

@@ -1,0 +1,141 @@
+"""Resources of one kind: how one is found, and the steps that every change of one takes."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from headrace.oci import ocids
+from headrace.oci.api.errors import OciError
+from headrace.oci.resources import lifecycle
+from headrace.oci.resources.documents import Changes, Documents
+from headrace.oci.resources.records import Record, WorkRequestRecord
+from headrace.oci.resources.table import Table
+
+R = TypeVar("R", bound=Record)
+
+_TAGS = ("freeform_tags", "defined_tags", "security_attributes")
+
+
+class Collection(Generic[R]):
+    """Every resource of a kind. Changes only within `Documents.exclusively`."""
+
+    kind: ClassVar[str]
+    """As in an OCID."""
+    noun: ClassVar[str]
+    """As in messages; in capitals it names the kind's work requests, such as `CREATE_STREAM_POOL`."""
+    unique_in_compartment: ClassVar[bool] = True
+    """Whether a name occurs once in a compartment."""
+
+    def __init__(self, documents: Documents, table: Table[R]) -> None:
+        self._documents = documents
+        self.table = table
+
+    # Look-ups
+
+    def get(self, ocid: str) -> R:
+        """Return a resource by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
+        unique = self._unique_of(ocid)
+        record = self._find_record(unique) if unique is not None else None
+        if record is None or not self._documents.known(record):
+            raise self._unknown(ocid)
+        return record
+
+    def all(self) -> list[R]:
+        """Return every one, the deleted ones included."""
+        return [record for record in self.table.values.values() if self._documents.known(record)]
+
+    def _unique_of(self, ocid: str) -> str | None:
+        return ocids.unique_of(ocid, self.kind)
+
+    def _find_record(self, unique: str) -> R | None:
+        return self.table.get(unique)
+
+    def _unknown(self, ocid: str) -> OciError:
+        return OciError(404, f"Unknown {self.noun} {ocid}")
+
+    # Changes
+
+    def changeable(self, ocid: str, if_match: str | None, fields: Mapping[str, Any] | None = None) -> R:
+        """Return a resource that may be changed, or deleted.
+
+        Args:
+            ocid: the resource's.
+            if_match: the etag that it must have; None: any.
+            fields: what of its record is to change.
+
+        Raises:
+            OciError: 404, 412; 409, another change is under way or its new name is taken; 400, no room for more tags.
+        """
+        record = self.get(ocid)
+        if lifecycle.state_of(record, self._documents.clock.now_ms()) == "DELETED":
+            raise self._unknown(ocid)
+        self._documents.check_changeable(record, if_match)
+        self._check_usable(ocid, record)
+        fields = fields or {}
+        if any(fields.get(each) for each in _TAGS):
+            self.table.check_room(grows=False)
+        if self.unique_in_compartment and fields.keys() & {"name", "compartment"}:
+            self._check_name(
+                fields.get("name", record.name), fields.get("compartment", record.compartment), own=record.id
+            )
+        return record
+
+    def _check_usable(self, ocid: str, record: R) -> None:
+        """Raise OciError for what stands against any change of a resource of this kind."""
+
+    def _check_readable(self, ocid: str, record: R) -> None:
+        """Raise OciError 409 where a stored record could not be read: it would be replaced by one without its tags."""
+        if self.table.hides(record.id):
+            why = f"The record of {self.noun} {ocid} cannot be read: repair it, then start the server again"
+            raise OciError(409, why, "IncorrectState")
+
+    def _check_name(self, name: str, compartment: str, *, own: str = "") -> None:
+        """Raise OciError 409 for the name of another resource in a compartment."""
+        if any(
+            each.name == name and each.compartment == compartment and each.id != own and not lifecycle.is_deleted(each)
+            for each in self.table.values.values()
+        ):
+            raise OciError(409, f"A {self.noun} named {name} exists already in this compartment")
+
+    async def update(self, ocid: str, if_match: str | None, fields: Mapping[str, Any]) -> tuple[R, WorkRequestRecord]:
+        """Change fields of a record. Raises OciError as `changeable` does."""
+        return await self._save_changed(self.changeable(ocid, if_match, fields), fields)
+
+    async def delete(self, ocid: str, if_match: str | None) -> WorkRequestRecord:
+        """Delete a resource. Raises OciError: 404, 412, 409."""
+        record = self._documents.changed(self.changeable(ocid, if_match), "DELETING")
+        return await self._save("DELETE", record)
+
+    def request(self, verb: str, record: R, *others: tuple[str, str]) -> WorkRequestRecord:
+        """Return a work request that begins now, to be saved with what it changes.
+
+        Args:
+            verb: such as `CREATE`.
+            record: the resource that it was asked for.
+            others: (kind, id) of what it changes as well.
+        """
+        operation = f"{verb}_{self.noun.upper().replace(' ', '_')}"
+        return self._documents.request(operation, record.compartment, (self.kind, record.id), *others)
+
+    async def _save_changed(
+        self, record: R, fields: Mapping[str, Any], beside: Changes | None = None, *, is_done: bool = False
+    ) -> tuple[R, WorkRequestRecord]:
+        record = self._documents.changed(record, "UPDATING", **fields)
+        return record, await self._save("UPDATE", record, beside, is_done=is_done)
+
+    async def _save(
+        self, verb: str, record: R, beside: Changes | None = None, *, is_done: bool = False
+    ) -> WorkRequestRecord:
+        """Store a record with its work request, and other changes in the same step.
+
+        Args:
+            verb: of the work request.
+            record: as it is from now on.
+            beside: what else changes.
+            is_done: whether the change has been made already, so that storing it is retried.
+        """
+        request = self.request(verb, record)
+        store = self._documents.finish if is_done else self._documents.save
+        await store(
+            {**(beside or {}), (self.table, record.id): record, (self._documents.requests, request.id): request}
+        )
+        return request
