@@ -18,9 +18,7 @@ from headrace.kafka import apis
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
-from headrace.oci import operations
-from headrace.oci.api import errors as oci
-from headrace.oci.api import faults, limits
+from headrace.oci import errors, faults, limits, operations
 from headrace.oci.api.registry import OPERATIONS, Operation
 from headrace.oci.api.routing import BASE
 from headrace.oci.settings import OCI_KEYS
@@ -340,7 +338,7 @@ def errors_page() -> str:
         "",
         "## Only in the OCI API",
         "",
-        *_table(("status", "code"), ((str(status), f"`{code}`") for status, code in oci.BASE_CODES.items())),
+        *_table(("status", "code"), ((str(status), f"`{code}`") for status, code in errors.BASE_CODES.items())),
         "",
         "Texts that programs look for, to the letter:",
         "",
@@ -351,7 +349,7 @@ def errors_page() -> str:
 
 
 def _topic_error(kind: type[TopicError]) -> tuple[str, str, str]:
-    answer = oci.of_topic_error(kind())
+    answer = errors.of_topic_error(kind())
     return inspect.getdoc(kind) or "", _kafka_code(code_of(kind())), f"{answer.status} `{answer.code}`"
 
 
@@ -368,12 +366,12 @@ def _told(kind: type, members: list[GroupError]) -> Iterable[tuple[GroupError, s
 
 def _cursor_texts() -> tuple[str, ...]:
     return (
-        oci.CURSOR_EXPIRED,
-        oci.CURSOR_INVALID,
-        oci.CURSOR_BEHIND,
-        oci.UNRESERVED,
-        oci.REQUEST_TOO_LARGE,
-        oci.BAD_JSON,
+        errors.CURSOR_EXPIRED,
+        errors.CURSOR_INVALID,
+        errors.CURSOR_BEHIND,
+        errors.UNRESERVED,
+        errors.REQUEST_TOO_LARGE,
+        errors.BAD_JSON,
     )
 
 

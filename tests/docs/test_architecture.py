@@ -16,7 +16,7 @@ FILE = re.compile(r"\.(?:c|html|js|lua|md|py|toml)$")
 def layers() -> list[list[str]]:
     """The packages of each layer as import-linter checks them, the highest first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (found,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    (found,) = (contract["layers"] for contract in contracts if contract.get("containers") == ["headrace"])
     return [line.split(" | ") for line in found]
 
 

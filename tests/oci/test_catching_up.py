@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.oci.api.asgi import OciApp
-from headrace.oci.api.errors import OciError
-from headrace.oci.api.faults import NONE
+from headrace.oci.app import OciApp
+from headrace.oci.errors import OciError
+from headrace.oci.faults import NONE
 from headrace.testing.clock import ManualClock
 
 

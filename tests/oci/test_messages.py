@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPart
 from tests.harness.wire import Wire
 from tests.oci.conftest import Api, details, new_stream
 
-from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, REQUEST_TOO_LARGE
+from headrace.oci.errors import CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, REQUEST_TOO_LARGE
 from headrace.testing import InProcessServer
 
 MIB = 1 << 20

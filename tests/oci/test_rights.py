@@ -15,8 +15,8 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka.acl_codes import OPERATIONS as CODES
 from headrace.kafka.acl_codes import TYPES
 from headrace.oci import operations
-from headrace.oci.api.asgi import NOT_AUTHORIZED
 from headrace.oci.api.registry import OPERATIONS, Operation
+from headrace.oci.api.required_acls import NOT_AUTHORIZED
 from headrace.protocol.messages import (
     CreateAclsRequest,
     DeleteAclsRequest,

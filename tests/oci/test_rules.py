@@ -15,8 +15,8 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import views
 from headrace.console.registry import PAGES
 from headrace.oci import operations
-from headrace.oci.api.asgi import NOT_AUTHORIZED
 from headrace.oci.api.registry import OPERATIONS
+from headrace.oci.api.required_acls import NOT_AUTHORIZED
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreateAclsRequest,

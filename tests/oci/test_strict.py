@@ -13,8 +13,8 @@ from tests.oci.conftest import BASE, Api, details, new_stream
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
-from headrace.oci.api.errors import OciError
 from headrace.oci.api.publisher import Publication
+from headrace.oci.errors import OciError
 from headrace.records.partition_batches import partition_of, share
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock

@@ -32,11 +32,11 @@ from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener
 from headrace.lakehouse.read.catalog import Lake
 from headrace.metrics.counters import Counters, StoreCounters
-from headrace.oci.api.asgi import LISTENER, OciApp, is_ours
 from headrace.oci.api.authentication import Authenticator
 from headrace.oci.api.service import OciService
+from headrace.oci.app import LISTENER, OciApp, is_ours
+from headrace.oci.app import serve_api as oci_api
 from headrace.oci.forwarding.append_router import PATH as APPENDS
-from headrace.oci.forwarding.peers import api as oci_api
 from headrace.oci.settings import OciSettings
 from headrace.security.access.exposure import is_loopback
 from headrace.server.authentication import Known, logins_at, opened_logins

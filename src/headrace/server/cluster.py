@@ -95,7 +95,7 @@ class Brokers:
         await self.catching_up()()
 
     def catching_up(self) -> Callable[[], Awaitable[bool]]:
-        """What takes over, later, all that other brokers have changed by then; see `oci.api.asgi.CatchingUp`."""
+        """What takes over, later, all that other brokers have changed by then; see `oci.app.CatchingUp`."""
         if self._follower is None:
             return _nothing_to_follow
         return partial(self._follower.catch_up, self._follower.taken)

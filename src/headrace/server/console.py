@@ -20,7 +20,7 @@ from headrace.http.startup_gate import Front
 from headrace.kafka.errors import error_name
 from headrace.metrics.counters import Counters
 from headrace.metrics.gauges import StoreFacts
-from headrace.oci.api.asgi import LISTENER
+from headrace.oci.app import LISTENER
 from headrace.security.access.exposure import is_loopback
 from headrace.server.authentication import Known
 from headrace.server.config import Address

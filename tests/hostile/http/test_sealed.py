@@ -15,9 +15,10 @@ import pytest
 import redis
 
 from headrace.http.peers.signature import HEADER, Seals
+from headrace.oci.api.publisher import MOST_BATCH
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
-from headrace.oci.forwarding.append_router import MOST_BATCH, PATH
-from headrace.oci.forwarding.peers import SEALS, SECRETS
+from headrace.oci.app import SEALS, SECRETS
+from headrace.oci.forwarding.append_router import PATH
 from headrace.records.build import build
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import ResourceType

@@ -19,7 +19,7 @@ from oci._vendor.requests import Request as SdkRequest
 
 import oci
 from headrace.oci.api.authentication import Authenticator
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import date_ms
 from headrace.security.access.principal import ANONYMOUS, Principal

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.oci.api.errors import BAD_JSON, OciError
 from headrace.oci.api.group_requests import ms_of
 from headrace.oci.api.request_parser import BodyReader, header_map, headers_of, query_of
+from headrace.oci.errors import BAD_JSON, OciError
 from headrace.oci.operations.put_messages import PutMessagesDetails
 from headrace.records.fallback.messages import time_text
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.oci import operations
-from headrace.oci.api.asgi import is_ours
-from headrace.oci.api.errors import OciError
 from headrace.oci.api.registry import OPERATIONS
 from headrace.oci.api.routing import BASE, Match, Router
+from headrace.oci.app import is_ours
+from headrace.oci.errors import OciError
 
 operations.load()
 ROUTER = Router(OPERATIONS.values())

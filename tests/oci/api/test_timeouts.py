@@ -6,8 +6,8 @@ import inspect
 import pytest
 
 from headrace.oci.api import timeouts
-from headrace.oci.api.errors import OciError
 from headrace.oci.api.timeouts import Unanswered
+from headrace.oci.errors import OciError
 
 
 @pytest.fixture(autouse=True)

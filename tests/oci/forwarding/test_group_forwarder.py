@@ -14,7 +14,7 @@ from headrace.broker.services import Parts
 from headrace.broker.virtual_clusters import Clusters
 from headrace.http.peers.connections import PeerAnswer
 from headrace.membership.view import Member, View
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.forwarding.group_forwarder import Done, Groups
 from headrace.security.access.required_acls import Resource, ResourceType
 from headrace.testing.clock import ManualClock

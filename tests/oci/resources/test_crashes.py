@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.harness.redis import RedisServer
 
 from headrace.membership.lock import Lock
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.records.build import build

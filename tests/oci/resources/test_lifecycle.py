@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import HarnessRecord, Phase, State, WorkRequestRecord
 

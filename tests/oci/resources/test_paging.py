@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources.paging import Key, Page, page_of
 
 numbers = st.lists(st.tuples(st.integers(0, 5), st.text("abc", min_size=1, max_size=3)), unique_by=lambda item: item[1])

@@ -10,7 +10,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker import virtual_clusters
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import MOST_NAMED, TokenUse
 from headrace.storage.layout.keys import Keyspace
 from headrace.topics.errors import LockLost, StorageUnavailable

@@ -11,7 +11,7 @@ from headrace.broker.runtime.retry import PATIENCE_S
 from headrace.broker.topics.reconcile import refresh_all
 from headrace.membership.lock import Lock
 from headrace.oci import ocids
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources.records import StreamRecord
 from headrace.records.build import build
 from headrace.storage.layout.keys import Keyspace

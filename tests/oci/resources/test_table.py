@@ -7,7 +7,7 @@ import pytest
 from tests.harness.memory import MemoryStorage
 from tests.oci.resources.conftest import COMPARTMENT, World
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources import table
 from headrace.oci.resources.catalog import TokenUse
 from headrace.oci.resources.documents import Documents

@@ -7,8 +7,8 @@ from typing import Protocol
 import structlog
 
 from headrace.oci import signatures
-from headrace.oci.api.errors import NOT_AUTHENTICATED, OciError
 from headrace.oci.api_keys import KeyDirectory
+from headrace.oci.errors import NOT_AUTHENTICATED, OciError
 from headrace.oci.settings import OciSettings
 from headrace.oci.signatures import ApiKey, BadSignature, Signature
 from headrace.security.access.principal import ANONYMOUS, Principal
@@ -21,6 +21,28 @@ class Keys(Protocol):
 
     def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
         """Whether this key made this signature of these bytes; False too when there is no such key."""
+
+
+class RequestAuthenticator(Protocol):
+    """Tells who sent a request."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether that takes a computation with the client's key, of milliseconds where the key is long."""
+
+    def authenticate(
+        self,
+        method: str,
+        raw_target: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        signs_body: bool,
+        now_ms: int,
+    ) -> Principal:
+        """Who sent this. Raises OciError 401."""
+
+    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Whether the body is the one that was signed. Raises OciError 401."""
 
 
 class Authenticator:

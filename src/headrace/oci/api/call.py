@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.broker.runtime.scheduler import TimeSlice
-from headrace.oci.api.faults import NONE, Injected
+from headrace.oci.faults import NONE, Injected
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import Resource, Rule
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 from headrace.broker.coordinator.instances import GroupCursor, InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.topics.live import LiveTopic
-from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid
 from headrace.oci.api.service import OciService
 from headrace.oci.cursors import LONGEST_NAME, InstanceCursor, of_group
+from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, UNRESERVED, OciError, invalid
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)

@@ -3,14 +3,14 @@
 import asyncio
 from functools import partial
 from struct import Struct
+from typing import Protocol
 
 import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics.live import LiveTopic
-from headrace.oci.api.errors import OciError, of_topic_error
-from headrace.oci.api.limits import BYTES_TEXT, Limits, throttled
-from headrace.oci.forwarding.append_router import MOST_BATCH, Puts
+from headrace.oci.errors import OciError, of_topic_error
+from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.records import compiled
 from headrace.records.batch import MAX_TIMESTAMP_AT
 from headrace.records.fallback.messages import time_text
@@ -18,10 +18,28 @@ from headrace.records.fallback.publish import Shares, Told
 from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
+MOST_BATCH = 64 << 20
+"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
+its own, and a mebibyte of messages of one byte takes more as records than as messages."""
 LEFT_OUT_MS = 1000
 """What messages that are left out on purpose are told to wait."""
 
 _INT64 = Struct(">q")
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Where a batch lies."""
+
+    base_offset: int
+    time_ms: int
+    """Its messages' timestamp."""
+
+
+class Puts(Protocol):
+    """Appends batches at the leaders of their partitions, where there are several brokers."""
+
+    async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
+        """Append a batch to a partition, whoever leads it. Raises TopicError."""
 
 
 class _Share:

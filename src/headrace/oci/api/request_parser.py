@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from headrace.oci.api.errors import BAD_JSON, REQUEST_TOO_LARGE, OciError, invalid
+from headrace.oci.errors import BAD_JSON, REQUEST_TOO_LARGE, OciError, invalid
 
 _AT = re.compile(r" - at `\$(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")

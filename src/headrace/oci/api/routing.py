@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from headrace.oci.api.errors import OciError, invalid
 from headrace.oci.api.registry import Operation
+from headrace.oci.errors import OciError, invalid
 
 BASE = "20180418"
 """The version of the API: the first part of every path."""

@@ -9,11 +9,11 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
-from headrace.oci.api.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
-from headrace.oci.api.faults import Faults
-from headrace.oci.api.limits import Limits
+from headrace.oci.api.publisher import Puts
 from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, expired
-from headrace.oci.forwarding.append_router import Puts
+from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
+from headrace.oci.faults import Faults
+from headrace.oci.limits import Limits
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.settings import OciSettings
 

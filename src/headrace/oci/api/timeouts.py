@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 
 T = TypeVar("T")
 MOST_S = 25.0

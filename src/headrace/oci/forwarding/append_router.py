@@ -19,6 +19,7 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.http.peers.connections import Lost
 from headrace.http.peers.peers import NotHere, Peers
 from headrace.membership.view import Member
+from headrace.oci.api.publisher import MOST_BATCH, Placed
 from headrace.records.batch import MAX_TIMESTAMP_AT, number, peek
 from headrace.security.access.principal import ANONYMOUS
 from headrace.topics import errors
@@ -36,9 +37,6 @@ from headrace.topics.errors import (
 from headrace.topics.model import Appended
 from headrace.topics.producer_state import SEQUENCES
 
-MOST_BATCH = 64 << 20
-"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
-its own, and a mebibyte of messages of one byte takes more as records than as messages."""
 PATH = "/headrace/append"
 """Where a broker takes batches that were put at another one."""
 MISDIRECTED = 421
@@ -47,14 +45,6 @@ _MOST_PRODUCERS = 4_096
 """Idle producers that are kept."""
 _INT64 = Struct(">q")
 _ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TopicError)}
-
-
-class Placed(msgspec.Struct, frozen=True):
-    """Where a batch lies."""
-
-    base_offset: int
-    time_ms: int
-    """Its messages' timestamp."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -79,8 +69,8 @@ _Place = tuple[bytes, int]
 """A topic's id and a partition."""
 
 
-class Puts:
-    """Puts batches where they belong."""
+class AppendRouter:
+    """Appends batches at the leaders of their partitions."""
 
     def __init__(
         self, peers: Peers, clusters: Clusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
@@ -194,6 +184,3 @@ def _again(error: TopicError) -> Exception:
     # Of a topic that was moved the log was closed, and is opened elsewhere: who asks again knows.
     hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
     return NotHere(str(error)) if isinstance(error, hopeful) else error
-
-
-__all__ = ["MISDIRECTED", "MOST_BATCH", "PATH", "Placed", "Puts", "Refusal", "append"]

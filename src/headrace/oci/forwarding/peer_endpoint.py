@@ -15,10 +15,11 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.http.peers.signature import HEADER, NotSealed, Seals
-from headrace.oci.api.asgi import Authenticator
-from headrace.oci.api.errors import OciError
+from headrace.oci.api.authentication import RequestAuthenticator
+from headrace.oci.api.publisher import MOST_BATCH, Placed
 from headrace.oci.api.request_parser import Gone, announced_size, header_map, read_body
-from headrace.oci.forwarding.append_router import MISDIRECTED, MOST_BATCH, Placed, Refusal, append
+from headrace.oci.errors import OciError
+from headrace.oci.forwarding.append_router import MISDIRECTED, Refusal, append
 from headrace.security.access.principal import Principal
 from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
 
@@ -39,7 +40,7 @@ def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
 class SealAuthenticator:
     """Believes seals, and leaves requests without one to another authenticator."""
 
-    def __init__(self, seals: Seals, clients: Authenticator) -> None:
+    def __init__(self, seals: Seals, clients: RequestAuthenticator) -> None:
         """`clients`: tells who sent the requests of clients."""
         self._seals = seals
         self._clients = clients

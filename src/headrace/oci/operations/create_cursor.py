@@ -9,11 +9,11 @@ from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition, Source
 from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.errors import OciError, invalid
 from headrace.oci.api.group_requests import ms_of
 from headrace.oci.api.registry import operation
 from headrace.oci.api.required_acls import live_stream
 from headrace.oci.cursors import PartitionCursor
+from headrace.oci.errors import OciError, invalid
 from headrace.security.access.required_acls import Operation
 
 

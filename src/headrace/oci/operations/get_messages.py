@@ -10,12 +10,12 @@ from headrace.broker.partition.partition import Source
 from headrace.broker.partition.read import read
 from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
 from headrace.oci.api.group_requests import of_instance_error, sign_instance
 from headrace.oci.api.message_writer import MessageSink
 from headrace.oci.api.registry import operation
 from headrace.oci.api.required_acls import group_of_cursor, live_stream
 from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets
+from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid
 from headrace.security.access.required_acls import Operation
 
 MOST_MESSAGES = 10_000

@@ -7,11 +7,11 @@ from functools import partial
 import msgspec
 
 from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.errors import REQUEST_TOO_LARGE, OciError, invalid
 from headrace.oci.api.publisher import Publication
 from headrace.oci.api.registry import operation
 from headrace.oci.api.request_parser import BodyReader
 from headrace.oci.api.required_acls import live_stream
+from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
 from headrace.records import compiled
 from headrace.records.fallback.publish import Shares
 from headrace.records.partition_batches import share

@@ -7,7 +7,6 @@ from msgspec.structs import asdict
 
 from headrace.oci import ocids
 from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.errors import OciError, invalid
 from headrace.oci.api.registry import operation
 from headrace.oci.api.required_acls import moved_stream, new_topic, stream, streams_shown
 from headrace.oci.api.resource_responses import (
@@ -27,6 +26,7 @@ from headrace.oci.api.resource_responses import (
     shown_compartment,
     wanted,
 )
+from headrace.oci.errors import OciError, invalid
 from headrace.oci.resources.lifecycle import is_deleted
 from headrace.oci.resources.records import PoolRecord, StreamRecord
 from headrace.records.fallback.messages import time_text

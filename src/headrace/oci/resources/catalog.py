@@ -9,7 +9,7 @@ import structlog
 
 from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
-from headrace.oci.api.errors import OciError, invalid
+from headrace.oci.errors import OciError, invalid
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.harnesses import Harnesses

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from headrace.oci import ocids
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Changes, Documents
 from headrace.oci.resources.records import Record, WorkRequestRecord

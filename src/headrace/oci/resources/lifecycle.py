@@ -4,7 +4,7 @@ CREATING, ACTIVE, UPDATING, ACTIVE, DELETING, DELETED (OCI Streaming API, `lifec
 between last is `oci.lifecycle.delay.ms`. A record stays for 90 days after the deletion.
 """
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources.records import Record, WorkRequestRecord
 
 STATES = ("CREATING", "ACTIVE", "UPDATING", "DELETING", "DELETED", "FAILED")

@@ -12,7 +12,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from headrace.oci.api.errors import OciError, invalid
+from headrace.oci.errors import OciError, invalid
 
 T = TypeVar("T")
 Key = tuple[int | str, str]

@@ -16,7 +16,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.topics.reconcile import refresh_all
 from headrace.broker.virtual_clusters import DEFAULT, Clusters, UnknownCluster
 from headrace.oci import ocids
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Changes, Documents

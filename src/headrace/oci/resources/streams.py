@@ -17,7 +17,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh_all
 from headrace.broker.virtual_clusters import Clusters
 from headrace.oci import ocids
-from headrace.oci.api.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
+from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Documents

@@ -2,6 +2,6 @@
 
 Every Kafka API, every OCI operation and every page is registered with what it needs (`needs=`). Where access rules hold
 (`authorizer.class.name`), each protocol has one place that asks, where a request has been read and nothing done:
-`kafka/server/authorization.py`, `oci/api/asgi.py`, and `Page.check` in `console/registry.py`.
+`kafka/server/authorization.py`, `oci/app.py`, and `Page.check` in `console/registry.py`.
 `broker/admin/authorizer.py` keeps the rules.
 """

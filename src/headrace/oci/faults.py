@@ -26,16 +26,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.oci.api.errors import (
-    BASE_CODES,
-    CURSOR_BEHIND,
-    CURSOR_EXPIRED,
-    CURSOR_INVALID,
-    UNRESERVED,
-    OciError,
-    invalid,
-)
-from headrace.oci.api.limits import throttled
+from headrace.oci.errors import BASE_CODES, CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, UNRESERVED, OciError, invalid
+from headrace.oci.limits import throttled
 
 # Names of the API's operations, for what must know one before any is registered. Pure; a test holds them to those.
 _RESOURCES = ("Stream", "StreamPool", "ConnectHarness")

@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.oci import operations
-from headrace.oci.api.errors import OciError
-from headrace.oci.api.limits import CALLS, READS, WRITTEN_BYTES, Limits, kind_of
 from headrace.oci.api.registry import OPERATIONS
+from headrace.oci.errors import OciError
+from headrace.oci.limits import CALLS, READS, WRITTEN_BYTES, Limits, kind_of
 
 NOW = 1_700_000_000_000
 
@@ -58,7 +58,7 @@ def test_every_operation_has_a_kind_or_none_on_purpose() -> None:
 
 
 def test_idle_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.oci.api.limits._MOST_BUCKETS", 10)
+    monkeypatch.setattr("headrace.oci.limits._MOST_BUCKETS", 10)
     limits = Limits()
     for number in range(30):
         limits.read(b"s", number, NOW + number * 10_000)

@@ -5,11 +5,14 @@ form, every failure an error body with a code, and nothing that a client sends e
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -20,13 +23,13 @@ from headrace import __version__
 from headrace.aio.tasks import counted
 from headrace.broker.coordinator.event_log import tells_requests
 from headrace.broker.runtime.clock import pause
-from headrace.http.peers.signature import HEADER
+from headrace.broker.virtual_clusters import Clusters
+from headrace.http.peers.peers import Peers
+from headrace.http.peers.signature import HEADER, SECRET_SIZE, Seals
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
+from headrace.oci.api.authentication import RequestAuthenticator
 from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.errors import OciError, of_topic_error, unknown_stream
-from headrace.oci.api.faults import HEADER as FAULT_HEADER
-from headrace.oci.api.faults import NONE, Injected
 from headrace.oci.api.openapi import describe
 from headrace.oci.api.quotas import CLIENT_ID, Account, account_of
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
@@ -39,44 +42,18 @@ from headrace.oci.api.request_parser import (
     query_of,
     read_body,
 )
+from headrace.oci.api.required_acls import admit
 from headrace.oci.api.routing import BASE, Match, Router
 from headrace.oci.api.service import OciService
 from headrace.oci.api.timeouts import Unanswered
+from headrace.oci.errors import OciError, of_topic_error, unknown_stream
+from headrace.oci.faults import HEADER as FAULT_HEADER
+from headrace.oci.faults import NONE, Injected
+from headrace.oci.forwarding.append_router import AppendRouter
 from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, Groups, group_of
+from headrace.oci.forwarding.peer_endpoint import AppendApp, SealAuthenticator
 from headrace.security.access.principal import ANONYMOUS, Principal
-from headrace.security.access.required_acls import Resource, Rule
 from headrace.topics.errors import TopicError, UnknownTopic
-
-# The one place where this API's calls are asked about: whether their principal may have what they name.
-NOT_AUTHORIZED = "Authorization failed or requested resource not found."
-"""In the words of the service: what is there and what is not are told alike."""
-
-
-def admit(operation: Operation, call: Call) -> None:
-    """Raises OciError 404 for a call that names something that its principal may not have, or that is not there."""
-    if not call.asked_about:
-        return
-    try:
-        granted = all(_may(operation, call, rule, resource) for rule, resource in operation.needed(call))
-    except UnknownTopic:
-        granted = False
-    except OciError as error:
-        if error.status != 404:
-            raise
-        granted = False
-    if not granted:
-        raise OciError(404, NOT_AUTHORIZED)
-
-
-def _may(operation: Operation, call: Call, rule: Rule, resource: Resource) -> bool:
-    if call.may(rule, resource):
-        return True
-    reason = f"{rule.operation.value} {rule.type.value}"
-    what = f"{call.principal} may not {reason} {resource.name}"
-    # The request's id is told with every line on its behalf.
-    call.service.broker.access.audit.refused(str(call.principal), call.host, reason, what, operation=operation.name)
-    return False
-
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -121,28 +98,6 @@ CatchingUp = Callable[[], Callable[[], Awaitable[bool]]]
 anything was since the call."""
 
 
-class Authenticator(Protocol):
-    """Tells who sent a request."""
-
-    @property
-    def computes(self) -> bool:
-        """Whether that takes a computation with the client's key, of milliseconds where the key is long."""
-
-    def authenticate(
-        self,
-        method: str,
-        raw_target: bytes,
-        headers: Sequence[tuple[bytes, bytes]],
-        *,
-        signs_body: bool,
-        now_ms: int,
-    ) -> Principal:
-        """Who sent this. Raises OciError 401."""
-
-    def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Whether the body is the one that was signed. Raises OciError 401."""
-
-
 def is_ours(path: str) -> bool:
     """Whether a path belongs to this API."""
     rest = path.lstrip("/")
@@ -167,7 +122,7 @@ class OciApp:
     """The API as an ASGI application, for the paths that `is_ours` says."""
 
     def __init__(
-        self, service: OciService, authenticator: Authenticator | None = None, counters: Counters | None = None
+        self, service: OciService, authenticator: RequestAuthenticator | None = None, counters: Counters | None = None
     ) -> None:
         """Take every registered operation.
 
@@ -481,3 +436,44 @@ async def _send(send: Send, status: int, answer: Answer, content: bytes, request
         headers.append((name.encode("latin-1"), value.encode("latin-1")))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content})
+
+
+SECRETS, SEALS = "peer.secrets", "seals"
+"""Kind and id of the document that has the secret."""
+
+
+@contextlib.asynccontextmanager
+async def serve_api(
+    service: OciService,
+    clusters: Clusters,
+    clients: RequestAuthenticator,
+    counters: Counters,
+    catching_up: CatchingUp | None,
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
+    """The API, and what takes batches from other brokers, where there may be some.
+
+    Args:
+        service: what operations work on.
+        clusters: what is there.
+        clients: tells who sent the requests of clients.
+        counters: the server's.
+        catching_up: takes over what other brokers have changed; None: there are none.
+        tls: what brokers that serve HTTPS are asked with.
+
+    Raises:
+        StorageUnavailable.
+    """
+    if catching_up is None:
+        yield OciApp(service, clients, counters), None
+        return
+    documents = clusters.default.storage.documents
+    seals = Seals(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
+    peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
+    service.puts = AppendRouter(peers, clusters, catching_up)
+    app = OciApp(service, SealAuthenticator(seals, clients), counters)
+    app.groups, app.catching_up = Groups(peers, clusters), catching_up
+    try:
+        yield app, AppendApp(clusters, seals)
+    finally:
+        peers.close()

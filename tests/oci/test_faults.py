@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.oci import operations
-from headrace.oci.api.errors import CURSOR_BEHIND, CURSOR_EXPIRED, OciError
-from headrace.oci.api.faults import NONE, OPERATION_NAMES, Faults, InvalidFault, parse
 from headrace.oci.api.registry import OPERATIONS
+from headrace.oci.errors import CURSOR_BEHIND, CURSOR_EXPIRED, OciError
+from headrace.oci.faults import NONE, OPERATION_NAMES, Faults, InvalidFault, parse
 from headrace.oci.settings import OciSettings
 from headrace.topics.config_keys import InvalidSetting
 
@@ -35,7 +35,7 @@ def test_a_header_counts_the_requests_that_carry_it() -> None:
 
 
 def test_headers_are_not_remembered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.oci.api.faults._MOST_TEXTS", 3)
+    monkeypatch.setattr("headrace.oci.faults._MOST_TEXTS", 3)
     faults = Faults("")
     for number in range(10):
         faults.of("GetStream", f"500*1 #{number}")

@@ -16,7 +16,7 @@ not how they are counted.
 
 from collections.abc import Hashable
 
-from headrace.oci.api.errors import OciError
+from headrace.oci.errors import OciError
 from headrace.security.quotas.rates import TokenBucket
 
 WRITTEN_BYTES = 1_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.oci.api.errors import of_topic_error
+from headrace.oci.errors import of_topic_error
 from headrace.topics.errors import TopicError
 
 
