@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.formats import compile_format, for_terminal
-from headrace.cli.record_lines import Record
+from headrace.cli.record_lines import Record, compile_format, for_terminal
 from headrace.text import times
 
 RECORD = Record(key=b"k", value=b"\xff\x1b", headers=(("h", b"1"), ("n", None)), timestamp=1_000)

@@ -9,7 +9,7 @@ from headrace.broker.admin import users
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.instances import MOST_GROUPS
 from headrace.broker.partition import producer_total
-from headrace.cli import log_repeats
+from headrace.cli import log_output
 from headrace.console import event_stream, sessions
 from headrace.http import shared_pages
 from headrace.oci.resources import table
@@ -28,8 +28,8 @@ _TOTALS: dict[str, tuple[int, ...]] = {
     "passwords that wait": (users.MOST_WAITING, users.MOST_WAITING_OF_ONE),
     "pages of the web console": (event_stream.MOST, event_stream.MOST_OF_ONE),
     "pages of `/metrics`": (shared_pages.MOST_KEPT, shared_pages.PIECE >> 10),
-    "log lines of one event": log_repeats.OF_ONE_EVENT,
-    "log lines of one event and client address": log_repeats.OF_ONE_CLIENT,
+    "log lines of one event": log_output.OF_ONE_EVENT,
+    "log lines of one event and client address": log_output.OF_ONE_CLIENT,
 }
 """Row of the table -> the figures in it."""
 

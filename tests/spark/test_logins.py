@@ -14,7 +14,6 @@ from tests.harness.pages import BLOCK
 from tests.harness.secured import ESCAPED, PASSWORD, SecuredServer, secured_server
 
 from headrace.client import options as client_options
-from headrace.client import properties
 from headrace.client.cluster import LATEST, Cluster
 from headrace.client.errors import LoginRefused, OptionError, SparkError, StorageUnavailable
 from headrace.client.offsets import Range, TopicPartition
@@ -220,9 +219,9 @@ def test_where_the_storage_is_lets_nobody_in(secured: SecuredServer, tmp_path: P
 )
 def test_files_are_read_as_java_reads_them(tmp_path: Path, text: str, settings: dict[str, str]) -> None:
     (tmp_path / "file").write_text(text, "utf-8")
-    assert properties.read(str(tmp_path / "file")) == settings
-    (tmp_path / "again").write_text(properties.write({"sasl": PASSWORD + "\n", "b": " c"}), "utf-8")
-    assert properties.read(str(tmp_path / "again")) == {"sasl": PASSWORD + "\n", "b": " c"}
+    assert client_options.read_properties(str(tmp_path / "file")) == settings
+    (tmp_path / "again").write_text(client_options.write_properties({"sasl": PASSWORD + "\n", "b": " c"}), "utf-8")
+    assert client_options.read_properties(str(tmp_path / "again")) == {"sasl": PASSWORD + "\n", "b": " c"}
 
 
 def test_a_file_that_cannot_be_used_is_one_line_without_what_is_in_it(tmp_path: Path) -> None:

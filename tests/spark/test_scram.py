@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
+from headrace.client.connection import conversation
 from headrace.client.errors import LoginRefused
-from headrace.client.login import conversation
 
 
 @pytest.mark.parametrize(

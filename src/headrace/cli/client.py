@@ -1,4 +1,7 @@
-"""The Kafka clients behind the client commands, with short waits and errors for people instead of librdkafka's log."""
+"""The Kafka clients behind the client commands, with short waits and errors for people instead of librdkafka's log.
+
+The last lines complete names of topics and groups for a shell, within a second or not at all.
+"""
 
 import json
 import logging
@@ -380,3 +383,33 @@ class Client:
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
     """As much as one request may ask for at a time (`headrace.request.max.elements`)."""
     return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
+
+
+_COMPLETION_S = 1.0
+_MOST_COMPLETIONS = 1_000
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        """What begins with `incomplete`; nothing without an answer, as a completion has no place for errors."""
+        given = context.params
+        try:
+            server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))
+            found = names(Client(server, patience_s=_COMPLETION_S))
+            # A name with blanks or line breaks in it would be several for a shell.
+            fit = sorted(name for name in found if name.startswith(incomplete) and _is_word(name))
+        except (CommandFailed, KafkaException):
+            return []
+        return fit[:_MOST_COMPLETIONS]
+
+    return complete
+
+
+def _is_word(name: str) -> bool:
+    return name.isprintable() and not any(letter.isspace() or letter in "'\"`$\\;&|<>()*?[]{}!~#," for letter in name)
+
+
+complete_topics = _completer(lambda client: client.topics)
+complete_groups = _completer(lambda client: client.groups())

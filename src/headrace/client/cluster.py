@@ -13,8 +13,16 @@ from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
 from headrace.client.connection import Connection
-from headrace.client.error_codes import REFUSALS, RETRIABLE, Code, words
-from headrace.client.errors import GroupCommitFailed, LoginRefused, ServerUnavailable, UnknownTopic
+from headrace.client.errors import (
+    REFUSALS,
+    RETRIABLE,
+    Code,
+    GroupCommitFailed,
+    LoginRefused,
+    ServerUnavailable,
+    UnknownTopic,
+    code_name,
+)
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.protocol.messages import (
@@ -315,12 +323,12 @@ def check(code: int, what: str, needs: str) -> None:
 
 def _fail(code: int, what: str, needs: str) -> NoReturn:
     if code in RETRIABLE:
-        raise Stale(f"{what}: {words(code)}")
+        raise Stale(f"{what}: {code_name(code)}")
     if code in REFUSALS:
-        raise LoginRefused(f"{what}: {words(code)}: no right to it; it takes {needs} (headrace acls create)")
+        raise LoginRefused(f"{what}: {code_name(code)}: no right to it; it takes {needs} (headrace acls create)")
     if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopic(f"{what}: there is none")
-    raise ServerUnavailable(f"{what}: {words(code)}")
+    raise ServerUnavailable(f"{what}: {code_name(code)}")
 
 
 _kept: dict[tuple[int, ClientOptions], Cluster] = {}

@@ -6,8 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.cluster import Cluster, Stale, check, on_topic
-from headrace.client.error_codes import Code
-from headrace.client.errors import ServerUnavailable
+from headrace.client.errors import Code, ServerUnavailable
 from headrace.client.offsets import Range, TopicPartition
 from headrace.protocol.messages import FetchRequest
 from headrace.records.batch import BatchHeader, peek

@@ -1,4 +1,7 @@
-"""The `kafka.*` options: where the brokers are and how to log in, named as Kafka's own clients name them."""
+"""The `kafka.*` options: where the brokers are and how to log in, named as Kafka's own clients name them.
+
+`kafka.properties.file` names a file of such settings, as Kafka's own tools take it by `--command-config`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,12 +11,73 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from headrace.client import properties
 from headrace.client.errors import OptionError
+
+PROPERTIES_FILE: Final = "properties.file"
+"""Behind `kafka.`: names such a file."""
+_PAIR: Final = re.compile(r"(?P<name>(?:\\.|[^\\=:\s])+)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The settings of a file, written as java.util.Properties reads them.
+
+    Raises:
+        OptionError: it cannot be read. Nothing of what is in it is told.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise OptionError(f"'kafka.{PROPERTIES_FILE}' {Path(path).absolute()} cannot be read: {reason}") from None
+    found = {}
+    for line in _property_lines(text):
+        pair = _PAIR.fullmatch(line)
+        if pair is not None:
+            found[_plain(pair["name"])] = _plain(pair["value"])
+    return found
+
+
+def write_properties(settings: dict[str, str]) -> str:
+    """The text of a file with these settings."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _property_lines(text: str) -> list[str]:
+    """The lines that say something; one that ends with an odd number of backslashes goes on in the next."""
+    lines: list[str] = []
+    going_on = False
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not going_on and (not line or line[0] in "#!"):
+            continue
+        open_ = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        part = line[:-1] if open_ else line
+        if going_on:
+            lines[-1] += part
+        else:
+            lines.append(part)
+        going_on = open_
+    return lines
+
+
+def _plain(text: str) -> str:
+    def letter(found: re.Match[str]) -> str:
+        one = found[1]
+        return chr(int(one[1:], 16)) if len(one) == 5 else _LETTERS.get(one, one)
+
+    return _ESCAPED.sub(letter, text)
+
+
+def _escaped(value: str) -> str:
+    value = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"\\{value}" if value[:1].isspace() else value
+
 
 PREFIX: Final = "kafka."
 SERVERS: Final = PREFIX + "bootstrap.servers"
-PROPERTIES: Final = PREFIX + properties.OPTION
+PROPERTIES: Final = PREFIX + PROPERTIES_FILE
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -149,7 +213,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         OptionError: a name that Kafka does not have, a value that does not fit, a JKS file.
     """
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
-    path = kafka.pop(properties.OPTION, None)
+    path = kafka.pop(PROPERTIES_FILE, None)
     for name in kafka:
         _check_name(name)
     if path is not None:
@@ -193,7 +257,7 @@ def plain_login(username: str | None, password: str, ca: str | None) -> dict[str
 
 
 def _of_file(path: str) -> dict[str, str]:
-    settings = properties.read(path)
+    settings = read_properties(path)
     for name in settings:
         try:
             _check_name(name)
@@ -206,7 +270,7 @@ def _check_name(name: str) -> None:
     if name in _REFUSED:
         raise OptionError(f"option 'kafka.{name}' cannot be set: {_REFUSED[name]}")
     if name not in _USED | _WITHOUT_MEANING:
-        near = get_close_matches(name, sorted({*_USED, *_WITHOUT_MEANING, properties.OPTION}), n=1)
+        near = get_close_matches(name, sorted({*_USED, *_WITHOUT_MEANING, PROPERTIES_FILE}), n=1)
         hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
         raise OptionError(f"unknown option 'kafka.{name}' of format 'headrace'{hint}")
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.cluster import Cluster, Stale, by_topic, check, on_topic
-from headrace.client.error_codes import Code
-from headrace.client.errors import ServerUnavailable, WriteRefused
+from headrace.client.errors import Code, ServerUnavailable, WriteRefused
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
 from headrace.protocol.messages import ProduceRequest

@@ -66,7 +66,7 @@ def _write_properties(login: Login, folder: Path) -> Path:
         escaped = value.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
         # Python writes what Latin-1 has as \xe4, Java reads \u00e4 only.
         lines.append(f"{name}={escaped}".replace("\\x", "\\u00"))
-    file = folder / "client.properties"
+    file = folder / "client.options"
     file.write_text("\n".join(lines))
     return file
 

@@ -1,4 +1,7 @@
-"""The archive on standard error: one line that moves on a terminal, plain lines elsewhere."""
+"""What a running archive reports: counted, shown on standard error, and published to the server's console.
+
+On a terminal one line moves; elsewhere plain lines are written.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,14 +10,18 @@ from types import TracebackType
 from typing import Final, Self
 
 import click
+import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from headrace.cli.archive.messages import Batch, Note, SparkReady, Stand, Told
+from headrace.cli.archive.messages import Batch, Note, SparkReady, Stand, Told, Wanted
 from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.document import Teller
+from headrace.lakehouse.status.document import Told as Archived
 from headrace.lakehouse.status.progress import Progress
+from headrace.metrics.archive import State
 from headrace.text import times
 from headrace.text.escaping import shown
 
@@ -110,3 +117,33 @@ def _batch(batch: Progress, figures: Figures) -> str:
     brought = f"+{batch.batch_rows:,} at {rate:,.0f}/s, {batch.batch_bytes / 1e6:.1f} MB in {batch.batch_files} files"
     aside = f", {batch.batch_dead:,} set aside" if batch.batch_dead else ""
     return f"archived {total:,} ({brought}){aside}, lag {batch.lag:,}, {where}"
+
+
+class Watch:
+    """Hears one archive, whichever process it runs in just now."""
+
+    def __init__(self, wanted: Wanted, figures: Figures, show: Show) -> None:
+        """`figures` count from now on."""
+        told = {name: wanted.settings[name] for name in ("redis", "table", "group", "trigger_s")}
+        self._of = msgspec.convert(told, Archived)
+        self._figures = figures
+        self._show = show
+        self._teller: Teller | None = None
+
+    def __call__(self, message: Told) -> None:
+        """Take a message."""
+        if isinstance(message, Batch):
+            self._figures.took(message.progress)
+            # Not before: an archive that has begun has found its storage and its topics.
+            self._teller = self._teller or Teller(self._of, self._figures)
+            self._teller.news()
+        elif isinstance(message, Stand):
+            self._figures.stands(message.topics)
+        elif isinstance(message, SparkReady):
+            self._figures.unknown()
+        self._show(message)
+
+    def end(self, state: State, problem: str = "") -> None:
+        """It has ended, and no other process follows."""
+        if self._teller is not None:
+            self._teller.end(state, problem)

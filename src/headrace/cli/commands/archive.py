@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from headrace.cli.archive.display import Show
+from headrace.cli.archive.display import Show, Watch
 from headrace.cli.archive.messages import Wanted
 from headrace.cli.archive.metrics import serve
 from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
-from headrace.cli.archive.watch import Watch
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.lakehouse.status.counters import Figures, TopicFigures

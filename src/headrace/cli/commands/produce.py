@@ -13,8 +13,8 @@ import click
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
 
-from headrace.cli import completions, record_lines
-from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli import record_lines
+from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.failures import sentence, status
 from headrace.cli.output import print_json
@@ -167,7 +167,7 @@ def _idempotence(client: Client) -> dict[str, object]:
     headrace records tail a --from-beginning --exit --json | headrace records produce b --json
     """,
 )
-@click.argument("topic", shell_complete=completions.topics)
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--whole", is_flag=True, help="Each FILE, or all of standard input, is one record.")
 @click.option("--key", "-k", metavar="TEXT", help="The key of every record.")

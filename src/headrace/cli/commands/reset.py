@@ -8,8 +8,8 @@ import msgspec
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli import completions, group_lag
-from headrace.cli.client import Client, KafkaServer, client_options, in_pieces
+from headrace.cli import group_lag
+from headrace.cli.client import Client, KafkaServer, client_options, complete_groups, complete_topics, in_pieces
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.group_lag import Partition
 from headrace.cli.output import print_json, print_table
@@ -26,7 +26,7 @@ from headrace.text.escaping import quoted, shown
     headrace groups reset billing --by-duration 2h --topic flights:0,1 --execute
     """,
 )
-@click.argument("group", shell_complete=completions.groups)
+@click.argument("group", shell_complete=complete_groups)
 @click.option("--to-earliest", is_flag=True, help="To the start of the log: everything is read again.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log: what is there now is passed over.")
 @click.option(
@@ -41,7 +41,7 @@ from headrace.text.escaping import quoted, shown
     "topics",
     metavar="T[:P,P]",
     multiple=True,
-    shell_complete=completions.topics,
+    shell_complete=complete_topics,
     help="Only this topic, or these partitions of it; repeatable (default: all that the group has positions in).",
 )
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")

@@ -8,8 +8,8 @@ from typing import cast
 import click
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from headrace.cli import completions, formats, record_lines
-from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli import record_lines
+from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.start_offsets import Range, at_most_one
 from headrace.text.escaping import quoted
@@ -34,7 +34,7 @@ _PATIENCE_S = 30
     headrace records tail flights --partition 0 --from-beginning --exit --json | jq .value
     """,
 )
-@click.argument("topic", shell_complete=completions.topics)
+@click.argument("topic", shell_complete=complete_topics)
 @click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: what comes from now on).")
 @click.option(
     "--offset",
@@ -64,7 +64,7 @@ _PATIENCE_S = 30
     "-f",
     "template",
     metavar="TEXT",
-    help=f"Print each record so: {formats.describe()}; \\n is a line end, and only what is written is printed.",
+    help=f"Print each record so: {record_lines.describe()}; \\n is a line end, and only what is written is printed.",
 )
 @client_options
 def tail(
@@ -112,7 +112,7 @@ def _printer(template: str | None, as_json: bool) -> "Printer":
     if template is not None and as_json:
         raise click.UsageError("--format and --json both say how records are printed: give one of them")
     try:
-        return Printer(None if template is None else formats.compile_format(template), as_json)
+        return Printer(None if template is None else record_lines.compile_format(template), as_json)
     except ValueError as error:
         raise click.UsageError(f"--format: {error}") from None
 
@@ -120,7 +120,7 @@ def _printer(template: str | None, as_json: bool) -> "Printer":
 class Printer:
     """Writes records to standard output, in the form that was asked for."""
 
-    def __init__(self, template: formats.Part | None, as_json: bool) -> None:
+    def __init__(self, template: record_lines.Placeholder | None, as_json: bool) -> None:
         self._template = template
         self._as_json = as_json
         self._is_terminal = sys.stdout.isatty()
@@ -132,7 +132,7 @@ class Printer:
             return
         filled = b"".join(self._template(*_place(message), _record(message)) for message in messages)
         # Bytes as they are for a program; nothing that could turn a terminal over for a person.
-        click.echo(formats.for_terminal(filled) if self._is_terminal else filled, nl=False)
+        click.echo(record_lines.for_terminal(filled) if self._is_terminal else filled, nl=False)
 
     def _line(self, message: Message) -> str:
         topic, partition, offset = _place(message)

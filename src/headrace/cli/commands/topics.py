@@ -19,8 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli import completions
-from headrace.cli.client import Client, KafkaServer, client_options
+from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
 from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.text.escaping import quoted, shown
@@ -131,7 +130,7 @@ def _records(native: dict[str, Any]) -> int | None:
     headrace topics describe flights --json | jq -r '.partitions[0].stream'
     """,
 )
-@click.argument("name", shell_complete=completions.topics)
+@click.argument("name", shell_complete=complete_topics)
 @client_options
 def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
@@ -193,7 +192,7 @@ def _streams(text: str) -> list[str]:
     headrace topics alter flights --unset retention.ms --config max.message.bytes=2000000
     """,
 )
-@click.argument("name", shell_complete=completions.topics)
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Set this; may be repeated.")
 @click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
 @client_options
@@ -236,7 +235,7 @@ def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: Kafk
     headrace topics grow flights --partitions 12
     """,
 )
-@click.argument("name", shell_complete=completions.topics)
+@click.argument("name", shell_complete=complete_topics)
 @click.option(
     "--partitions",
     type=click.IntRange(2, MOST_PARTITIONS),
@@ -275,7 +274,7 @@ def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
     "name",
     required=True,
     metavar="T",
-    shell_complete=completions.topics,
+    shell_complete=complete_topics,
     help="The topic; it is created if it does not exist.",
 )
 @click.option(
@@ -313,7 +312,7 @@ def adopt(
     headrace topics convert sensors --to log
     """,
 )
-@click.argument("name", shell_complete=completions.topics)
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
 @click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
 @client_options
@@ -356,7 +355,7 @@ def _topic_id(client: Client, name: str) -> str | None:
     headrace topics delete flights clicks --yes
     """,
 )
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.topics)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_topics)
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:

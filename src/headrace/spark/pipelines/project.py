@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from headrace.client import options as client_options
-from headrace.client import properties
 from headrace.client.errors import SparkError
 from headrace.client.offsets import Range
 from headrace.spark.pipelines import environment, plain_path, sample
@@ -89,7 +88,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         (folder / name).write_text(text, "utf-8")
     if login:
         (folder / LOGIN).touch(mode=0o600)
-        (folder / LOGIN).write_text(_LOGIN_HEAD + properties.write(_settings(login)), "utf-8")
+        (folder / LOGIN).write_text(_LOGIN_HEAD + client_options.write_properties(_settings(login)), "utf-8")
     (folder / STATE / "events").mkdir(parents=True)
     return Project(folder, dataset, tuple(columns), bool(values))
 
@@ -102,8 +101,8 @@ def _text_of(value: str) -> str:
 def _settings(login: Mapping[str, str]) -> dict[str, str]:
     """The settings of a login, those of a file that it names among them; other files by their whole path."""
     given = {name.removeprefix(client_options.PREFIX): value for name, value in login.items()}
-    path = given.pop(properties.OPTION, None)
-    settings = given if path is None else properties.read(path) | given
+    path = given.pop(client_options.PROPERTIES_FILE, None)
+    settings = given if path is None else client_options.read_properties(path) | given
     return {
         name: str(Path(value).absolute()) if name.endswith(".location") else value for name, value in settings.items()
     }
