@@ -14,8 +14,7 @@ from tests.harness.wire import Wire
 
 from headrace.console.event_stream import MOST, MOST_OF_ONE, Streams
 from headrace.console.event_stream import Stream as EventStream
-from headrace.console.pages import Target
-from headrace.console.registry import PAGES, Asker
+from headrace.console.registry import PAGES, Asker, Target
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreatePartitionsRequest,

@@ -22,8 +22,9 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.virtual_clusters import Clusters
-from headrace.console import metrics
-from headrace.console.metrics import MetricsPage, in_pieces
+from headrace.console import sampler
+from headrace.console.metrics import MetricsPage
+from headrace.console.sampler import in_pieces
 from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
 from headrace.metrics.counters import Counters
@@ -349,7 +350,7 @@ async def test_what_is_over_the_limit_is_counted() -> None:
 async def test_others_get_the_loop_after_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     steps = turns = 0
-    monkeypatch.setattr(metrics, "perf_counter_ns", lambda: now)
+    monkeypatch.setattr(sampler, "perf_counter_ns", lambda: now)
 
     def work() -> Iterator[None]:
         nonlocal now, steps

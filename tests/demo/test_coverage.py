@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.demo.coverage import Coverage
 from headrace.demo.figures import WHOLE, Figure
 from headrace.demo.messages import Read
+from headrace.demo.report import Coverage
 
 
 def read(partition: int, first: int, count: int) -> Read:

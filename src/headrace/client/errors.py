@@ -1,4 +1,4 @@
-"""Kafka's error codes that a client reacts to , and the errors that clients and Spark raise.
+"""Kafka's error codes that a client reacts to, and the errors that clients and Spark raise.
 
 Each message is one line that says what to change.
 """

@@ -8,22 +8,19 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.console import links, record_reader
-from headrace.console.registry import Page
+from headrace.console.registry import Page, Target
 from headrace.console.server_data import Figures
 from headrace.console.views.records import row
 from headrace.security.access.principal import ANONYMOUS
 from headrace.text.addresses import holder
 from headrace.topics.errors import TopicError, UnknownTopic
-
-if TYPE_CHECKING:
-    from headrace.console.pages import Target
 
 MOST = 64
 """Pages that are open at the same time."""
@@ -48,9 +45,9 @@ class Told(msgspec.Struct):
     shape: Any
 
 
-TellPage = Callable[[Page, "Target"], Awaitable[Told | None]]
-Fragment = Callable[[str, Page, "Target", object], str]
-Granted = Callable[[Page, "Target"], bool]
+TellPage = Callable[[Page, Target], Awaitable[Told | None]]
+Fragment = Callable[[str, Page, Target, object], str]
+Granted = Callable[[Page, Target], bool]
 
 
 class Streams:
@@ -73,7 +70,7 @@ class Streams:
         self._open: dict[Stream, None] = {}
         """The oldest first."""
 
-    def open(self, page: Page, target: "Target") -> Response:
+    def open(self, page: Page, target: Target) -> Response:
         """A stream for one page."""
         if self.closing or not self._has_room(_visitor(target)):
             return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "10"})
@@ -115,7 +112,7 @@ class Stream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: Streams, page: Page, target: "Target") -> None:
+    def __init__(self, streams: Streams, page: Page, target: Target) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
         self._streams = streams
         self._page = page
@@ -279,7 +276,7 @@ class Stream(Response):
             partition.unwatch(grown)
 
 
-def _visitor(target: "Target") -> str:
+def _visitor(target: Target) -> str:
     """Return what a visitor is counted by: the user, or the address where no one has logged in."""
     asker = target.asker
     return holder(asker.host) if asker.principal == ANONYMOUS else str(asker.principal)

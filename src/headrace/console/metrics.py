@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from time import perf_counter_ns
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -14,9 +13,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinator.lag import log_lags, topics_read
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, Clusters
-from headrace.console import required_acls
-from headrace.console.process_stats import process_facts
-from headrace.console.registry import PRINCIPAL
+from headrace.console.registry import PRINCIPAL, cluster_rule
+from headrace.console.sampler import in_pieces
+from headrace.console.server_data import process_facts
 from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, TopicCounters
@@ -26,11 +25,9 @@ from headrace.metrics.gauges import ProcessFacts, StoreFacts
 from headrace.security.access.principal import ANONYMOUS
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation
 
-_PIECE_NS = 1_000_000
-"""How long the loop is held at a time."""
 _STORE_S = 1.0
 """How long a page waits for Redis."""
-NEEDS = required_acls.server(Operation.DESCRIBE)
+NEEDS = cluster_rule(Operation.DESCRIBE)
 """Figures of every topic and group are the whole server's."""
 _ErrorName = Callable[[int | str], str]
 
@@ -165,15 +162,6 @@ class MetricsPage:
             page.sample(families.THROTTLED, each.count, text)
         for text, each in throttled.items():
             page.sample(families.THROTTLED_TIME, each.ms / 1000, text)
-
-
-async def in_pieces(steps: Iterator[None]) -> None:
-    """Take all steps, and let others have the loop in between."""
-    began = perf_counter_ns()
-    for _ in steps:
-        if perf_counter_ns() - began > _PIECE_NS:
-            await asyncio.sleep(0)
-            began = perf_counter_ns()
 
 
 Brokers = list[tuple[str, Broker]]

@@ -9,7 +9,6 @@ from functools import cache
 from importlib import resources
 from time import perf_counter
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
 
 import structlog
 from starlette.requests import Request
@@ -19,10 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import links, other_brokers, text, views
+from headrace.console import links, text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_stream import Streams, Told
-from headrace.console.forms import MOST_FIELDS, Forms, NotOurs
+from headrace.console.forms import Forms, NotOurs
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -34,10 +33,11 @@ from headrace.console.registry import (
     NotThere,
     Page,
     Refused,
+    Target,
     View,
     always,
 )
-from headrace.console.server_data import Figures
+from headrace.console.server_data import Figures, brokers_note
 from headrace.metrics.counters import TICKS
 from headrace.security.access.principal import ANONYMOUS
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -154,7 +154,7 @@ class Pages:
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
 
-    def _ask(self, page: Page, target: "Target", form: dict[str, str]) -> Ask:
+    def _ask(self, page: Page, target: Target, form: dict[str, str]) -> Ask:
         """What a page is asked for. Raises UnknownCluster."""
         cluster = target.query.get("cluster", DEFAULT)
         route = self._routes[page.name]
@@ -195,7 +195,7 @@ class Pages:
                 assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,
-                whose=other_brokers.note(ask.broker),
+                whose=brokers_note(ask.broker),
                 token=token,
                 who="" if ask.principal == ANONYMOUS else ask.principal.name,
                 session=ask.asker.session is not None,
@@ -219,7 +219,7 @@ class Pages:
                 return self._streams.open(page, target)
         return PlainTextResponse("There is no such page.\n", 404, HEADERS)
 
-    async def _told(self, page: Page, target: "Target") -> Told | None:
+    async def _told(self, page: Page, target: Target) -> Told | None:
         """What a page tells just now; None: what it is about is gone, or is not for who asks."""
         if not target.asker.lasts():
             return None
@@ -230,11 +230,11 @@ class Pages:
             return None
         return Told(view.cells, view.shape)
 
-    def _fragment(self, template: str, page: Page, target: "Target", data: object) -> str:
+    def _fragment(self, template: str, page: Page, target: Target, data: object) -> str:
         view = View(template=template, title="", data=data)
         return self._render(template, view, self._ask(page, target, {})).decode()
 
-    def _granted(self, page: Page, target: "Target") -> bool:
+    def _granted(self, page: Page, target: Target) -> bool:
         """Whether a page may still be shown to who opened it."""
         try:
             page.check(self._ask(page, target, {}))
@@ -285,26 +285,6 @@ def templates() -> "Environment":
     made.filters["name"] = text.name
     made.filters["typed"] = text.typed
     return made
-
-
-class Target:
-    """Where a page is: its path, as it was written, and its query."""
-
-    def __init__(self, raw_path: str, query: str) -> None:
-        self.raw_path = raw_path
-        self.path = unquote(raw_path, errors="replace")
-        pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=MOST_FIELDS)
-        self.query = dict(pairs)
-        self.asker = Asker()
-
-    @classmethod
-    def of(cls, text: str) -> "Target":
-        """A path with its query."""
-        path, _, query = text.partition("?")
-        try:
-            return cls(path, query)
-        except ValueError:
-            return cls(path, "")
 
 
 def asker_of(request: Request) -> Asker:

@@ -1,13 +1,18 @@
-"""The console's pages: each registers itself here, with what it needs of whoever asks; there is no default."""
+"""The console's pages: each registers itself here, with what it needs of whoever asks; there is no default.
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+Requirements are rules in Kafka's terms: a page needs what the Kafka API needs that returns the same.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.scheduler import TimeSlice
+from headrace.console.forms import MOST_FIELDS
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 
@@ -38,6 +43,26 @@ class Asker(msgspec.Struct, frozen=True):
     """What tells who asks, where that is a session of the pages."""
     lasts: Callable[[], bool] = always
     """Whether the login lasts: what is told for longer than one answer asks at each piece."""
+
+
+class Target:
+    """Where a page is: its path, as it was written, and its query."""
+
+    def __init__(self, raw_path: str, query: str) -> None:
+        self.raw_path = raw_path
+        self.path = unquote(raw_path, errors="replace")
+        pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=MOST_FIELDS)
+        self.query = dict(pairs)
+        self.asker = Asker()
+
+    @classmethod
+    def of(cls, text: str) -> "Target":
+        """A path with its query."""
+        path, _, query = text.partition("?")
+        try:
+            return cls(path, query)
+        except ValueError:
+            return cls(path, "")
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -166,7 +191,7 @@ def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool 
     Args:
         name: by which it is counted.
         path: where it is found, as Starlette writes paths.
-        needs: what a request needs of whoever sends it, as made by `console.required_acls`.
+        needs: what a request needs of whoever sends it, as made by `console.registry`.
         method: GET, or POST for what changes something.
         live: whether `/events` tells what changes on it.
 
@@ -181,3 +206,44 @@ def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool 
         return handler
 
     return add
+
+
+MOVED = Rule(operation=Operation.READ, type=ResourceType.TOPIC, resources=lambda ask: (), shown=True)
+"""What has to be granted of each topic in which positions of a group are moved, as of Kafka's OffsetCommit."""
+
+
+def topic_resource(ask: Ask, name: str) -> Resource:
+    """A topic of the virtual cluster that is asked about."""
+    return Resource(ResourceType.TOPIC, name, ask.broker.cluster)
+
+
+def topic_rule(operation: Operation) -> Rule:
+    """An operation on the topic in the path."""
+
+    def named(ask: Ask) -> Iterable[Resource]:
+        yield topic_resource(ask, ask.path["name"])
+
+    return Rule(operation=operation, type=ResourceType.TOPIC, resources=named)
+
+
+def group_rule(operation: Operation) -> Rule:
+    """An operation on the group in the path."""
+
+    def named(ask: Ask) -> Iterable[Resource]:
+        yield Resource(ResourceType.GROUP, ask.path["name"], ask.broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.GROUP, resources=named)
+
+
+def shown_rules(*kinds: ResourceType) -> tuple[Rule, ...]:
+    """Describing whatever of these kinds the page shows."""
+    return tuple(SHOWN[kind] for kind in kinds)
+
+
+def cluster_rule(operation: Operation) -> Rule:
+    """An operation on the server as a whole."""
+
+    def cluster(ask: Ask) -> Iterable[Resource]:
+        yield Resource(ResourceType.CLUSTER, CLUSTER_NAME, ask.broker.cluster)
+
+    return Rule(operation=operation, type=ResourceType.CLUSTER, resources=cluster)

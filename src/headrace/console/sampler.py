@@ -8,6 +8,7 @@ import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from time import perf_counter_ns
 
 import msgspec
 import structlog
@@ -17,10 +18,11 @@ from headrace.broker.coordinator.lag import log_lags, topics_read
 from headrace.broker.coordinator.runner import Runner
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.virtual_clusters import Clusters
-from headrace.console.metrics import in_pieces
 from headrace.groups.classic.states import GroupState, in_words
 from headrace.groups.model import TopicPartition
 
+_PIECE_NS = 1_000_000
+"""How long the loop is held at a time."""
 EVERY_MS = 2_000
 KEPT = 300
 """Samples: ten minutes."""
@@ -301,3 +303,12 @@ def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, in
     if state != old_state:
         parts.append(in_words(state.value))
     return ", ".join(parts) or "changed"
+
+
+async def in_pieces(steps: Iterator[None]) -> None:
+    """Take all steps, and let others have the loop in between."""
+    began = perf_counter_ns()
+    for _ in steps:
+        if perf_counter_ns() - began > _PIECE_NS:
+            await asyncio.sleep(0)
+            began = perf_counter_ns()

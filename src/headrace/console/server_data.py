@@ -1,19 +1,51 @@
-"""Where pages look things up: what the server knows of itself, in one place."""
+"""Where pages look things up: what the server knows of itself, in one place.
+
+That includes what the operating system reports of the process and its disk, and which brokers have the figures that
+this one has not.
+"""
 
 import asyncio
 import contextlib
+import os
+import resource
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from headrace.broker.broker import Broker
 from headrace.broker.partition import sizes
+from headrace.broker.partition.partition import Partition
+from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
-from headrace.console.other_brokers import led_here
-from headrace.console.process_stats import process_facts
+from headrace.console import text
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import Counters
 from headrace.metrics.gauges import ProcessFacts, StoreFacts
+
+
+def brokers_note(broker: Broker) -> str:
+    """Whose figures a page shows; empty where there is one broker only."""
+    others = broker.ownership.others
+    if not others:
+        return ""
+    rest = ", ".join(broker_text(broker, each.node_id) for each in others)
+    return (
+        f"This is broker {broker.node_id} of {len(others) + 1}. Figures are of the partitions that it leads and the "
+        f"groups that it coordinates; for the rest open the console of {rest}."
+    )
+
+
+def broker_text(broker: Broker, node_id: int) -> str:
+    """A broker by its number, and where Kafka's clients reach it."""
+    found = broker.ownership.member(node_id)
+    return f"broker {node_id}" + ("" if found is None else f" ({text.name(found.host)}, Kafka port {found.port})")
+
+
+def led_here(live: LiveTopic) -> list[Partition]:
+    """The partitions of a topic whose figures this server knows."""
+    return [each for each in live.partitions if each.leader is None]
+
 
 _STORE_S = 1.0
 """How long a page waits for Redis."""
@@ -125,3 +157,56 @@ class Figures:
             self._sizes.clear()
         self._sizes[broker.cluster, name] = now_ms, total
         return total
+
+
+_PROC = Path("/proc/self")
+
+
+def process_facts(data: Path | None) -> ProcessFacts:
+    """Look; blocks for a moment, on the disk above all.
+
+    Args:
+        data: the data directory; None: the data is not on this machine.
+    """
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    free = size = None
+    if data is not None:
+        try:
+            disk = os.statvfs(data)
+            free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        except OSError:
+            pass
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return ProcessFacts(
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        started_seconds=_started(),
+        resident_bytes=_resident(),
+        open_fds=_open_fds(),
+        max_fds=None if limit == resource.RLIM_INFINITY else limit,
+        disk_free_bytes=free,
+        disk_size_bytes=size,
+    )
+
+
+def _open_fds() -> int | None:
+    try:
+        return sum(1 for _ in (_PROC / "fd").iterdir()) - 1  # the one that lists
+    except OSError:
+        return None
+
+
+def _resident() -> int | None:
+    try:
+        return int((_PROC / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _started() -> float | None:
+    """Seconds since 1970. The kernel counts a process' start in ticks since the machine's (proc(5), field 22)."""
+    try:
+        after_name = (_PROC / "stat").read_text().rpartition(")")[2].split()
+        since_boot = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+        return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot, 2)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None

@@ -1,7 +1,4 @@
-"""Flights and mean departure delay by carrier and by month, counted in whole numbers so that they agree or differ.
-
-Cancelled flights have no departure delay: they count as flights and are left out of the mean. Pure: no I/O.
-"""
+"""Flights and mean departure delay by carrier and by month, counted in whole numbers so that they agree or differ."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,6 +1,12 @@
-"""The end of the demo: every figure beside the one it must equal, and whether it does."""
+"""The end of the demo: every figure next to the one it must equal, whether it does, and what to try on the server."""
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from rich import box
@@ -8,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.figures import WHOLE, Figure, Figures, Group, carriers, compare, months
-from headrace.demo.messages import Queried
+from headrace.demo.figures import WHOLE, Figure, Figures, Group, Tally, carriers, compare, months
+from headrace.demo.messages import Queried, Read, Ready
 
 _SHOWN = 20
 """Differences listed at most; the first of many say enough."""
@@ -149,3 +155,89 @@ def _show_figures(console: Console, outcome: Outcome, name: str, groups: Sequenc
 
 def _mean(figure: Figure | None) -> str:
     return "-" if figure is None or figure.mean is None else f"{figure.mean:.4f}"
+
+
+def show_next_steps(
+    console: Console, ready: Ready, topic: str, group: str, stream: str, data: Path, table: Path
+) -> None:
+    """Print addresses and command lines."""
+    headrace = _program()
+    console.print("\nThe server stays up until Ctrl-C:\n", style="bold")
+    for name, address in (("Kafka", ready.kafka), ("HTTP", ready.http), ("storage", ready.storage), ("table", table)):
+        console.print(f"  {name:<8} {address}", soft_wrap=True)
+    console.print("\nThings to try in another terminal:\n", style="bold")
+    for line in (
+        f"{headrace} topics describe {topic} --bootstrap {ready.kafka}",
+        f"{headrace} groups describe {group} --bootstrap {ready.kafka}",
+        f"{headrace} records tail {topic} --from-beginning --max 3 --bootstrap {ready.kafka}",
+        f"kcat -b {ready.kafka} -C -t {topic} -o beginning -c 3",
+        f"kcat -b {ready.kafka} -G my-group -X auto.offset.reset=earliest {topic} | head -n 1000 > my-flights",
+        f"redis-cli {_storage(ready.storage)} XINFO GROUPS {shlex.quote(stream)}",
+        f"curl {ready.http}/healthz",
+    ):
+        console.print(f"  {line}", soft_wrap=True, highlight=False)
+    console.print(f"\nLogs: {data}/*.log; the next demo empties {data}.")
+
+
+def _storage(url: str) -> str:
+    """The options by which redis-cli finds it."""
+    found = urlsplit(url)
+    if found.scheme == "redis+cluster":
+        # It is told of the others.
+        host, _, port = found.netloc.partition(",")[0].rpartition(":")
+        return f"-c -h {host} -p {port}"
+    return f"-s {shlex.quote(unquote(found.path))}"
+
+
+def _program() -> str:
+    """How the user can type the `headrace` of this environment."""
+    here = Path(sys.argv[0]) if Path(sys.argv[0]).name == "headrace" else Path(sys.executable).with_name("headrace")
+    found = shutil.which("headrace")
+    if found is not None and Path(found).resolve() == here.resolve():
+        return "headrace"
+    return shlex.quote(os.path.relpath(here))
+
+
+class Coverage:
+    """What all readers together have read."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """Different records."""
+        self.again = 0
+        """Deliveries of records that had been read before."""
+        self._seen: dict[int, bytearray] = {}
+        self._tally = Tally()
+
+    def add(self, read: Read) -> None:
+        """Count the records of one delivery that are new."""
+        marks = self._seen.setdefault(read.partition, bytearray())
+        end = read.first + len(read.months)
+        if len(marks) < end:
+            marks.extend(bytes(end - len(marks)))
+        new = 0
+        for offset, carrier, month, delay in zip(
+            range(read.first, end), read.carriers, read.months, read.delays, strict=True
+        ):
+            if not marks[offset]:
+                marks[offset] = 1
+                new += 1
+                self._tally.add(carrier, month, delay)
+        self.seen += new
+        self.again += end - read.first - new
+
+    def figures(self) -> dict[Group, Figure]:
+        """The figures of what was read."""
+        return self._tally.figures()
+
+    def missing(self, ends: dict[int, int]) -> list[str]:
+        """Where records up to the ends of the logs (offset after the last, by partition) were not read."""
+        lines = []
+        for partition, end in sorted(ends.items()):
+            marks = self._seen.get(partition, bytearray())
+            unread = end - sum(marks[:end])
+            if unread:
+                at = marks[:end].find(0)
+                first = at if at >= 0 else len(marks)
+                lines.append(f"partition {partition}: {unread:,} records were never read, the first at offset {first}")
+        return lines

@@ -12,11 +12,11 @@ import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from headrace.demo import directory, flights, messages, next_steps, report
+from headrace.demo import directory, flights, messages, report
 from headrace.demo.board import Board, Member
-from headrace.demo.coverage import Coverage
 from headrace.demo.figures import WHOLE, Figures
 from headrace.demo.processes import Child, Heard, end
+from headrace.demo.report import Coverage
 from headrace.demo.sender import Sender
 from headrace.demo.servers import Servers, ServersFailed
 from headrace.demo.watch import Seen, Watch
@@ -273,7 +273,9 @@ class Demo:
     def _stay(self, ready: messages.Ready) -> None:
         """Leave the server to the user until Ctrl-C. Raises DemoFailed when it ends before."""
         assert self._watch is not None
-        next_steps.show(self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table)
+        report.show_next_steps(
+            self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table
+        )
         with contextlib.suppress(KeyboardInterrupt):
             self._until(lambda: self._servers.ended(0) is not None, "Ctrl-C", stalled_s=float("inf"))
         self._leaving.update(self._servers.all)

@@ -5,5 +5,5 @@ from importlib import import_module
 
 def load() -> None:
     """Register every page; what is there already stays."""
-    for name in ("overview", "topics", "topic", "records", "groups", "group", "pipeline", "brokers"):
+    for name in ("overview", "topics", "records", "groups", "pipeline", "brokers"):
         import_module(f"{__name__}.{name}")

@@ -1,8 +1,8 @@
 """`/brokers`: this broker, who is connected, what is asked of it, and what it stands on."""
 
 from headrace import __version__
-from headrace.console import charts, required_acls, text
-from headrace.console.registry import Ask, View, page
+from headrace.console import charts, text
+from headrace.console.registry import Ask, View, cluster_rule, page
 from headrace.console.views.overview import answering, chart
 from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, StoreCounters
 from headrace.metrics.gauges import ProcessFacts, StoreFacts
@@ -12,7 +12,7 @@ _APIS = 20
 _CLIENTS = 50
 
 
-@page("Brokers", "/brokers", needs=(required_acls.server(Operation.DESCRIBE),))
+@page("Brokers", "/brokers", needs=(cluster_rule(Operation.DESCRIBE),))
 async def brokers(ask: Ask) -> View:
     """The page of the broker that answers, with the others it knows of."""
     figures, sampler = ask.figures, ask.figures.sampler

@@ -1,17 +1,35 @@
-"""`/groups`: all consumer groups, a page at a time."""
+"""`/groups` and `/groups/NAME`: all consumer groups; one group with its members and lags, and a reset by dry run."""
 
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
+from typing import Any
 
+from headrace.broker.coordinator import lag
+from headrace.broker.coordinator.lag import CommittedOffset, Planned, Share
 from headrace.broker.coordinator.runner import Runner
-from headrace.console import charts, links, required_acls, text
-from headrace.console.pagination import cut
-from headrace.console.registry import Ask, View, page
+from headrace.console import charts, links, text
+from headrace.console.pagination import Slice, cut
+from headrace.console.registry import MOVED, Ask, Moved, NotThere, View, group_rule, page, shown_rules, topic_resource
+from headrace.console.sampler import Ring
+from headrace.console.server_data import broker_text
+from headrace.console.views.overview import chart, happened
 from headrace.console.views.topics import shape_of
 from headrace.groups.classic.states import in_words
-from headrace.security.access.required_acls import ResourceType
+from headrace.groups.description import GroupDescription
+from headrace.groups.model import TopicPartition
+from headrace.groups.offsets import Target
+from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.text import times
+from headrace.text.escaping import quoted
+
+_ROWS = 200
+"""Partitions that are shown at a time, and members that are shown at all."""
+_EVENTS = 6
+_COLOURS = 8
 
 
-@page("Groups", "/groups", needs=required_acls.shown(ResourceType.GROUP, ResourceType.TOPIC))
+@page("Groups", "/groups", needs=shown_rules(ResourceType.GROUP, ResourceType.TOPIC))
 async def groups(ask: Ask) -> View:
     """Every group with its members and its lag."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
@@ -43,7 +61,7 @@ async def groups(ask: Ask) -> View:
             f"{number}.state": in_words(state),
             f"{number}.badge": f"badge {state.lower()}",
             f"{number}.members": text.count(runner.machine.size),
-            f"{number}.topics": text.name(", ".join(_topics(ask, runner))) or "-",
+            f"{number}.topics": text.name(", ".join(_committed_topics(ask, runner))) or "-",
             f"{number}.lag": text.short(None if isnan(lag(runner)) else lag(runner)),
             f"{number}.spark": "" if known is None else charts.spark(known.lag.last(charts.SPARK_COUNT)),
             f"{number}.generations": text.count(runner.machine.generations),
@@ -51,8 +69,269 @@ async def groups(ask: Ask) -> View:
     return View(template="groups.html", title="Groups", data=found, cells=cells, shape=shape_of(found))
 
 
-def _topics(ask: Ask, runner: Runner) -> list[str]:
+def _committed_topics(ask: Ask, runner: Runner) -> list[str]:
     """The topics that a group has positions in, as far as they may be shown."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
     )
+
+
+@page(
+    "Group",
+    "/groups/{name:path}",
+    needs=(group_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC)),
+)
+async def group(ask: Ask) -> View:
+    """The page of a group."""
+    return await _view(ask)
+
+
+@page(
+    "ResetGroup",
+    "/groups/{name:path}",
+    method="POST",
+    live=False,
+    needs=(group_rule(Operation.READ), group_rule(Operation.DESCRIBE), MOVED),
+)
+async def reset(ask: Ask) -> View:
+    """Move the positions of a group without members to where the dry run said, or say why not."""
+    name = ask.path["name"]
+    target, topic, wrong = _target(ask, ask.form)
+    if target is None or wrong:
+        return await _view(ask, refused=wrong or "Say where to.")
+    moves = await _moves(ask, target, topic)
+    described = ask.broker.groups.describe(name)
+    if described is not None and described.members:
+        return await _view(
+            ask, refused="The group has members, which would go on from where they are: stop them first."
+        )
+    refused = await lag.reset(ask.broker, name, moves)
+    if refused is not None:
+        return await _view(ask, refused=f"The group refused: {refused}.")
+    if moves:
+        ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
+    raise Moved(links.group(name, ask.broker.cluster, done=len(moves)))
+
+
+async def _view(ask: Ask, refused: str = "") -> View:
+    name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
+    described = _described(ask)
+    present = await lag.shares(described, broker.lane.pace())
+    everything = await lag.standings(broker, name, present)
+    found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
+    known = sampler.groups.get((broker.cluster, name))
+    colours = _colours({} if known is None else known.colours, present)
+    rows = await _page_of(found, ask, lambda each: _ordered(each.place.topic, each.place.partition))
+    events = [*sampler.events_of(broker.cluster, name, "group")][:_EVENTS]
+    cells = {
+        **_summary(described, len(present), found),
+        **chart("lag", {"lag": [] if known is None else known.lag.last()}),
+        **happened(events, _EVENTS),
+        **_partitions(rows.rows, present, colours, {} if known is None else known.lags),
+    }
+    data = {
+        **_lasting(ask, found, rows),
+        "members": [_member(each, colours) for each in present[:_ROWS]],
+        "more_members": len(present[_ROWS:]),
+        "plan": await _plan(ask, refused),
+        "events": range(len(events)),
+    }
+    shape = (
+        [(each.member, each.client) for each in present[:_ROWS]],
+        len(present[_ROWS:]),
+        [each.place for each in rows.rows],
+        len(found),
+        len(events),
+    )
+    return View(template="group.html", title=text.name(name), data=data, cells=cells, shape=shape)
+
+
+def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:
+    """What is told of the group as a whole, as cells."""
+    state = described.state.value
+    lags = [each.lag for each in found if each.lag is not None]
+    return {
+        "state": in_words(state),
+        "badge": f"badge {state.lower()}",
+        "generation": str(described.generation),
+        "protocol": text.name(described.protocol) if described.protocol else "-",
+        "members": text.count(members),
+        "partitions": text.count(len(found)),
+        "worst": text.count(max(lags, default=None)),
+        "lag": text.count(sum(lags)) if lags or not found else "-",
+    }
+
+
+def _lasting(ask: Ask, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
+    """What stays while the page is open, but for members, events and a reset."""
+    name, cluster = ask.path["name"], ask.broker.cluster
+    done = ask.query.get("done", "")
+    return {
+        "name": name,
+        "shown": text.name(name),
+        "topics": _topics(rows.rows, cluster),
+        "rows": rows,
+        # What leads to another page of the partitions keeps the reset that is looked at.
+        "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
+        "choices": sorted({each.place.topic for each in found}),
+        "path": links.group(name),
+        "self": links.group(name, cluster),
+        "done": done if done.isdecimal() else "",
+        "writes": ask.figures.writes,
+    }
+
+
+def _described(ask: Ask) -> GroupDescription:
+    """The group in the path. Raises NotThere."""
+    name, broker = ask.path["name"], ask.broker
+    coordinator = broker.coordinator_of(name)
+    if coordinator not in {broker.node_id, -1}:
+        where = broker_text(broker, coordinator)
+        raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
+    described = broker.groups.describe(name)
+    if described is None:
+        raise NotThere(f"There is no group {text.name(name)}.")
+    return described
+
+
+def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
+    return {
+        "client": text.name(share.client),
+        "member": text.name(share.member),
+        "host": text.name(share.host) or "-",
+        "colour": colours.get(share.member, 0),
+        "count": len(share.partitions),
+    }
+
+
+def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, object]]:
+    """The topics of these rows, each with its partitions and the rows that these are in."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for number, each in enumerate(rows):
+        found.setdefault(each.place.topic, []).append((number, each.place.partition))
+    return [
+        {"name": text.name(topic), "href": links.topic(topic, cluster), "partitions": partitions}
+        for topic, partitions in found.items()
+    ]
+
+
+async def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:
+    """What is shown of a long list by partition; all lists of the page are turned over together."""
+    async with ask.listing() as pace:
+        return await cut(everything, {"page": ask.query.get("page", "1")}, pace, name=name, rows=_ROWS)
+
+
+def _ordered(topic: str, partition: int) -> str:
+    return f"{topic}\0{partition:010}"
+
+
+def _partitions(
+    rows: Sequence[CommittedOffset],
+    present: Sequence[Share],
+    colours: dict[str, int],
+    lags: Mapping[TopicPartition, Ring],
+) -> dict[str, str]:
+    """The cells of those that are shown."""
+    owners = {each.member: each for each in present}
+    cells: dict[str, str] = {}
+    for number, each in enumerate(rows):
+        cells |= _partition(number, each, owners.get(each.member or ""), colours, lags.get(each.place))
+    return cells
+
+
+def _partition(
+    number: int, each: CommittedOffset, owner: Share | None, colours: dict[str, int], ring: Ring | None
+) -> dict[str, str]:
+    behind = "" if not each.lag else " behind"
+    return {
+        f"{number}.owner": "-" if owner is None else text.name(owner.client or owner.member),
+        f"{number}.tile": f"tile m{colours[owner.member]}{behind}" if owner is not None else f"tile free{behind}",
+        f"{number}.dot": f"dot m{colours[owner.member]}" if owner is not None else "dot free",
+        f"{number}.position": text.count(each.position),
+        f"{number}.end": text.count(each.log_end),
+        f"{number}.lag": text.count(each.lag),
+        f"{number}.spark": "" if ring is None else charts.spark(ring.last(charts.SPARK_COUNT)),
+    }
+
+
+def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
+    """A colour for each member that stays the same while the others come and go."""
+    members = {each.member for each in present}
+    for gone in kept.keys() - members:
+        del kept[gone]
+    free = sorted(set(range(_COLOURS)) - set(kept.values()), reverse=True)
+    for member in sorted(members - kept.keys()):
+        kept[member] = free.pop() if free else len(kept) % _COLOURS
+    return kept
+
+
+# The reset
+
+
+async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
+    """What a reset would do, when one is asked for."""
+    given = ask.form or ask.query
+    target, topic, wrong = _target(ask, given)
+    if target is None and not wrong and not refused:
+        return None
+    moves: list[Planned] = []
+    if target is not None and not wrong:
+        moves = await _moves(ask, target, topic)
+    page = await _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
+    # Strangers chose the names: what is typed into a shell must be one word there.
+    command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
+    if given.get("to") in {"offset", "time"}:
+        command.append(text.name(given.get("at", "")))
+    if topic is not None:
+        command += ["--topic", text.name(topic)]
+    return {
+        "to": given.get("to", ""),
+        "at": given.get("at", ""),
+        "topic": topic or "",
+        "wrong": wrong or refused,
+        "moves": [
+            (
+                text.name(move.topic),
+                move.partition,
+                text.count(move.position),
+                text.count(move.to),
+                text.count(move.lag),
+            )
+            for move in page.rows
+        ],
+        "page": page,
+        "count": len(moves),
+        "command": shlex.join([*command, "--execute"]),
+    }
+
+
+async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Planned]:
+    """What would become of the positions that who asks may move."""
+    planned = await lag.plan_reset(ask.broker, ask.path["name"], target, topic)
+    return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
+
+
+def _target(ask: Ask, given: Any) -> tuple[Target | None, str | None, str]:
+    """Where to, of which topic, and what is wrong with that."""
+    topic = given.get("topic") or None
+    if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
+        return None, None, f"There is no topic {text.name(topic)}."
+    try:
+        return _where(given.get("to", ""), given.get("at", "").strip(), ask.broker.clock.now_ms()), topic, ""
+    except ValueError as error:
+        return None, topic, str(error)
+
+
+def _where(to: str, at: str, now_ms: int) -> Target | None:
+    """None: nothing was asked for. Raises ValueError with what was expected."""
+    match to:
+        case "":
+            return None
+        case "earliest" | "latest":
+            return Target(earliest=to == "earliest", latest=to == "latest")
+        case "offset" if at.isascii() and at.isdecimal() and len(at) < 20:
+            return Target(offset=int(at))
+        case "time":
+            return Target(time_ms=times.instant(at, now_ms))
+    expected = "a whole number" if to == "offset" else "earliest, latest, offset or time"
+    raise ValueError(f"expected {expected}, found {quoted(at if to == 'offset' else to)}")

@@ -5,9 +5,9 @@ from math import isnan
 from typing import Any
 
 from headrace.broker.runtime.scheduler import TimeSlice
-from headrace.console import charts, links, required_acls, text
+from headrace.console import charts, links, text
 from headrace.console.pagination import cut
-from headrace.console.registry import Ask, View, page
+from headrace.console.registry import Ask, View, cluster_rule, page, shown_rules
 from headrace.console.sampler import EVERY_MS, Event, Sampler
 from headrace.metrics.gauges import StoreFacts
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 600, 150
 @page(
     "Overview",
     "/",
-    needs=(required_acls.server(Operation.DESCRIBE), *required_acls.shown(ResourceType.TOPIC, ResourceType.GROUP)),
+    needs=(cluster_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC, ResourceType.GROUP)),
 )
 async def overview(ask: Ask) -> View:
     """Traffic, the busiest topics, the groups that are furthest behind, and what happened."""

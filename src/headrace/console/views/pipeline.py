@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.console import charts, links, required_acls, text
+from headrace.console import charts, links, text
 from headrace.console.pagination import cut
-from headrace.console.registry import Ask, View, page
+from headrace.console.registry import Ask, View, cluster_rule, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
 from headrace.metrics import pipeline as pipelines
@@ -25,7 +25,7 @@ _RUN_MS = 6 * 3600 * 1000
 """A run that says nothing for so long is taken for gone; Spark may be long at one flow."""
 
 
-@page("Pipeline", "/pipeline", needs=(required_acls.server(Operation.DESCRIBE),))
+@page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
 async def pipeline(ask: Ask) -> View:
     """Every archive and every declared pipeline that told of itself."""
     archives = await _told(ask, KIND, ArchiveTold)

@@ -5,10 +5,11 @@ from base64 import b64encode
 from typing import Any
 
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import links, other_brokers, record_reader, required_acls, text
+from headrace.console import links, record_reader, text
 from headrace.console.record_reader import Found
-from headrace.console.registry import Ask, NotThere, View, page
-from headrace.console.views.topic import live_topic
+from headrace.console.registry import Ask, NotThere, View, page, topic_rule
+from headrace.console.server_data import broker_text, led_here
+from headrace.console.views.topics import live_topic
 from headrace.records.walk import Record
 from headrace.security.access.required_acls import Operation
 from headrace.text import times
@@ -20,7 +21,7 @@ _BASE64 = 240
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
-@page("Records", "/topics/{name:path}/records", needs=(required_acls.topic(Operation.READ),))
+@page("Records", "/topics/{name:path}/records", needs=(topic_rule(Operation.READ),))
 async def records(ask: Ask) -> View:
     """The page with records of a partition."""
     live = live_topic(ask)
@@ -78,7 +79,7 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
     index = int(told)
     partition = live.partitions[index]
     if partition.leader is not None:
-        leader = other_brokers.who(ask.broker, partition.leader)
+        leader = broker_text(ask.broker, partition.leader)
         raise NotThere(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
     newest = max(partition.log_start, partition.log_end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
@@ -102,7 +103,7 @@ async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
 
 def _first(live: LiveTopic) -> int:
     """The first partition that has records, of those led here; without one the first of these."""
-    here = other_brokers.led_here(live)
+    here = led_here(live)
     return next((each.index for each in here if each.log_end > each.log_start), here[0].index if here else 0)
 
 

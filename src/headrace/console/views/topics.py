@@ -1,14 +1,25 @@
-"""`/topics`: all of them, a page at a time."""
+"""`/topics` and `/topics/NAME`: all topics; one topic, its partitions, its configuration and who reads it."""
 
+import asyncio
+from typing import Any
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinator.lag import lag_of, topics_read
+from headrace.broker.coordinator.runner import Runner
+from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import charts, links, required_acls, text
-from headrace.console.other_brokers import led_here
+from headrace.console import charts, links, text
 from headrace.console.pagination import Slice, cut
-from headrace.console.registry import Ask, View, page
-from headrace.security.access.required_acls import ResourceType
+from headrace.console.registry import Ask, NotThere, View, page, shown_rules, topic_rule
+from headrace.console.sampler import Traffic
+from headrace.console.server_data import led_here
+from headrace.console.views.overview import chart
+from headrace.groups.classic.states import in_words
+from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.topics.config import describe
 
 
-@page("Topics", "/topics", needs=required_acls.shown(ResourceType.TOPIC))
+@page("Topics", "/topics", needs=shown_rules(ResourceType.TOPIC))
 async def topics(ask: Ask) -> View:
     """Every topic with its traffic and its size."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
@@ -68,3 +79,133 @@ def retention(live: LiveTopic) -> str:
     if size >= 0:
         parts.append(f"{text.size(size)} a partition")
     return ", ".join(parts) or "for ever"
+
+
+_MOST_READERS = 50
+
+
+@page(
+    "Topic",
+    "/topics/{name:path}",
+    needs=(
+        topic_rule(Operation.DESCRIBE),
+        topic_rule(Operation.DESCRIBE_CONFIGS),
+        *shown_rules(ResourceType.GROUP),
+    ),
+)
+async def topic(ask: Ask) -> View:
+    """The page of a topic."""
+    broker, sampler = ask.broker, ask.figures.sampler
+    live = live_topic(ask)
+    name = live.topic.name
+    async with ask.listing() as pace:
+        found = await cut(list(live.partitions), ask.query, pace, name=lambda each: f"{each.index:08}")
+    readers = await _readers(ask, name)
+    cells = {
+        **_traffic(sampler.topics.get((broker.cluster, name))),
+        "records": text.count(records_in(live)) if not live.config.native else "-",
+        "size": text.size(await ask.figures.size(broker, name)),
+    }
+    most = max((each.log_end - each.log_start for each in found.rows if each.leader is None), default=0)
+    for number, each in enumerate(found.rows):
+        cells |= _partition(number, each, most)
+    for number, (_, state, lag) in enumerate(readers):
+        cells |= {f"reader.{number}.lag": text.count(lag), f"reader.{number}.state": state}
+    data = {
+        "name": name,
+        "shown": text.name(name),
+        "native": live.config.native,
+        "id": str(live.topic.id),
+        "partitions": found,
+        "indexes": [each.index for each in found.rows],
+        "streams": [text.name(each.stream) if broker.topics.is_stored(live) else "-" for each in found.rows],
+        "count": len(live.partitions),
+        "retention": retention(live),
+        "config": _config(broker, live),
+        "readers": [(text.name(group), links.group(group, broker.cluster)) for group, _, _ in readers],
+        "browse": links.records(name, broker.cluster),
+        "path": links.topic(name),
+    }
+    return View(
+        template="topic.html",
+        title=text.name(name),
+        data=data,
+        cells=cells,
+        shape=(shape_of(found), [group for group, _, _ in readers], dict(live.topic.config)),
+    )
+
+
+def _traffic(seen: Traffic | None) -> dict[str, str]:
+    """What was seen to go in and out; None: nothing was yet."""
+    return {
+        "in": text.short(0 if seen is None else seen.records_in),
+        "out": text.short(0 if seen is None else seen.records_out),
+        "in.bytes": text.size(0 if seen is None else seen.bytes_in) + "/s",
+        "out.bytes": text.size(0 if seen is None else seen.bytes_out) + "/s",
+        **chart(
+            "traffic",
+            {"in": [] if seen is None else seen.incoming.last(), "out": [] if seen is None else seen.outgoing.last()},
+        ),
+    }
+
+
+def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
+    """The row of a partition; `most`: records of the partition that has the longest bar."""
+    if partition.leader is not None:
+        cells = dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
+        return cells | {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {partition.leader}"}
+    records = partition.log_end - partition.log_start
+    return {
+        f"{number}.start": text.count(partition.log_start),
+        f"{number}.end": text.count(partition.log_end),
+        f"{number}.records": text.count(records),
+        f"{number}.bar": str(round(100 * records / most)) if most else "0",
+        f"{number}.epoch": str(partition.leader_epoch),
+    }
+
+
+def live_topic(ask: Ask) -> LiveTopic:
+    """The topic in the path. Raises NotThere."""
+    name = ask.path["name"]
+    if not ask.broker.topics.has(name):
+        raise NotThere(f"There is no topic {text.name(name)}.")
+    return ask.broker.topics.get(name)
+
+
+async def _reads(broker: Broker, runner: Runner, topic: str) -> bool:
+    """Whether a group has positions or members in a topic: of thousands of members each has an assignment to read."""
+    async for each in broker.lane.pace().each(topics_read(broker, runner)):
+        if each == topic:
+            return True
+    return False
+
+
+async def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
+    """Groups that have positions or members in the topic: name, state, lag in it."""
+    found = []
+    broker = ask.broker
+    for runner in list(broker.groups.runners()):
+        if not ask.sees(ResourceType.GROUP, runner.name):
+            continue
+        if await _reads(broker, runner, topic):
+            lag = lag_of(broker, runner.positions, [topic])
+            found.append((runner.name, in_words(runner.machine.state.value), lag))
+            if len(found) == _MOST_READERS:
+                break
+        await asyncio.sleep(0)  # with many partitions each of them takes its time
+    return sorted(found)
+
+
+def _config(broker: Broker, live: LiveTopic) -> list[dict[str, Any]]:
+    """The effective configuration; what was set on the topic first."""
+    entries = describe(live.topic.config, broker.settings.topic_defaults)
+    return [
+        {
+            "name": each.key.name,
+            "value": text.name(each.value),
+            "source": each.source.value,
+            "doc": each.key.doc,
+        }
+        for each in sorted(entries, key=lambda each: (each.source.value != "topic", each.key.name))
+        if each.key.effective
+    ]
