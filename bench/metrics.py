@@ -35,9 +35,8 @@ from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
-from headrace.metrics.counters import Counters, TopicCounters
-from headrace.metrics.gauges import StoreFacts
-from headrace.metrics.unreadable import Unreadable
+from headrace.metrics.counters import Counters, StoreFacts, TopicCounters
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.protocol.headers import encode_request_header
 from headrace.protocol.messages import ApiVersionsRequest
 

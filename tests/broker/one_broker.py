@@ -11,9 +11,8 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
-from headrace.membership.leader import Leader
 from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Member, View
+from headrace.membership.view import Leader, Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Topic
 

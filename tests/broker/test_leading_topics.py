@@ -14,7 +14,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.services import Parts
 from headrace.broker.virtual_clusters import Clusters
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import OpenedLog, Topic

@@ -17,8 +17,7 @@ from headrace.cli.archive.display import Show
 from headrace.cli.archive.messages import Batch, Ended, Failed, Note, SparkReady, Stand, Told, Wanted
 from headrace.cli.archive.metrics import page, serve
 from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor
-from headrace.lakehouse.status.counters import Figures
-from headrace.lakehouse.status.progress import Progress, Standing, TopicProgress
+from headrace.lakehouse.status.counters import Figures, Progress, Standing, TopicProgress
 
 
 def told(samples: Samples, name: str, topic: str = "t") -> float | None:
@@ -126,7 +125,7 @@ WANTED = Wanted(settings={}, once=True)
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from headrace.lakehouse.status.progress import Progress, TopicProgress
+from headrace.lakehouse.status.counters import Progress, TopicProgress
 from headrace.cli.archive.messages import *
 def tell(message):
     sys.stdout.buffer.write(line(message)); sys.stdout.buffer.flush()

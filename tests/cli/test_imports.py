@@ -65,7 +65,7 @@ def test_a_server_without_logins_and_tls_loads_nothing_for_them() -> None:
 import sys
 from headrace.server import app
 from headrace.sasl.listener import ListenerLogins
-from headrace.security.tls.peer_certificates import Tls
+from headrace.security.tls.contexts import Tls
 
 given = dict.fromkeys(("broker", "users", "pools", "tokens", "is_pool_name", "clock"))
 times = {"delay_ms": 0, "lifetime_ms": 0}

@@ -19,7 +19,7 @@ from headrace.console.pages import asker_of
 from headrace.console.registry import PRINCIPAL, Asker
 from headrace.console.sessions import Sessions
 from headrace.security.access.credentials import Mechanism
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.testing.clock import ManualClock, MovableClock
 

@@ -27,9 +27,8 @@ from headrace.console.metrics import MetricsPage
 from headrace.console.sampler import in_pieces
 from headrace.kafka.errors import Code, error_name
 from headrace.membership.view import Member, View
-from headrace.metrics.counters import Counters
-from headrace.metrics.gauges import StoreFacts
-from headrace.metrics.unreadable import Unreadable
+from headrace.metrics.counters import Counters, StoreFacts
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.protocol.messages import OffsetCommitRequest
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription

@@ -14,12 +14,9 @@ from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.console import links, views
 from headrace.console.registry import PAGES
-from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.counters import Figures, Progress, TopicProgress
 from headrace.lakehouse.status.document import Teller, Told
-from headrace.lakehouse.status.progress import Progress, TopicProgress
-from headrace.metrics import pipeline
-from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
-from headrace.metrics.pipeline import FlowTold, PipelineTold
+from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveTold, Commit, FlowTold, PipelineTold, State
 from headrace.security.access.required_acls import ANYBODY
 from headrace.testing import InProcessServer
 
@@ -192,7 +189,7 @@ def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessSer
         group_failures=2, commits=(Commit(1_700_000_000_000, 1234, 2.5, 5),), problem=EVIL,
     )  # fmt: skip
     with redis.Redis.from_url(server.storage) as storage:
-        key = f"headrace:{{meta}}:documents:{KIND}"
+        key = f"headrace:{{meta}}:documents:{ARCHIVE_RUNS}"
         storage.hset(key, "a", msgspec.json.encode(told))
         storage.hset(key, "b", b"\xff{")
     answer = ask(server, "/pipeline")
@@ -228,7 +225,7 @@ def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InP
         started_ms=now_ms - 42_000, told_ms=now_ms, flows=flows,
     )  # fmt: skip
     with redis.Redis.from_url(server.storage) as storage:
-        key = f"headrace:{{meta}}:documents:{pipeline.KIND}"
+        key = f"headrace:{{meta}}:documents:{PIPELINE_RUNS}"
         storage.hset(key, "a", msgspec.json.encode(told))
         storage.hset(key, "b", b"{}")
     answer = ask(server, "/pipeline")

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.offsets import Range, TopicPartition
-from headrace.metrics.archive import KIND, ArchiveTold
+from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveTold
 from headrace.records.arrow import schema
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription
@@ -103,7 +103,7 @@ def _text(time: Any) -> str:
 def told_of(storage: str, topic: str) -> ArchiveTold:
     """What the archive of a topic last told the console."""
     with redis.Redis.from_url(storage) as connection:
-        documents = connection.hvals(Keyspace().documents(KIND))
+        documents = connection.hvals(Keyspace().documents(ARCHIVE_RUNS))
     (found,) = [
         each for each in (msgspec.json.decode(text, type=ArchiveTold) for text in documents) if each.topic == topic
     ]

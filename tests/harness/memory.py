@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from headrace.groups.model import GroupChange, StoredGroup
 from headrace.groups.snapshot import Snapshot
-from headrace.membership.lock import ALONE, Lock
-from headrace.metrics.unreadable import Unreadable
+from headrace.membership.view import ALONE, Lock
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.batch import peek
 from headrace.storage.native.topics import RedisNative
 from headrace.topics.callbacks import Lost, PlaceDone

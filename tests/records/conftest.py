@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from headrace.records import compiled
-from headrace.records.fallback import aiokafka_columns, columns, encode, header, messages, publish
+from headrace.records.fallback import aiokafka_columns, columns, encode, header, messages
 
 try:
     import headrace.records._compiled as extension
@@ -25,8 +25,8 @@ PURE = {
     "some": aiokafka_columns.some,
     "open_columns": columns.PureColumns,
     "open_messages": messages.PureMessages,
-    "publish": publish.publish,
-    "receipts": publish.receipts,
+    "publish": messages.publish,
+    "receipts": messages.receipts,
 }
 
 

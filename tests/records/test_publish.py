@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.records import compiled
 from headrace.records.batch import check
-from headrace.records.fallback.publish import Shares, receipts
+from headrace.records.fallback.messages import Shares, receipts
 from headrace.records.partition_batches import partition_of, share
 from headrace.records.walk import records
 

@@ -17,8 +17,8 @@ from headrace.broker.admin.logins import Admitted, Answer, LoginRefused
 from headrace.broker.admin.users import TooManyLogins, TooManyUsers, Users
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.clock import SystemClock
-from headrace.membership.lock import ALONE, Lock
-from headrace.metrics.unreadable import Unreadable
+from headrace.membership.view import ALONE, Lock
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.sasl.listener import Plain
 from headrace.sasl.scram import Scram
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, salt

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.server.memory import settle_memory
+from headrace.server.process import settle_memory
 
 _LEAVES_MUCH = """
 from pathlib import Path
 from headrace.broker.config.settings import BrokerSettings
-from headrace.server.memory import prepared, settle_memory, shrink_beside_file
+from headrace.server.process import prepared, settle_memory, shrink_beside_file
 
 def resident():
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]

@@ -18,7 +18,7 @@ from tests.harness.secured import PASSWORD, secured_server
 from tests.harness.storage import BareStorage
 
 from headrace.cli import main
-from headrace.metrics.archive import State
+from headrace.metrics.runs import State
 
 from .conftest import records
 

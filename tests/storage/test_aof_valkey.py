@@ -16,7 +16,7 @@ from tests.harness.valkey import running_valkey, valkey
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES, CacheBudget
 from headrace.metrics.counters import StoreCounters
-from headrace.server.memory import shrink_beside_file
+from headrace.server.process import shrink_beside_file
 from headrace.storage.layout import entries
 from headrace.storage.redis.clients import asynchronous
 from headrace.storage.storage import RedisStorage

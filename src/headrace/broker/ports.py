@@ -8,11 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from headrace.groups.model import GroupChange, StoredGroup
-from headrace.membership.leader import Leader
-from headrace.membership.lock import Lock
 from headrace.membership.participant import Counters, Proposal
-from headrace.membership.view import Member, View
-from headrace.metrics.unreadable import Unreadable
+from headrace.membership.view import Leader, Lock, Member, View
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.callbacks import AppendDone, Lost, PlaceDone
 from headrace.topics.errors import TopicError

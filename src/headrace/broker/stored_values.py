@@ -1,6 +1,6 @@
 """Reads documents such that one that cannot be read does not keep a server from starting.
 
-A value of the wrong form is skipped, stays as it is in storage, and is reported (`headrace.metrics.unreadable`). So are
+A value of the wrong form is skipped, stays as it is in storage, and is reported (`metrics.unreadable_values`). So are
 all values of a kind whose key has the wrong type.
 """
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.broker.ports import DocumentStorage
-from headrace.metrics.unreadable import WHOLE
+from headrace.metrics.unreadable_values import WHOLE
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError
 
 T = TypeVar("T")

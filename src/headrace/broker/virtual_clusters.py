@@ -25,7 +25,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import take_move
 from headrace.broker.topics.table import Progress, StreamName
 from headrace.groups.model import DropGroup
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.security.access.required_acls import SERVER
 from headrace.topics.errors import UnknownTopic
 from headrace.topics.model import Topic

@@ -27,7 +27,7 @@ from headrace.cli.client import Client, KafkaServer, named_server
 from headrace.cli.command import CommandFailed
 from headrace.cli.version import valkey_version
 from headrace.records import compiled
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.server.config import ServerOptions
 from headrace.storage.errors import StoreError, unusable
 from headrace.storage.journal import journal

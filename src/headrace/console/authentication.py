@@ -2,7 +2,7 @@
 
 That is by HTTP Basic (RFC 7617), with a token (RFC 6750), by a session that the login page has begun, or by a client
 certificate; users, tokens and names of certificates are those of Kafka's listeners. Off this machine HTTP is open only
-with TLS (see `security.access.exposure`), so nothing of that travels in the clear unless somebody has said that it may.
+with TLS (see `security.access.listeners`), so nothing of that travels in the clear unless an operator permits it.
 """
 
 import base64

@@ -20,8 +20,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.console import text
 from headrace.console.sampler import Sampler
-from headrace.metrics.counters import Counters
-from headrace.metrics.gauges import ProcessFacts, StoreFacts
+from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts
 
 
 def brokers_note(broker: Broker) -> str:

@@ -18,8 +18,8 @@ from headrace.broker.admin.connections import ConnectionLimits
 from headrace.broker.runtime.clock import Clock, SystemClock, Timer
 from headrace.http.connection import Connection
 from headrace.security.access.principal import ANONYMOUS, Principal
+from headrace.security.tls.contexts import Tls, principal_of
 from headrace.security.tls.handshakes import TlsAcceptor
-from headrace.security.tls.peer_certificates import Tls, principal_of
 
 _GRACE_S = 2
 """How long `stop` waits for answers under way. A browser's idle connection does not count."""

@@ -1,6 +1,10 @@
-"""The numbered view: which brokers are alive. One document in Redis, changed by compare-and-set only."""
+"""The numbered view: which brokers are alive. One document in Redis, changed by compare-and-set only.
 
-from collections.abc import Iterable
+Brokers of a view report which logs they lead (`Leader`), and hold locks (`Lock`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -67,3 +71,49 @@ def without(members: Iterable[Member], gone: Iterable[Member]) -> tuple[Member, 
 
 def _sorted(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members, key=lambda each: each.node_id))
+
+
+class Leader(NamedTuple):
+    """Who has opened a log, as that broker itself has told. A later one has a higher epoch."""
+
+    epoch: int
+    """Leader epoch, which no other opening ever has; -1: nobody has told."""
+    node_id: int
+    """-1: it is not known, or gone."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The leader that `text` was; of one that was told without its node id only the epoch is known."""
+        epoch, _, node = text.partition(":")
+        return cls(int(epoch), int(node or -1))
+
+    @property
+    def text(self) -> str:
+        """As it is stored and told."""
+        return f"{self.epoch}:{self.node_id}"
+
+
+def leader_pairs(leaders: Mapping[str, Leader]) -> list[str]:
+    """Streams and leaders, in turn."""
+    return [part for stream, leader in leaders.items() for part in (stream, leader.text)]
+
+
+def leaders(told: str) -> dict[str, Leader]:
+    """By stream, of what `leader_pairs` made, with spaces between."""
+    parts = told.split(" ")
+    return {stream: Leader.of(text) for stream, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+class Lock(NamedTuple):
+    """Held by whoever has it."""
+
+    key: str
+    """Where it is in Redis; empty for a broker that is alone and needs none."""
+    token: str
+    """What is there as long as it is held."""
+    revisions: Mapping[str, int]
+    """Kind of documents -> how often some of them had been changed when it was taken, where others change any."""
+
+
+ALONE = Lock("", "", {})
+"""That of a broker that is alone: nobody else changes anything."""

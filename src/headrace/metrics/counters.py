@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 TICKS = 1_000_000
 """Ticks of a second, the unit of durations."""
 
@@ -131,3 +133,25 @@ class Counters:
         made = ListenerCounters(name, apis)
         self.listeners.append(made)
         return made
+
+
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How Redis is."""
+
+    memory_bytes: int
+    memory_max_bytes: int
+    replicas: int
+    append_file_bytes: int
+    append_file_ok: bool
+
+
+class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server's process and its disk are; None: that cannot be told here."""
+
+    cpu_seconds: float
+    started_seconds: float | None = None
+    resident_bytes: int | None = None
+    open_fds: int | None = None
+    max_fds: int | None = None
+    disk_free_bytes: int | None = None
+    disk_size_bytes: int | None = None

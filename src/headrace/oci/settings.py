@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from headrace.oci.faults import parse as parse_faults
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting, plain_text
 
 PREFIX = "oci."

@@ -5,7 +5,7 @@ from typing import TypeAlias, TypeVar
 
 from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields, Section
 from headrace.records.fallback.header import Buffer, HeaderFields
-from headrace.records.fallback.publish import Shares, Told
+from headrace.records.fallback.messages import Shares, Told
 
 _R = TypeVar("_R")
 

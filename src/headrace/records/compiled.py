@@ -7,10 +7,9 @@ from typing import Any, Protocol, TypeVar
 from headrace.records.errors import NoRecordCode
 from headrace.records.fallback import aiokafka_columns, columns, header, messages
 from headrace.records.fallback import encode as fallback_encode
-from headrace.records.fallback import publish as fallback_publish
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
-from headrace.records.fallback.publish import Shares, Told
+from headrace.records.fallback.messages import Shares, Told
 
 _R = TypeVar("_R")
 
@@ -119,8 +118,8 @@ except ImportError:  # no compiler when Headrace was installed
     find = aiokafka_columns.find
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
-    publish = fallback_publish.publish
-    receipts = fallback_publish.receipts
+    publish = messages.publish
+    receipts = messages.receipts
     unfilled = bytearray
 else:
     available = True

@@ -8,7 +8,7 @@ from struct import Struct
 from zlib import crc32
 
 from headrace.records.build import build
-from headrace.records.fallback.publish import Shares
+from headrace.records.fallback.messages import Shares
 
 _PLACE = Struct("=i")
 _BITS = 2**64

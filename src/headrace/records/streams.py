@@ -8,7 +8,7 @@ Entries that somebody else wrote are records too:
 - anything else is a JSON object with all fields as the value; a field that comes more than once is an array. Where that
   would take too long, it is no record.
 
-JSON is UTF-8; what is not becomes `{"base64": "..."}`. Headers are as `header_text` has them.
+JSON is UTF-8; what is not becomes `{"base64": "..."}`. Headers are as `fallback.streams` has them.
 """
 
 import re
@@ -19,8 +19,7 @@ from headrace.records.batch import peek
 from headrace.records.errors import BatchTooLarge, InvalidBatch
 from headrace.records.fallback import streams
 from headrace.records.fallback.header import Buffer
-from headrace.records.fallback.streams import Built, Row
-from headrace.records.header_text import ByteHeaders, as_text, decode_headers, to_json
+from headrace.records.fallback.streams import Built, ByteHeaders, Row, as_text, decode_headers, to_json
 from headrace.records.walk import fixed_timestamp, payload
 
 try:

@@ -38,15 +38,13 @@ from headrace.oci.app import LISTENER, OciApp, is_ours
 from headrace.oci.app import serve_api as oci_api
 from headrace.oci.forwarding.append_router import PATH as APPENDS
 from headrace.oci.settings import OciSettings
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.server.authentication import Known, logins_at, opened_logins
 from headrace.server.cluster import Brokers, joined
 from headrace.server.config import ServerOptions, StartError
 from headrace.server.console import Observed, shown, visitors_of
-from headrace.server.event_loop import DelayWatch
 from headrace.server.listeners import KafkaListeners, Listening, open_listeners
-from headrace.server.memory import prepared, settle_memory, shrink_beside_file
-from headrace.server.shutdown import Stop
+from headrace.server.process import DelayWatch, Stop, prepared, settle_memory, shrink_beside_file
 from headrace.server.storage import opened_storage
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import asynchronous

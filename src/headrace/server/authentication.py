@@ -18,7 +18,7 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.oci.kafka_logins import PoolLogins, is_pool_name
 from headrace.oci.settings import OciSettings, kafka_login_required
 from headrace.sasl.listener import Check, ListenerLogins
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.security.access.principal import ANONYMOUS
 from headrace.server.config import StartError
 from headrace.server.listeners import BoundListener

@@ -18,10 +18,9 @@ from headrace.console.server_data import Figures
 from headrace.console.sessions import Sessions
 from headrace.http.startup_gate import Front
 from headrace.kafka.errors import error_name
-from headrace.metrics.counters import Counters
-from headrace.metrics.gauges import StoreFacts
+from headrace.metrics.counters import Counters, StoreFacts
 from headrace.oci.app import LISTENER
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.server.authentication import Known
 from headrace.server.config import Address
 from headrace.storage.layout.entries import entry_id

@@ -1,6 +1,7 @@
 """The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
 
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -13,14 +14,51 @@ from headrace.broker.config.listeners import PREFIX, passes_over_client_auth, se
 from headrace.broker.config.settings import BrokerSettings
 from headrace.kafka.server.listener import KafkaListener
 from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
-from headrace.security.access.exposure import Exposed, refusal
-from headrace.security.access.listeners import Listener, Protocol
-from headrace.security.access.principal_mapping import Mapping
-from headrace.security.tls.contexts import TlsContexts, TlsFiles, TowardsPeers
-from headrace.security.tls.peer_certificates import Tls
+from headrace.security.access.listeners import Exposed, Listener, Protocol, refusal
+from headrace.security.access.principal import Mapping
+from headrace.security.tls.contexts import Tls, TlsContexts, TlsFiles, TowardsPeers
 from headrace.server.config import ServerOptions, SettingsError, StartError
-from headrace.server.sockets import address_of, bind
 from headrace.text.addresses import Address, is_everywhere
+
+
+class AddressTaken(StartError):
+    """Somebody else listens there."""
+
+
+def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
+    """A bound socket, before anything else is started: a busy port is the commonest mistake.
+
+    Args:
+        address: what to bind it to.
+        where: how another address is asked for, such as `--kafka HOST:PORT`.
+        stack: closes it.
+
+    Raises:
+        AddressTaken: somebody else has that port.
+        StartError: there is no such address, or it may not be bound.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        stack.callback(bound.close)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.host, address.port))
+        # Two sockets may be bound to one port until one of them listens.
+        bound.listen(1024)
+        bound.setblocking(False)
+    except OSError as error:
+        kind = AddressTaken if error.errno == errno.EADDRINUSE else StartError
+        raise kind(
+            f"cannot listen on {address}: {error.strerror}; choose another address with {where} (port 0: a free one)"
+        ) from None
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """`HOST:PORT` of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return str(Address(host, port))
+
 
 _log = structlog.get_logger("headrace.server")
 
@@ -110,8 +148,8 @@ def open_listeners(
 ) -> Listening:
     """Bind every socket; raises StartError, SettingsError for one that lets everybody in or lacks a certificate."""
     where = "listeners" if settings.listeners else "--kafka HOST:PORT"
-    sockets = [(each, bind(each.address, where, stack)) for each in options.listeners]
-    http = bind(options.http, "--http HOST:PORT", stack)
+    sockets = [(each, bind_socket(each.address, where, stack)) for each in options.listeners]
+    http = bind_socket(options.http, "--http HOST:PORT", stack)
     https = options.http_tls
     certificates = _Certificates()
     kafka = tuple(_bound(each, sock, settings, certificates) for each, sock in sockets)

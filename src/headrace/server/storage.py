@@ -14,7 +14,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.metrics.counters import StoreCounters
 from headrace.server.config import ServerOptions, StartError, check_embedded
 from headrace.server.options import DEFAULT_DATA
-from headrace.server.shutdown import Stop
+from headrace.server.process import Stop
 from headrace.storage.brokers import begin_epoch
 from headrace.storage.errors import StoreError, Unreachable, refused, unusable
 from headrace.storage.free_space import FreeSpace

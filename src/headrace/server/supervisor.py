@@ -24,7 +24,7 @@ from headrace.oci.settings import OciSettings
 from headrace.security.access.listeners import Listener
 from headrace.server.app import Ready
 from headrace.server.config import ServerOptions, SettingsError, StartError
-from headrace.server.shutdown import Stop
+from headrace.server.process import Stop
 from headrace.server.storage import embedded_valkey, over_valkey, show_valkey_loading
 from headrace.storage.brokers import forget_view
 from headrace.storage.errors import StoreError

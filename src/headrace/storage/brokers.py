@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 import redis.asyncio
 from redis.exceptions import NoScriptError
 
-from headrace.membership.leader import Leader, pairs
 from headrace.membership.participant import Counters, Proposal
-from headrace.membership.view import Member, View
+from headrace.membership.view import Leader, Member, View, leader_pairs
 from headrace.storage.fence import Fence
 from headrace.storage.layout import membership
 from headrace.storage.layout.keys import Keyspace
@@ -109,7 +108,7 @@ class RedisMembership:
     async def publish(self, leaders: Mapping[str, Leader]) -> None:
         """Tell every broker who has opened logs. Raises StorageUnavailable."""
         keys = [self._keys.leaders, self._keys.epoch, self._keys.changes]
-        await self._run("publish_leaders", keys, [self._fence.number, *pairs(leaders)])
+        await self._run("publish_leaders", keys, [self._fence.number, *leader_pairs(leaders)])
 
     async def _run(self, name: str, keys: list[str], arguments: Sequence[str | bytes | int]) -> Any:
         return await self._asked(lambda: _run(self._client, name, keys, arguments))

@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from headrace.membership.lock import ALONE, Lock
-from headrace.metrics.unreadable import WHOLE, Unreadable
+from headrace.membership.view import ALONE, Lock
+from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.locks import Locks

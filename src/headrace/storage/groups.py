@@ -23,7 +23,7 @@ from headrace.groups.model import (
     TopicPartition,
     is_nothing,
 )
-from headrace.metrics.unreadable import WHOLE, Unreadable
+from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from random import random
 
 from headrace.aio.tasks import end
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import LockLost, StorageAway, StorageUnavailable, TopicError

@@ -13,7 +13,7 @@ import structlog
 
 from headrace.aio.tasks import end
 from headrace.metrics.counters import StoreCounters
-from headrace.metrics.unreadable import Unreadable
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.storage.documents import RedisDocuments
 from headrace.storage.errors import Unreachable, unusable
 from headrace.storage.fence import Fence

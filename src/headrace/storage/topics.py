@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from headrace.metrics.unreadable import WHOLE, Unreadable
+from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native, registry
 from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace, producers_of, state_of

@@ -18,8 +18,7 @@ import structlog
 
 from headrace.server import config
 from headrace.server.app import Ready, serve
-from headrace.server.event_loop import loop_factory
-from headrace.server.shutdown import Stop
+from headrace.server.process import Stop, loop_factory
 from headrace.testing.clock import MovableClock
 from headrace.testing.guard import Guard
 from headrace.testing.process import TESTING, ServerFailed, texts_of

@@ -16,7 +16,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.metrics.unreadable import Unreadable
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.security.access.acls import Acl, AclFilter, Pattern
 from headrace.security.access.principal import Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType, Rule

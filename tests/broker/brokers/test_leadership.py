@@ -17,7 +17,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError, UnknownTopic

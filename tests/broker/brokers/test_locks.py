@@ -11,7 +11,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.locks import Changing
 from headrace.broker.config.settings import BrokerSettings
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.security.quotas.entities import USER, Entity, Filter, Key
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock

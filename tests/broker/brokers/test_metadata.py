@@ -12,8 +12,7 @@ from headrace.broker.brokers import metadata
 from headrace.broker.brokers.metadata import Follower
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.virtual_clusters import UnknownCluster
-from headrace.membership.leader import Leader
-from headrace.membership.view import View
+from headrace.membership.view import Leader, View
 from headrace.storage.layout.membership import Change
 from headrace.topics.errors import StorageUnavailable
 

@@ -24,8 +24,7 @@ from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.events import Commit
 from headrace.groups.model import Position, TopicPartition
-from headrace.membership.leader import Leader
-from headrace.membership.view import Member, View
+from headrace.membership.view import Leader, Member, View
 from headrace.records.build import build
 from headrace.records.compiled import crc32c
 from headrace.records.compression import ZSTD

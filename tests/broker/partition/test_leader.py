@@ -14,7 +14,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
 from headrace.topics.callbacks import Lost

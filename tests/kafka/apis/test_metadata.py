@@ -6,7 +6,7 @@ import pytest
 
 from headrace.kafka.apis.metadata import PartitionsEncoder
 from headrace.kafka.errors import Code
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.protocol.encoder import EncodedArray
 from headrace.protocol.messages import MetadataResponse
 

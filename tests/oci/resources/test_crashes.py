@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.harness.redis import RedisServer
 
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import PoolRecord, StreamRecord

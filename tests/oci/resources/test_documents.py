@@ -11,7 +11,7 @@ import pytest
 from tests.harness.memory import MemoryStorage
 from tests.oci.resources.conftest import World
 
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.records import RetryToken

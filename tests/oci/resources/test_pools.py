@@ -8,7 +8,7 @@ import redis.asyncio
 from tests.harness.redis import RedisServer
 
 from headrace.broker import virtual_clusters
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.catalog import MOST_NAMED, TokenUse

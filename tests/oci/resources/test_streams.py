@@ -9,7 +9,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.runtime.retry import PATIENCE_S
 from headrace.broker.topics.reconcile import refresh_all
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources.records import StreamRecord

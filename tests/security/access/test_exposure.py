@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.security.access.exposure import Exposed, is_loopback, refusal
+from headrace.security.access.listeners import Exposed, is_loopback, refusal
 
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::1%lo"]
 ELSEWHERE = ["0.0.0.0", "::", "10.0.0.1", "192.168.1.1", "fe80::1%eth0", "broker.example.org", ""]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.security.access.principal_mapping import Mapping
+from headrace.security.access.principal import Mapping
 
 NAME = "CN=kafka-client,OU=SME,O=mycp,L=Fulton,ST=MD,C=US"
 

@@ -11,7 +11,7 @@ from tests.harness.archive import told_of
 from tests.harness.storage import BareStorage
 from tests.spark.conftest import records
 
-from headrace.metrics.archive import State
+from headrace.metrics.runs import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,8 @@ import pytest
 import redis.asyncio
 from tests.harness.redis import RedisServer
 
-from headrace.membership.leader import Leader
 from headrace.membership.participant import Proposal
-from headrace.membership.view import Member, View, joined, without
+from headrace.membership.view import Leader, Member, View, joined, without
 from headrace.storage.brokers import RedisMembership
 from headrace.storage.fence import Fence
 from headrace.storage.layout.keys import Keyspace

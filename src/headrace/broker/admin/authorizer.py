@@ -14,7 +14,7 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.stored_values import readable
-from headrace.metrics.unreadable import WHOLE
+from headrace.metrics.unreadable_values import WHOLE
 from headrace.security.access.acls import Acl, AclFilter
 from headrace.security.access.authorizer import Authorizer, Rights
 from headrace.security.access.principal import Principal, lacks_tenancy

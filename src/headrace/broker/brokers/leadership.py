@@ -17,7 +17,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.recovery import tell_offline
 from headrace.broker.ports import TopicStorage
 from headrace.broker.topics.live import LiveTopic
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Topic
 

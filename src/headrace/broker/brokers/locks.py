@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from headrace.broker.ports import DocumentStorage
-from headrace.membership.lock import Lock
+from headrace.membership.view import Lock
 
 _IN_DOUBT = -1
 

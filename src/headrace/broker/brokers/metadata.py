@@ -10,7 +10,7 @@ from headrace.broker import virtual_clusters as virtual
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.topics.reconcile import refresh, refresh_all
 from headrace.broker.virtual_clusters import Clusters, UnknownCluster
-from headrace.membership.leader import Leader, leaders
+from headrace.membership.view import Leader, leaders
 from headrace.topics.errors import TopicError
 
 _WAIT_MS = 1_000

@@ -24,7 +24,7 @@ from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.records.build import build_empty
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.callbacks import AppendDone

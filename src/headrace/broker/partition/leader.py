@@ -21,7 +21,7 @@ from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.records.compiled import stamp
 from headrace.topics.append import OffsetAssigner
 from headrace.topics.callbacks import AppendDone, PlaceDone

@@ -11,7 +11,7 @@ from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition, Watcher, outside
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import NotLeader

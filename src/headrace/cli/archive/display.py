@@ -17,11 +17,10 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from headrace.cli.archive.messages import Batch, Note, SparkReady, Stand, Told, Wanted
-from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.counters import Figures, Progress
 from headrace.lakehouse.status.document import Teller
 from headrace.lakehouse.status.document import Told as Archived
-from headrace.lakehouse.status.progress import Progress
-from headrace.metrics.archive import State
+from headrace.metrics.runs import State
 from headrace.text import times
 from headrace.text.escaping import shown
 

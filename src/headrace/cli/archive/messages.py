@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.lakehouse.status.progress import Progress, Standing
+from headrace.lakehouse.status.counters import Progress, Standing
 
 
 class SparkReady(msgspec.Struct, frozen=True, tag=True):

@@ -15,7 +15,7 @@ from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor, stopping_
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.lakehouse.status.counters import Figures, TopicFigures
-from headrace.metrics.archive import State
+from headrace.metrics.runs import State
 from headrace.server import config
 from headrace.storage.redis.url import password_in, with_password
 from headrace.text.escaping import shown

@@ -10,7 +10,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.cli import log_output
 from headrace.cli.imports import UNINVITED, lean
 from headrace.server import config
-from headrace.server.event_loop import loop_factory
+from headrace.server.process import loop_factory
 
 _STDIN = 0
 

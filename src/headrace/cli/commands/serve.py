@@ -14,9 +14,9 @@ from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.imports import UNINVITED, lean
 from headrace.cli.stderr import StderrWriter
 from headrace.server.config import BrokerSettings, OciSettings, ServerOptions, SettingsError, StartError, load
-from headrace.server.event_loop import loop_factory
+from headrace.server.listeners import AddressTaken
 from headrace.server.options import OPTIONS
-from headrace.server.sockets import AddressTaken
+from headrace.server.process import loop_factory
 from headrace.storage.redis.url import has_password, without_password
 
 F = TypeVar("F", bound=Callable[..., object])

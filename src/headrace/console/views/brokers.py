@@ -4,8 +4,7 @@ from headrace import __version__
 from headrace.console import charts, text
 from headrace.console.registry import Ask, View, cluster_rule, page
 from headrace.console.views.overview import answering, chart
-from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, StoreCounters
-from headrace.metrics.gauges import ProcessFacts, StoreFacts
+from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, ProcessFacts, StoreCounters, StoreFacts
 from headrace.security.access.required_acls import Operation
 
 _APIS = 20

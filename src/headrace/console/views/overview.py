@@ -9,7 +9,7 @@ from headrace.console import charts, links, text
 from headrace.console.pagination import cut
 from headrace.console.registry import Ask, View, cluster_rule, page, shown_rules
 from headrace.console.sampler import EVERY_MS, Event, Sampler
-from headrace.metrics.gauges import StoreFacts
+from headrace.metrics.counters import StoreFacts
 from headrace.security.access.required_acls import Operation, ResourceType
 
 SLOTS = 6

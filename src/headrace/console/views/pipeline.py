@@ -11,9 +11,7 @@ from headrace.console.pagination import cut
 from headrace.console.registry import Ask, View, cluster_rule, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
-from headrace.metrics import pipeline as pipelines
-from headrace.metrics.archive import KIND, ArchiveTold, Commit, State
-from headrace.metrics.pipeline import FlowTold, PipelineTold
+from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveTold, Commit, FlowTold, PipelineTold, State
 from headrace.security.access.required_acls import Operation
 
 _T = TypeVar("_T")
@@ -28,10 +26,10 @@ _RUN_MS = 6 * 3600 * 1000
 @page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
 async def pipeline(ask: Ask) -> View:
     """Every archive and every declared pipeline that told of itself."""
-    archives = await _told(ask, KIND, ArchiveTold)
+    archives = await _told(ask, ARCHIVE_RUNS, ArchiveTold)
     async with ask.listing() as pace:
         found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
-    runs = sorted(await _told(ask, pipelines.KIND, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
+    runs = sorted(await _told(ask, PIPELINE_RUNS, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
     now_ms = ask.broker.clock.now_ms()
     cells: dict[str, str] = {}
     for number, archive in enumerate(found.rows):

@@ -33,7 +33,7 @@ from headrace.kafka.required_acls import names_of, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_TOPICS
-from headrace.membership.leader import Leader
+from headrace.membership.view import Leader
 from headrace.protocol.encoder import Encoded, EncodedArray
 from headrace.protocol.messages import Chunk, MetadataRequest, MetadataResponse
 from headrace.security.access.required_acls import Operation, ResourceType

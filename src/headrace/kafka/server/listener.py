@@ -23,8 +23,8 @@ from headrace.kafka.server.restriction import Restriction
 from headrace.kafka.server.timeouts import SWEEP_MS
 from headrace.metrics.counters import Counters
 from headrace.security.access.principal import ANONYMOUS
+from headrace.security.tls.contexts import Tls, principal_of
 from headrace.security.tls.handshakes import TlsAcceptor
-from headrace.security.tls.peer_certificates import Tls, principal_of
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

@@ -16,9 +16,8 @@ from typing import Any, Final
 import msgspec
 import redis
 
-from headrace.lakehouse.status.counters import Figures
-from headrace.lakehouse.status.progress import Standing
-from headrace.metrics.archive import KIND, ArchiveTold, State
+from headrace.lakehouse.status.counters import Figures, Standing
+from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveTold, State
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
 
@@ -75,7 +74,7 @@ class Teller:
         self._thread.join(2 * _TIMEOUT_S)
 
     def _run(self) -> None:
-        key = Keyspace().documents(KIND)
+        key = Keyspace().documents(ARCHIVE_RUNS)
         runs: dict[str, ArchiveTold | None] = {}
         connection: redis.Redis | None = None
         with contextlib.ExitStack() as stack:

@@ -13,8 +13,7 @@ from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
 from headrace.records import compiled
 from headrace.records.batch import MAX_TIMESTAMP_AT
-from headrace.records.fallback.messages import time_text
-from headrace.records.fallback.publish import Shares, Told
+from headrace.records.fallback.messages import Shares, Told, time_text
 from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 

@@ -13,7 +13,7 @@ from headrace.oci.api.request_parser import BodyReader
 from headrace.oci.api.required_acls import live_stream
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
 from headrace.records import compiled
-from headrace.records.fallback.publish import Shares
+from headrace.records.fallback.messages import Shares
 from headrace.records.partition_batches import share
 from headrace.records.traceparents import NAME, with_header
 from headrace.security.access.required_acls import Operation

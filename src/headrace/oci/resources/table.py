@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.stored_values import readable
-from headrace.metrics.unreadable import Unreadable
+from headrace.metrics.unreadable_values import Unreadable
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import Record, RetryToken, WorkRequestRecord

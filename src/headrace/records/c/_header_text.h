@@ -1,5 +1,5 @@
 /* A record's headers as the text of their field in an entry of a Redis Stream (JSON), and back. The rules are those of
- * header_text.py. */
+ * fallback/streams.py. */
 
 #ifndef HEADRACE_RECORDS_HEADER_TEXT_H
 #define HEADRACE_RECORDS_HEADER_TEXT_H

@@ -1,4 +1,4 @@
-/* The answer of a REST API to a body of messages: an entry for each, in their order. records/fallback/publish.py says the same. */
+/* The answer of a REST API to a body of messages: an entry for each, in their order. records/fallback/messages.py says the same. */
 
 #include "_compiled.h"
 

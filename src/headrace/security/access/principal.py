@@ -1,4 +1,7 @@
-"""The principal of a request."""
+"""The principal of a request, and of a client certificate (`ssl.principal.mapping.rules`, KIP-371). Pure."""
+
+import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -35,3 +38,76 @@ ANONYMOUS = Principal("ANONYMOUS")
 def lacks_tenancy(principal: str) -> bool:
     """Whether a principal of a rule or of `super.users` is an OCID alone, as signatures were named before."""
     return principal.startswith("User:ocid1.") and "/" not in principal
+
+
+_RULE = re.compile(r"RULE:(?P<pattern>(?:[^\\/]|\\.)*)/(?P<replacement>(?:[^\\/]|\\.)*)/(?P<case>[LU]?)")
+_GROUP = re.compile(r"\$([0-9])")
+_LONGEST = 1_000
+"""Characters of a name that rules are tried on."""
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    pattern: re.Pattern[str] | None
+    """None: the name as it is (DEFAULT)."""
+    replacement: str
+    case: str
+
+    def apply(self, name: str) -> str | None:
+        if self.pattern is None:
+            return name
+        match = self.pattern.fullmatch(name)
+        if match is None:
+            return None
+        found = _GROUP.sub(lambda group: match[int(group[1])] or "", self.replacement)
+        return found.lower() if self.case == "L" else found.upper() if self.case == "U" else found
+
+
+class Mapping:
+    """The rules, of which the first that fits a name decides."""
+
+    def __init__(self, text: str) -> None:
+        """Read `RULE:pattern/replacement/[LU]` and `DEFAULT`, with commas between; raises ValueError."""
+        self._rules = tuple(_parse(text))
+
+    def name(self, distinguished: str) -> str | None:
+        """The principal's name of a distinguished name (RFC 2253); None: no rule fits it."""
+        if len(distinguished) > _LONGEST:
+            return None
+        for rule in self._rules:
+            found = rule.apply(distinguished)
+            if found is not None:
+                return found
+        return None
+
+
+def _parse(text: str) -> Iterator[_Rule]:
+    at = 0
+    text = text.strip() or "DEFAULT"
+    while at < len(text):
+        if text.startswith("DEFAULT", at):
+            yield _Rule(None, "", "")
+            at += len("DEFAULT")
+        else:
+            match = _RULE.match(text, at)
+            if match is None:
+                raise ValueError(
+                    f"ssl.principal.mapping.rules={text}: expected DEFAULT or RULE:pattern/replacement/[LU], "
+                    f"such as RULE:^CN=([^,]+).*$/$1/, found {text[at:]!r}"
+                )
+            yield _rule(match, text)
+            at = match.end()
+        rest = re.compile(r"\s*(,\s*|$)").match(text, at)
+        if rest is None:
+            raise ValueError(f"ssl.principal.mapping.rules={text}: expected a comma before {text[at:]!r}")
+        at = rest.end()
+
+
+def _rule(match: re.Match[str], text: str) -> _Rule:
+    try:
+        pattern = re.compile(match["pattern"])
+    except re.error as error:
+        raise ValueError(f"ssl.principal.mapping.rules={text}: {match['pattern']!r} is no pattern: {error}") from None
+    replacement = match["replacement"]
+    if any(int(group) > pattern.groups for group in _GROUP.findall(replacement)):
+        raise ValueError(f"ssl.principal.mapping.rules={text}: {replacement!r} names a group that its pattern has not")
+    return _Rule(pattern, replacement, match["case"])

@@ -5,7 +5,7 @@ version is the next offset to archive; it changes in the same commit as the file
 somebody else's came first. Spark's checkpoint is only a convenience on top.
 """
 
-from headrace.lakehouse.status.progress import Progress, Standing, TopicProgress
+from headrace.lakehouse.status.counters import Progress, Standing, TopicProgress
 from headrace.spark.archive.job import Archive, run, start
 from headrace.spark.archive.settings import ArchiveSettings
 

@@ -26,11 +26,10 @@ from headrace.client.errors import (
     UnknownTopic,
 )
 from headrace.client.offsets import TopicPartition
-from headrace.lakehouse.status.counters import Figures
+from headrace.lakehouse.status.counters import Figures, Progress, Standing, TopicProgress
 from headrace.lakehouse.status.document import Teller, Told
-from headrace.lakehouse.status.progress import Progress, Standing, TopicProgress
 from headrace.lakehouse.write.commit import ArchiveGap, BatchArchiver, BatchResult, Step
-from headrace.metrics.archive import State
+from headrace.metrics.runs import State
 from headrace.spark import session
 from headrace.spark.archive import ranges
 from headrace.spark.archive.failures import from_spark

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from headrace.client.errors import SparkError, UnknownTopic
 from headrace.client.offsets import Extent, TopicPartition
-from headrace.lakehouse.status.progress import Standing
+from headrace.lakehouse.status.counters import Standing
 from headrace.lakehouse.write.commit import BatchResult, Fences, Target
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
 from headrace.lakehouse.write.location import Place

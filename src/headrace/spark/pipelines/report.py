@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.client.offsets import TopicPartition
-from headrace.metrics.pipeline import FlowTold
+from headrace.metrics.runs import FlowTold
 
 _PROGRESS: Final = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 _RAISED: Final = re.compile(

@@ -18,8 +18,7 @@ import msgspec
 from headrace.client.cluster import kept
 from headrace.client.errors import SparkError
 from headrace.lakehouse.status.document import make_room
-from headrace.metrics.archive import State
-from headrace.metrics.pipeline import KIND, FlowTold, PipelineTold
+from headrace.metrics.runs import PIPELINE_RUNS, FlowTold, PipelineTold, State
 from headrace.spark.pipelines import check
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
@@ -37,7 +36,7 @@ class Teller:
         """Tell that it begins, to the storages at these URLs."""
         self._folder = folder
         self._started_ms = _now_ms()
-        self._key = Keyspace().documents(KIND)
+        self._key = Keyspace().documents(PIPELINE_RUNS)
         self._storages = []
         for url in urls:
             with contextlib.suppress(*ERRORS):

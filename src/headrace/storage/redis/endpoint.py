@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio.connection import SSLConnection, parse_url
 
-from headrace.security.access.exposure import is_loopback
+from headrace.security.access.listeners import is_loopback
 from headrace.storage.redis.sentinel import Place, finder
 
 # Notices that the other side of a TCP connection is gone without a word.

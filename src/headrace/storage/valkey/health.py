@@ -12,7 +12,7 @@ from typing import Any, Final
 import redis.asyncio
 import structlog
 
-from headrace.metrics.gauges import StoreFacts
+from headrace.metrics.counters import StoreFacts
 from headrace.storage.free_space import SameDirectory
 from headrace.storage.redis.clients import on_primaries
 from headrace.topics.errors import TopicError

@@ -1,13 +1,86 @@
-"""What a process that serves alone does with the machine's memory."""
+"""The process of a server: its event loop, its memory, and how it ends."""
 
+import asyncio
 import contextlib
 import ctypes
 import gc
+import signal
+from collections.abc import Callable, Iterator
+from time import perf_counter
 
 from headrace.broker.admin.connections import raise_descriptors
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES, CacheBudget, default_bytes
+from headrace.metrics.counters import TICKS, Durations
 from headrace.storage.valkey.embedded import machine_memory
+
+
+class Stop:
+    """Why and how the server ends."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.reason = ""
+        self.status = 0
+
+    def ask(self, reason: str, status: int = 0) -> None:
+        """End the server; the first reason counts."""
+        if not self._asked.is_set():
+            self.reason, self.status = reason, status
+            self._asked.set()
+
+    async def wait(self) -> None:
+        """Until somebody asks."""
+        await self._asked.wait()
+
+    @contextlib.contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Ask when SIGTERM or SIGINT comes."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.ask, number.name)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+_EVERY_S = 0.1
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed; None: asyncio's own."""
+    try:
+        import uvloop  # noqa: PLC0415  # optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class DelayWatch:
+    """Measures how late the running loop comes to a timer, ten times a second."""
+
+    def __init__(self, delays: Durations) -> None:
+        """Start at once; `delays` is increased until `stop`."""
+        self._delays = delays
+        self._loop = asyncio.get_running_loop()
+        self._due = 0.0
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self._due = perf_counter() + _EVERY_S
+        self._timer = self._loop.call_later(_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        self._delays.add(int(max(0.0, perf_counter() - self._due) * TICKS))
+        self._arrange()
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        self._timer.cancel()
+
 
 _MAX_INT = 2**31 - 1
 _COLLECTED = 20_000, 3, 1_250

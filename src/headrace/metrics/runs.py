@@ -1,11 +1,11 @@
-"""What an archive tells of itself, again and again, for whoever watches the pipeline: a document in the storage."""
+"""What runs of archives and of declared pipelines report of themselves: documents in the storage, for the console."""
 
 from collections import deque
 from enum import Enum
 
 import msgspec
 
-KIND = "archive-runs"
+ARCHIVE_RUNS = "archive-runs"
 """The documents' kind; a document's id is the archive's, of its topic's id and its table."""
 MOST_COMMITS = 60
 
@@ -92,3 +92,36 @@ class Freshness:
         self._looks.append((now, end))
         while self._looks and self._looks[0][1] <= archived:
             self.seconds = self._looks.popleft()[0]
+
+
+PIPELINE_RUNS = "pipeline-runs"
+"""The documents' kind; a document's id is the project's, of its folder and host: its last run is told."""
+
+
+class FlowTold(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow of a run."""
+
+    name: str
+    state: str
+    """In Spark's words, such as `queued`, `running` or `completed`."""
+    read: int | None = None
+    """Rows, of all sources; None while it runs, and for flows that are not streams."""
+    written: int | None = None
+    batches: int | None = None
+    seconds: float | None = None
+    behind: int | None = None
+    """Records between where it stands and the end of its topics; None: it reads none."""
+
+
+class PipelineTold(msgspec.Struct, frozen=True, kw_only=True):
+    """One project's last run, as of `told_ms`."""
+
+    name: str
+    folder: str
+    host: str = ""
+    state: State = State.RUNNING
+    problem: str = ""
+    """Why it failed."""
+    started_ms: int
+    told_ms: int
+    flows: tuple[FlowTold, ...] = ()
