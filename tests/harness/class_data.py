@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from headrace.spark import session
-from headrace.spark.pipelines import connect_server
+from headrace.spark.pipelines import run
 
 
 class _Batch(DataSourceReader):
@@ -63,7 +63,7 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main() -> None:
     """Read a batch and a stream, and wait for the JVM to end."""
-    spark = session.create("class data", master="local[2]", log_level="off", conf=connect_server.settings())
+    spark = session.create("class data", master="local[2]", log_level="off", conf=run.connect_settings())
     gateway: Any = spark.sparkContext._gateway
     spark.dataSource.register(_Source)
     spark.read.format("numbers").load().createOrReplaceTempView("read")

@@ -13,8 +13,8 @@ from headrace.cli.command import Status
 from headrace.cli.main import root, run
 from headrace.client.errors import UnknownTopic
 from headrace.client.offsets import TopicPartition
-from headrace.spark.pipelines import check, environment, format_usage, plain_path, project, report, sample
-from headrace.spark.pipelines.sample import Column
+from headrace.spark.pipelines import check, environment, project, report
+from headrace.spark.pipelines.project import Column
 from headrace.testing import Server
 
 JARLESS = "use format 'headrace', which reads any Kafka broker without a jar"
@@ -39,7 +39,7 @@ def test_columns_come_from_a_sample() -> None:
         None,
         b'{"`odd`": 1}',
     ]
-    found = sample.columns(values)
+    found = project.sampled_columns(values)
     assert found == [
         Column("id", "BIGINT"),
         Column("price", "DOUBLE"),
@@ -50,9 +50,9 @@ def test_columns_come_from_a_sample() -> None:
         Column("big", "STRING"),
         Column("`odd`", "BIGINT"),
     ]
-    assert sample.ddl(found[-1:]) == "```odd``` BIGINT"
-    assert sample.columns([b"text", b"{}", b"more"]) == []
-    assert sample.columns([b"[" * 100_000]) == []
+    assert project.columns_ddl(found[-1:]) == "```odd``` BIGINT"
+    assert project.sampled_columns([b"text", b"{}", b"more"]) == []
+    assert project.sampled_columns([b"[" * 100_000]) == []
 
 
 def test_a_project_names_its_columns_as_a_catalog_takes_them(broker: Server, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_what_a_dry_run_misses_is_told(broker: Server, tmp_path: Path) -> None:
     jars = {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1"}
     assert not any("jar" in problem for problem in check.problems(tmp_path, jars))
     assert check.ends(tmp_path, ["told", "nowhere"]) == {TopicPartition("told", 0): 2}
-    elsewhere = next(format_usage.of_project(tmp_path, {"ORDERS_SERVERS": "elsewhere:1"}))
+    elsewhere = next(check.format_uses(tmp_path, {"ORDERS_SERVERS": "elsewhere:1"}))
     assert elsewhere.options["kafka.bootstrap.servers"] == "elsewhere:1"
 
 
@@ -190,34 +190,34 @@ def test_a_failure_is_one_line_of_what_spark_says() -> None:
 def test_a_project_in_a_hostile_folder_is_given_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plain, hostile, colon = tmp_path / "orders", tmp_path / "a b", tmp_path / "a:b"
-    assert plain_path.of(plain) == plain
-    plain_path.make(plain)
+    assert environment.plain_path(plain) == plain
+    environment.make_link(plain)
     assert not (tmp_path / "state").exists()
-    link = plain_path.of(hostile)
+    link = environment.plain_path(hostile)
     for _ in range(2):
-        plain_path.make(hostile)
+        environment.make_link(hostile)
         assert link.readlink() == hostile
     settings = environment.settings(hostile)
     assert settings["spark.sql.warehouse.dir"] == f"file://{link}/tables"
     assert f"databaseName={link}/.pipeline/catalog;" in settings["spark.hadoop.javax.jdo.option.ConnectionURL"]
     assert environment.storage(hostile) == f"file://{link}/.pipeline/storage"
     # Derby opens no database again whose own path has a colon.
-    outside = plain_path.catalog(colon)
-    assert outside == plain_path.of(colon).with_name(f"{plain_path.of(colon).name}-catalog")
+    outside = environment.catalog_path(colon)
+    assert outside == environment.plain_path(colon).with_name(f"{environment.plain_path(colon).name}-catalog")
     (outside / "seg0").mkdir(parents=True)
-    plain_path.forget(colon)
+    environment.forget_link(colon)
     assert not outside.exists()
-    plain_path.forget(hostile)
+    environment.forget_link(hostile)
     link.unlink()
     link.mkdir()
-    with pytest.raises(plain_path.NoPlainPath, match="Spark has made a folder there: move it away with `mv "):
-        plain_path.make(hostile)
+    with pytest.raises(environment.NoPlainPath, match="Spark has made a folder there: move it away with `mv "):
+        environment.make_link(hostile)
     link.rmdir()
     link.symlink_to(plain)
-    with pytest.raises(plain_path.NoPlainPath, match=r"leads to .*/orders: remove it"):
-        plain_path.make(hostile)
+    with pytest.raises(environment.NoPlainPath, match=r"leads to .*/orders: remove it"):
+        environment.make_link(hostile)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "my state"))
-    with pytest.raises(plain_path.NoPlainPath, match="set XDG_STATE_HOME to a folder without them"):
-        plain_path.of(hostile)
+    with pytest.raises(environment.NoPlainPath, match="set XDG_STATE_HOME to a folder without them"):
+        environment.plain_path(hostile)
     with pytest.raises(project.ProjectExists, match="has control characters"):
         project.create(tmp_path / "a\nb", "t", "127.0.0.1:1")

@@ -48,9 +48,9 @@ def storage() -> Iterator[BareStorage]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     from headrace.spark import session  # noqa: PLC0415  # most tests of this folder need no Spark
-    from headrace.spark.pipelines import connect_server  # noqa: PLC0415
+    from headrace.spark.pipelines import run  # noqa: PLC0415
 
-    conf = connect_server.settings()
+    conf = run.connect_settings()
     started = session.create("headrace tests", master="local[2]", optimize=False, log_level="off", conf=conf)
     yield started
     started.stop()

@@ -19,9 +19,8 @@ from headrace.lakehouse.write.commit import ArchiveGap
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Conflict
 from headrace.records.build import build
-from headrace.spark.archive.registration import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.targets import Targets
+from headrace.spark.archive.targets import Registrar, Targets
 from headrace.spark.source.redis_log import LogReader
 from headrace.topics.archive import app_id
 from headrace.topics.model import Topic

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.spark
 def remote(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator["SparkSession"]:
     from pyspark.sql.connect.session import SparkSession as RemoteSession  # noqa: PLC0415
 
-    from headrace.spark.pipelines import connect_server  # noqa: PLC0415
+    from headrace.spark.pipelines import run  # noqa: PLC0415
 
-    variables = connect_server.variables(spark)
-    monkeypatch.setenv(connect_server.TOKEN, variables[connect_server.TOKEN])
+    variables = run.connect_variables(spark)
+    monkeypatch.setenv(run.CONNECT_TOKEN, variables[run.CONNECT_TOKEN])
     session = RemoteSession.builder.remote(variables["SPARK_REMOTE"]).getOrCreate()
     yield session  # type: ignore[misc]  # the two have the same methods and no common type
     session.stop()

@@ -9,8 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.client.errors import TableError
-from headrace.spark.sink import delta_columns, delta_files, partition_values
+from headrace.spark.sink import delta_files, partition_values
 from headrace.spark.sink.delta_files import DataFile, check_rows
+from headrace.spark.sink.delta_sink import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,9 +115,9 @@ def test_names_of_one_level_only_have_to_differ() -> None:
     from pyspark.sql import types  # noqa: PLC0415
 
     inner = types.StructType([types.StructField("a", types.LongType())])
-    delta_columns.check(types.StructType([types.StructField("a", inner), types.StructField("b", inner)]))
+    check_columns(types.StructType([types.StructField("a", inner), types.StructField("b", inner)]))
     with pytest.raises(TableError, match="no character"):
-        delta_columns.check(types.StructType([types.StructField("", types.LongType())]))
+        check_columns(types.StructType([types.StructField("", types.LongType())]))
 
 
 def _columns(text: str) -> list[str]:

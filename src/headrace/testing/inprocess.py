@@ -7,6 +7,7 @@ with InProcessServer(num_partitions=3) as s:
 
 import asyncio
 import logging
+import subprocess
 import tempfile
 import threading
 from concurrent.futures import Future
@@ -14,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import redis
 import structlog
 
 from headrace.server import config
 from headrace.server.app import Ready, serve
 from headrace.server.process import Stop, loop_factory
 from headrace.testing.clock import MovableClock
-from headrace.testing.guard import Guard
 from headrace.testing.process import TESTING, ServerFailed, texts_of
 
 _STOP_S = 60
@@ -224,3 +225,37 @@ def log_to_logging() -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     logging.getLogger("headrace").setLevel(logging.INFO)
+
+
+# Reading ends with the process that holds the other end of the pipe. By its directory it is known that the pid is still
+# the Valkey's.
+_SCRIPT = 'read -r _; [ "$(readlink "/proc/$1/cwd")" = "$2" ] && kill -KILL "$1"; rm -rf "$3"'
+
+
+class Guard:
+    """A shell that waits for the end of this process."""
+
+    def __init__(self, storage: str, data: Path, remove: Path) -> None:
+        """Begin to watch.
+
+        Args:
+            storage: URL of a Valkey that works in `data`.
+            data: its directory.
+            remove: what is to be removed after it.
+        """
+        with redis.Redis.from_url(storage) as link:
+            pid = int(link.info("server")["process_id"])
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT, "headrace-guard", str(pid), str(data.resolve()), str(remove)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the tests
+        )
+
+    def release(self) -> None:
+        """End the guard; what it watches stays."""
+        self._shell.kill()
+        self._shell.wait()
+        if self._shell.stdin is not None:
+            self._shell.stdin.close()

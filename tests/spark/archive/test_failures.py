@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.client.errors import SparkError, StoreUnavailable, TaskFailed
-from headrace.spark.archive.failures import from_spark
+from headrace.spark.archive.job import error_from_spark
 
 FIRST = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure"
 
@@ -30,5 +30,5 @@ FIRST = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted d
     ],
 )
 def test_the_cause_is_in_the_line(text: str, kind: type[SparkError], message: str) -> None:
-    error = from_spark(PySparkException(text))
+    error = error_from_spark(PySparkException(text))
     assert (type(error), str(error)) == (kind, message)

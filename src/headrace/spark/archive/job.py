@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import logging
+import re
 import tempfile
 import threading
 import time
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.client import errors
 from headrace.client.errors import (
     CorruptLog,
     DataLoss,
@@ -32,15 +34,14 @@ from headrace.lakehouse.write.commit import ArchiveGap, BatchArchiver, BatchResu
 from headrace.metrics.runs import State
 from headrace.spark import session
 from headrace.spark.archive import ranges
-from headrace.spark.archive.failures import from_spark
-from headrace.spark.archive.registration import Registrar
 from headrace.spark.archive.settings import ArchiveSettings
-from headrace.spark.archive.targets import OnNote, Targets
+from headrace.spark.archive.targets import OnNote, Registrar, Targets
 from headrace.spark.source.groups import GroupCommitter
 from headrace.spark.source.redis_log import LogReader
 
 if TYPE_CHECKING:
     from headrace.tracing.exporter import TraceExporter
+
 
 _log = logging.getLogger(__name__)
 
@@ -246,7 +247,7 @@ class Archive:
         ):
             raise SparkGone("Spark's JVM has ended") from error
         if isinstance(error, PySparkException | Py4JError):
-            error = from_spark(error)
+            error = error_from_spark(error)
         if not isinstance(error, SparkError):
             raise error
         if isinstance(error, TopicReplaced) or (isinstance(error, DataLoss) and self._targets.replaced()):
@@ -419,3 +420,28 @@ def _exporter(endpoint: str) -> "TraceExporter":
     from headrace.tracing.exporter import TraceExporter  # noqa: PLC0415  # an extra
 
     return TraceExporter(endpoint, "headrace archive")
+
+
+_CAUSE: Final = re.compile(r"Caused by: (.+)")
+_PYTHON: Final = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|NotImplemented|Invalid)(?:: .*)?$")
+"""How a traceback of Python ends."""
+_PASSING: Final = re.compile(r"(?:\w+\.)*(?:OSError|MemoryError|Py4J\w+|\w*(?:Timeout|Connection|Pipe)\w*)\b")
+"""What may be otherwise the next time."""
+_STAGE_ERROR: Final = re.compile(r"headrace\.(?:client|lakehouse|spark)(?:\.\w+)*\.(\w+): (.*)")
+
+
+def error_from_spark(error: PySparkException | Py4JError) -> SparkError:
+    """The error of ours inside Spark's, which comes as text with a traceback; or Spark's own first line."""
+    text = str(error)
+    for name, message in reversed(_STAGE_ERROR.findall(text)):
+        kind = getattr(errors, name, SparkError)
+        return (kind if isinstance(kind, type) and issubclass(kind, SparkError) else SparkError)(message.strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return SparkError(type(error).__name__)
+    # What a Python worker, or Java below Spark, says at the end is the cause; Spark's own first line names the query.
+    causes = [found[1] for line in lines if (found := _CAUSE.match(line)) is not None]
+    python = [line for line in lines if _PYTHON.match(line)]
+    cause = python[-1] if python else causes[-1] if causes else ""
+    permanent = bool(python) and _PASSING.match(cause) is None
+    return (TaskFailed if permanent else SparkError)(f"{lines[0]}: {cause}" if cause not in lines[0] else lines[0])

@@ -1,8 +1,15 @@
-"""What Spark's dry run misses, topics that do not exist and formats whose jars are not there; and where logs end."""
+"""What Spark's dry run misses, topics that do not exist and formats whose jars are not there; and where logs end.
 
+Formats and their options are read from a project's Python files, which are not run. Seen are texts, names given to
+texts at the top of a file, and the environment: `os.environ["X"]`, `os.environ.get("X", "otherwise")`. What a program
+computes is not seen: Spark reports what is wrong with that, later and at length.
+"""
+
+import ast
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +17,6 @@ from headrace.client import options as client_options
 from headrace.client.errors import SparkError, UnknownTopic
 from headrace.client.offsets import TopicPartition
 from headrace.client.options import ClientOptions
-from headrace.spark.pipelines import format_usage
-from headrace.spark.pipelines.format_usage import Use
 from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.topic_log import Subscription
 
@@ -23,11 +28,28 @@ _JARS: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Use:
+    """A format with the options that are written beside it."""
+
+    file: Path
+    line: int
+    format: str
+    options: Mapping[str, str]
+    """With their names in lower case."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it names, to read or to write."""
+        named = self.options.get("subscribe") or self.options.get("topic") or ""
+        return tuple(name.strip() for name in named.split(",") if name.strip())
+
+
 def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
     """One line for each thing that a run would fail on; `defaults` are the project's Spark settings."""
     found = []
     jars = "spark.jars" in defaults or "spark.jars.packages" in defaults
-    for use in format_usage.of_project(folder, os.environ):
+    for use in format_uses(folder, os.environ):
         where = f"{use.file.relative_to(folder)}:{use.line}"
         if use.format in _JARS and not jars:
             found.append(f"{where}: format {use.format!r} needs a jar: {_JARS[use.format]}")
@@ -39,7 +61,7 @@ def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
 def clusters(folder: Path) -> list[ClientOptions]:
     """The clusters that the project says its topics are in."""
     found: dict[ClientOptions, None] = {}
-    for use in format_usage.of_project(folder, os.environ):
+    for use in format_uses(folder, os.environ):
         if use.format == "headrace":
             with suppress(SparkError):
                 cluster = _cluster(use)
@@ -53,7 +75,7 @@ def ends(folder: Path, topics: Iterable[str]) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     named: dict[str, ClientOptions] = {}
     clusters: dict[ClientOptions, None] = {}
-    for use in format_usage.of_project(folder, os.environ):
+    for use in format_uses(folder, os.environ):
         if use.format != "headrace":
             continue
         with suppress(SparkError):  # the run is over: what it did is told nevertheless
@@ -95,3 +117,99 @@ def _cluster(use: Use) -> ClientOptions | None:
     if kafka:
         client_options.parse({**kafka, client_options.SERVERS: "computed:1"})  # whether the others are known
     return None
+
+
+_Names = Mapping[str, str | None]
+
+
+def format_uses(folder: Path, environment: Mapping[str, str]) -> Iterator[Use]:
+    """The formats that the project's Python files name."""
+    for file in sorted((folder / "transformations").rglob("*.py")):
+        try:
+            tree = ast.parse(file.read_text("utf-8"))
+        except (SyntaxError, UnicodeDecodeError):
+            continue  # Spark says so itself
+        yield from _Reader(environment).of_file(file, tree)
+
+
+class _Reader:
+    """Reads one file."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._names: dict[str, str] = {}
+
+    def of_file(self, file: Path, tree: ast.Module) -> Iterator[Use]:
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and (value := self._text(node.value)) is not None:
+                self._names |= {target.id: value for target in node.targets if isinstance(target, ast.Name)}
+        inner: set[ast.AST] = set()
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and call not in inner:
+                chain = list(_chain(call))
+                inner.update(chain)
+                named, options = self._of_chain(chain)
+                if named is not None:
+                    yield Use(file, chain[-1].lineno, named, options)
+
+    def _of_chain(self, chain: list[ast.Call]) -> tuple[str | None, dict[str, str]]:
+        named: str | None = None
+        found: dict[str, str | None] = {}
+        for call in chain:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            values = [self._text(argument) for argument in call.args]
+            if name == "format" and values:
+                named = values[0]
+            elif name == "option" and len(values) == 2 and values[0] is not None:
+                found[values[0]] = values[1]
+            elif name == "options":
+                for keyword in call.keywords:
+                    found |= self._keyword(keyword)
+            elif name == "create_sink" and len(values) >= 2 and isinstance(call.args[-1], ast.Dict):
+                named = values[1]
+                found |= self._dictionary(call.args[-1])
+        return named, {key.lower(): value for key, value in found.items() if value is not None}
+
+    def _keyword(self, keyword: ast.keyword) -> dict[str, str | None]:
+        if keyword.arg is None:
+            return self._dictionary(keyword.value) if isinstance(keyword.value, ast.Dict) else {}
+        return {keyword.arg: self._text(keyword.value)}
+
+    def _dictionary(self, node: ast.Dict) -> dict[str, str | None]:
+        pairs = ((self._text(key), self._text(value)) for key, value in zip(node.keys, node.values, strict=True))
+        return {key: value for key, value in pairs if key is not None}
+
+    def _text(self, node: ast.expr | None) -> str | None:
+        match node:
+            case ast.Constant(value=str() | int() | bool() as value):
+                return str(value)
+            case ast.Name(id=name):
+                return self._names.get(name)
+            case ast.Call(func=ast.Attribute(value=place, attr="get"), args=[name, *others]) if _is_environment(place):
+                return self._variable(name, others[0] if others else None)
+            case ast.Subscript(value=place, slice=name) if _is_environment(place):
+                return self._variable(name, None)
+        return None
+
+    def _variable(self, name: ast.expr, otherwise: ast.expr | None) -> str | None:
+        value = self._environment.get(self._text(name) or "")
+        return self._text(otherwise) if value is None else value
+
+
+def _is_environment(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="os"), attr="environ") | ast.Name(id="environ"):
+            return True
+    return False
+
+
+def _chain(node: ast.expr) -> Iterator[ast.Call]:
+    """The calls of `a.b(...).c(...)`, the last first."""
+    while True:
+        if isinstance(node, ast.Call):
+            yield node
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            node = node.value
+        else:
+            return

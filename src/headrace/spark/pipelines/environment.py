@@ -1,10 +1,21 @@
-"""Spark's settings for a project: those that it has, over those that every project needs."""
+"""Spark's settings for a project, those that it has over those that every project needs, and the path it is given.
 
+Spark percent-encodes the path of a pipeline's checkpoints once, and takes the result for a path: with a space in it,
+the checkpoints lie in another folder than the one Spark looks for them in. Derby, which holds the catalog, refuses
+others. So Spark is given a symbolic link whose path has none of these.
+"""
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
 from pathlib import Path
 from typing import Final
 
-from headrace.lakehouse.paths import file_url
-from headrace.spark.pipelines import plain_path
+from headrace.client.errors import SparkError
+from headrace.lakehouse.paths import file_url, is_plain
+from headrace.text import environment
 
 STATE: Final = ".pipeline"
 """Checkpoints, catalog and event logs; delete it, and `tables`, to begin anew."""
@@ -27,7 +38,7 @@ def own(folder: Path) -> dict[str, str]:
 
 def storage(folder: Path) -> str:
     """Return the URL under which Spark keeps a project's checkpoints."""
-    return file_url(plain_path.of(folder) / STATE / "storage")
+    return file_url(plain_path(folder) / STATE / "storage")
 
 
 def written_out(folder: Path) -> str:
@@ -39,7 +50,7 @@ def written_out(folder: Path) -> str:
 
 
 def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
-    root = plain_path.of(folder)
+    root = plain_path(folder)
     state = root / STATE
     return [
         (
@@ -48,7 +59,7 @@ def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
                 "spark.sql.catalogImplementation": "hive",
                 "spark.sql.warehouse.dir": file_url(root / "tables"),
                 "spark.hadoop.javax.jdo.option.ConnectionURL": (
-                    f"jdbc:derby:;databaseName={plain_path.catalog(folder)};create=true"
+                    f"jdbc:derby:;databaseName={catalog_path(folder)};create=true"
                 ),
             },
         ),
@@ -79,3 +90,71 @@ def _needed(folder: Path) -> list[tuple[str, dict[str, str]]]:
         ),
         ("As in the topics.", {"spark.sql.session.timeZone": "UTC"}),
     ]
+
+
+_LINKS: Final = "pipelines"
+
+
+class NoPlainPath(SparkError):
+    """A project cannot be given a path that Spark takes."""
+
+
+def plain_path(folder: Path) -> Path:
+    """Return the path under which Spark finds a project: its own, or the link's. Nothing is made.
+
+    Raises:
+        NoPlainPath: the folder for links has special characters too.
+    """
+    folder = folder.absolute()
+    if is_plain(folder):
+        return folder
+    links = environment.state_folder() / _LINKS
+    if not is_plain(links):
+        raise NoPlainPath(
+            f"Spark's pipelines take paths with letters, digits and - . _ ~ only. {folder} has others, and so has "
+            f"{links}, where a link to it would lie: set XDG_STATE_HOME to a folder without them"
+        )
+    return links / hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]
+
+
+def catalog_path(folder: Path) -> Path:
+    """Return where Derby keeps a project's catalog: in the project, or next to the link to it.
+
+    Derby follows the link, and does not open a database again whose path has a colon.
+    """
+    root = plain_path(folder)
+    if ":" in str(folder.absolute()):
+        return root.with_name(f"{root.name}-catalog")
+    return root / ".pipeline" / "catalog"
+
+
+def forget_link(folder: Path) -> None:
+    """Remove what an earlier project of the same path has left outside of it."""
+    outside = catalog_path(folder)
+    if outside.parent.name == _LINKS:
+        shutil.rmtree(outside, ignore_errors=True)
+
+
+def make_link(folder: Path) -> None:
+    """Make the link, where the project needs one.
+
+    Raises:
+        NoPlainPath: it cannot be made, or something else is in its place.
+    """
+    folder = folder.absolute()
+    link = plain_path(folder)
+    if link == folder:
+        return
+    try:
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(folder)
+        if not link.is_symlink():
+            raise NoPlainPath(
+                f"{link} should be a link to {folder}, but Spark has made a folder there: "
+                f"move it away with `mv {shlex.quote(str(link))} {shlex.quote(f'{link}-old')}`"
+            )
+        if link.readlink() != folder:
+            raise NoPlainPath(f"{link} should be a link to {folder}, but leads to {link.readlink()}: remove it")
+    except OSError as error:
+        raise NoPlainPath(f"{link}, a link to {folder} for Spark, cannot be made: {error.strerror}") from error

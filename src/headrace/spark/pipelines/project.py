@@ -1,4 +1,7 @@
-"""A new pipeline project: the spec, where its catalog lies, and transformations of one topic."""
+"""A new pipeline project: the spec, where its catalog lies, and transformations of one topic.
+
+The columns of the transformations are those of JSON values in a sample of the topic.
+"""
 
 import json
 import re
@@ -11,11 +14,81 @@ from typing import Final
 from headrace.client import options as client_options
 from headrace.client.errors import SparkError
 from headrace.client.offsets import Range
-from headrace.spark.pipelines import environment, plain_path, sample
+from headrace.spark.pipelines import environment
 from headrace.spark.pipelines.environment import DEFAULTS, STATE
-from headrace.spark.pipelines.sample import Column, quoted
 from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.topic_log import Subscription
+
+_MOSTLY: Final = 0.8
+"""A topic counts as JSON when so much of its sample is."""
+_MOST_COLUMNS: Final = 200
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field that values have, and its Spark type."""
+
+    name: str
+    type: str
+
+
+def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
+    """The fields of JSON objects, in the order in which they came; none when the values are mostly something else.
+
+    Of fields whose names differ only in case, which are one to Spark, the first stays.
+    """
+    found: dict[str, str | None] = {}
+    objects = total = 0
+    for value in values:
+        if value is None:
+            continue
+        total += 1
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(parsed, dict):
+            objects += 1
+            _widen(found, parsed)
+    if not objects or objects < total * _MOSTLY:
+        return []
+    first: dict[str, Column] = {}
+    for name, kind in found.items():
+        # A field that was null every time may be anything, which text can hold.
+        first.setdefault(name.lower(), Column(name, kind or "STRING"))
+    return list(first.values())[:_MOST_COLUMNS]
+
+
+def columns_ddl(found: Iterable[Column]) -> str:
+    """The columns as Spark's `from_json` takes them."""
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in found)
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _widen(found: dict[str, str | None], row: Mapping[str, object]) -> None:
+    for name, value in row.items():
+        kind, known = _type(value), found.get(name)
+        if known is None or kind is None or known == kind:
+            found[name] = known or kind
+        elif {known, kind} == {"BIGINT", "DOUBLE"}:
+            found[name] = "DOUBLE"
+        else:
+            found[name] = "STRING"
+
+
+def _type(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "BIGINT" if -(2**63) <= value < 2**63 else "STRING"
+    return "DOUBLE" if isinstance(value, float) else "STRING"
+
 
 SPEC: Final = "spark-pipeline.yml"
 LOGIN: Final = "conf/login.properties"
@@ -61,10 +134,10 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         raise ProjectExists(f"{folder} is there and not empty: name a new folder")
     if _CONTROL.search(str(folder)):
         raise ProjectExists(f"{str(folder)!r} has control characters, which Spark's files of settings cannot hold")
-    plain_path.make(folder)
-    plain_path.forget(folder)
+    environment.make_link(folder)
+    environment.forget_link(folder)
     values = _values(topic, {**(login or {}), client_options.SERVERS: servers})
-    columns = sample.columns(values)
+    columns = sampled_columns(values)
     dataset = re.sub(r"\W", "_", topic, flags=re.ASCII).lower()
     if dataset[0].isdigit():
         dataset = f"t_{dataset}"
@@ -127,7 +200,7 @@ def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -
     corrupt = _free("_bad", (column.name for column in columns))
     chosen = [_as(f"parsed.{quoted(name)}", name, alias) for name, alias in _aliases(columns).items()]
     chosen += [_as(name, name, alias) for name, alias in place.items()]
-    schema = f"{sample.ddl(columns)}, {corrupt} STRING".replace("\\", "\\\\").replace("'", "\\'")
+    schema = f"{columns_ddl(columns)}, {corrupt} STRING".replace("\\", "\\\\").replace("'", "\\'")
     return _SILVER.format(dataset=dataset, schema=schema, corrupt=corrupt, columns=",\n  ".join(chosen))
 
 

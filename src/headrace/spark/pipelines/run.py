@@ -1,8 +1,12 @@
-"""Running a project with Spark's own `spark-pipelines`, in an environment in which it works."""
+"""Run a project with Spark's own `spark-pipelines`, in an environment in which it works.
+
+A Spark Connect server can be started with it, on a free port of the loopback address, for clients that have its token.
+"""
 
 import contextlib
 import importlib.util
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,10 +17,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from pyspark.sql import SparkSession
+
 from headrace.client.errors import SparkError
 from headrace.lakehouse.paths import file_url, is_plain, local_path
 from headrace.spark import session
-from headrace.spark.pipelines import check, connect_server, environment, plain_path
+from headrace.spark.pipelines import check, environment
 from headrace.spark.pipelines.environment import STATE
 from headrace.spark.pipelines.project import SPEC
 
@@ -48,7 +54,7 @@ def prepare(folder: Path) -> None:
     missing = [name for name in _NEEDED if not _there(name)]
     if missing:
         raise NoProject(f"{', '.join(missing)} missing: pip install 'headrace[pipelines]'")
-    plain_path.make(folder)
+    environment.make_link(folder)
     found = [*_moved(folder), *check.problems(folder, environment.own(folder))]
     if found:
         raise NoProject("\n".join(found))
@@ -69,7 +75,7 @@ def start(
         dry: only validate; `arguments` do not count then.
         verbose: the JVM logs its warnings and errors to standard error.
     """
-    conf = environment.settings(folder) | connect_server.settings()
+    conf = environment.settings(folder) | connect_settings()
     events = _local(conf[environment.EVENTS])
     if events is not None:
         events.mkdir(parents=True, exist_ok=True)
@@ -78,7 +84,7 @@ def start(
         with _silent_java():
             spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
     try:
-        variables = {**os.environ, **connect_server.variables(spark)}
+        variables = {**os.environ, **connect_variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
         # It has a session of its own, so nothing else ends it when this process is killed.
         run = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), "pyspark.pipelines.cli"]
@@ -178,3 +184,25 @@ def _there(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""The variable in which Spark's clients look for the token."""
+
+
+def connect_settings() -> dict[str, str]:
+    """What a session must be started with."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.authenticate.token": secrets.token_urlsafe(24),
+    }
+
+
+def connect_variables(spark: SparkSession) -> dict[str, str]:
+    """The environment in which Spark's clients find the server."""
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    token = spark.sparkContext.getConf().get("spark.connect.authenticate.token", "")
+    return {"SPARK_API_MODE": "connect", "SPARK_REMOTE": f"sc://localhost:{port}/", CONNECT_TOKEN: token or ""}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
+from pyspark.sql import types
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import OptionError, TableError, one_line
+from headrace.lakehouse.write.names import REFUSED
 from headrace.spark.sink import delta_options
 from headrace.spark.sink.delta_options import DeltaOptions
 from headrace.spark.worker import settle
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.spark.sink.delta_files import DataFile
+
 
 _QUERY: Final = "sql.streaming.queryId"
 APPLICATION: Final = "headrace.delta:"
@@ -123,9 +126,7 @@ class _Writer:
         import pyarrow as pa  # noqa: PLC0415
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-        from headrace.spark.sink import delta_columns  # noqa: PLC0415
-
-        delta_columns.check(self._schema)
+        check_columns(self._schema)
         try:
             found = to_arrow_schema(self._schema, timezone="UTC")
         except Exception as error:  # PySpark has several classes for a type without an Arrow twin
@@ -157,3 +158,74 @@ class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
         """A commit that raised may have been made: its files stay, and vacuum takes those that nobody refers to."""
+
+
+_HELD: Final = (
+    types.BinaryType,
+    types.BooleanType,
+    types.ByteType,
+    types.CharType,
+    types.DateType,
+    types.DecimalType,
+    types.DoubleType,
+    types.FloatType,
+    types.IntegerType,
+    types.LongType,
+    types.ShortType,
+    types.StringType,
+    types.TimestampType,
+    types.TimestampNTZType,
+    types.VarcharType,
+)
+_INSTEAD: Final = (
+    (types.VariantType, "cast it to string, or archive the topic with --schema variant"),
+    (types.NullType, "cast it to the type that it shall have"),
+    (
+        (types.DayTimeIntervalType, types.YearMonthIntervalType, types.CalendarIntervalType),
+        "write its parts as numbers",
+    ),
+    (types.TimeType, "cast it to string"),
+)
+
+
+def check_columns(columns: types.StructType) -> None:
+    """See that a Delta table can have these columns.
+
+    Raises:
+        TableError: a name or a type that Delta does not have, or names that differ by case only.
+    """
+    for name, kind in _columns(columns, ""):
+        if isinstance(kind, types.StructType):
+            _check_names(kind, name)
+        elif not isinstance(kind, (*_HELD, types.ArrayType, types.MapType)):
+            hint = next((hint for known, hint in _INSTEAD if isinstance(kind, known)), "cast it to another type")
+            raise TableError(f"column {name!r} is {kind.simpleString()}, a type that Delta tables do not have: {hint}")
+
+
+def _check_names(struct: types.StructType, within: str) -> None:
+    seen: dict[str, str] = {}
+    for name in struct.names:
+        full = f"{within}.{name}" if within else name
+        odd = REFUSED.search(name)
+        if odd is not None or not name:
+            what = f"the character {odd[0]!r}" if odd is not None else "no character"
+            raise TableError(
+                f"column {full!r} has {what} in its name, which Delta does not allow: give it another name"
+            )
+        if name.lower() in seen:
+            first = seen[name.lower()]
+            raise TableError(f"columns {first!r} and {full!r} have one name for Delta, which ignores case: rename one")
+        seen[name.lower()] = full
+
+
+def _columns(kind: types.DataType, name: str) -> Iterator[tuple[str, types.DataType]]:
+    """A type and those within it, with their names as a query writes them."""
+    yield name, kind
+    if isinstance(kind, types.StructType):
+        for field in kind.fields:
+            yield from _columns(field.dataType, f"{name}.{field.name}" if name else field.name)
+    elif isinstance(kind, types.ArrayType):
+        yield from _columns(kind.elementType, f"{name}.element")
+    elif isinstance(kind, types.MapType):
+        yield from _columns(kind.keyType, f"{name}.key")
+        yield from _columns(kind.valueType, f"{name}.value")

@@ -11,8 +11,7 @@ from headrace.client.cluster import EARLIEST, LATEST, Cluster, kept
 from headrace.client.errors import DataLoss
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
 from headrace.client.options import ClientOptions
-from headrace.spark.source.decode import decode
-from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, was_replaced
+from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, decode, was_replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,6 +1,7 @@
 """A topic's log, read straight from Redis by the driver and by every task. Blocking; reads only, never writes.
 
-How a topic lies in Redis is the keyspace room's knowledge; this file only asks for it over a connection.
+How a topic lies in Redis is in `storage.layout`; this file only asks for it over a connection. Native topics are plain
+Redis Streams: an entry per record, and offsets with gaps.
 """
 
 import logging
@@ -16,12 +17,11 @@ from redis.retry import Retry
 
 from headrace.client.errors import DataLoss, StorageUnavailable, UnknownTopic
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition, limit
+from headrace.records import streams
 from headrace.records.walk import find_timestamp
-from headrace.spark.source import native_log
 from headrace.spark.source.archived_records import ArchivedTopic
-from headrace.spark.source.decode import decode
-from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, was_replaced
-from headrace.storage.layout import entries, partition, registry
+from headrace.spark.source.topic_log import Subscription, TopicLog, Topics, Unreadable, decode, was_replaced
+from headrace.storage.layout import entries, native, partition, registry
 from headrace.storage.layout.keys import Keyspace, state_of
 from headrace.storage.layout.scripts import script
 from headrace.storage.redis.clients import ERRORS, blocking, stream_entries
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.topics.model import StoredBatch, Topic
+
 
 _log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ class LogReader:
             if topic.bits is not None:
                 with self._answering():
                     found |= {
-                        TopicPartition(topic.name, number): native_log.extent(self._redis, stream, topic.bits)
+                        TopicPartition(topic.name, number): native_extent(self._redis, stream, topic.bits)
                         for number, stream in enumerate(topic.streams)
                     }
         return found
@@ -164,8 +165,8 @@ class LogReader:
         stream = topic.stream(number)
         if topic.bits is not None:
             with self._answering():
-                extent = native_log.extent(self._redis, stream, topic.bits)
-            return native_log.offset_at_time(timestamp, topic.bits, extent)
+                extent = native_extent(self._redis, stream, topic.bits)
+            return native_offset_at_time(timestamp, topic.bits, extent)
         if topic.archive is not None:
             old = topic.archive.first_at(number, timestamp, self._local_start(stream))
             if old is not None:
@@ -290,7 +291,7 @@ class LogReader:
                 topic = topics[one.topic]
                 assert topic.bits is not None
                 stream = topic.stream(one.partition)
-                limited[one] = native_log.end_after(self._redis, stream, topic.bits, start[one], end[one], share)
+                limited[one] = native_end_after(self._redis, stream, topic.bits, start[one], end[one], share)
         return limited
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
@@ -301,7 +302,7 @@ class LogReader:
                 topic = topics[one.topic]
                 if topic.bits is not None and one in end:
                     stream = topic.stream(one.partition)
-                    moved[one] = native_log.first_from(self._redis, stream, topic.bits, offset, end[one])
+                    moved[one] = native_first_from(self._redis, stream, topic.bits, offset, end[one])
         return moved
 
     def _named(self, name: str) -> "Topic | None":
@@ -314,8 +315,8 @@ class LogReader:
         self, name: str, stream: str, bits: int, offsets: Range, *, fail_on_data_loss: bool
     ) -> Iterator[tuple[int, bytes | memoryview]]:
         with self._answering():
-            yield from native_log.batches(self._redis, stream, bits, offsets)
-            start = native_log.extent(self._redis, stream, bits).start if fail_on_data_loss else 0
+            yield from native_batches(self._redis, stream, bits, offsets)
+            start = native_extent(self._redis, stream, bits).start if fail_on_data_loss else 0
         # Gaps are nothing unusual, so what was trimmed meanwhile shows only in the log start.
         if start > offsets.start:
             raise _lost(name, offsets.start, min(start, offsets.end))
@@ -384,3 +385,66 @@ def _lost(name: str, start: int, end: int) -> DataLoss:
         f"offsets {start} to {end - 1} of {name} are gone: deleted while they were being read; "
         "set failOnDataLoss=false to go on without them"
     )
+
+
+_ENTRIES_AT_ONCE: Final = 1_000
+_BATCH_BYTES: Final = 4 << 20
+
+
+def native_extent(redis: Any, stream: str, bits: int) -> Extent:
+    """Where a partition's log starts and ends."""
+    info = native.StreamInfo()
+    if redis.exists(stream):
+        facts = redis.xinfo_stream(stream)
+        info = native.StreamInfo(
+            length=facts["length"],
+            last_id=_bytes(facts["last-generated-id"]),
+            first_id=_bytes(facts.get("recorded-first-entry-id", b"0-0")),
+            added=facts.get("entries-added", facts["length"]),
+        )
+    state = native.State.read(redis.hmget(state_of(stream), native.STATE_FIELDS))
+    return Extent(*native.extent(info, state, bits))
+
+
+def native_batches(redis: Any, stream: str, bits: int, offsets: Range) -> Iterator[tuple[int, bytes]]:
+    """Base offset and bytes of record batches made of the entries in a range."""
+    for found in _native_entries(redis, stream, bits, offsets.start, offsets.end):
+        for base, _, batch in streams.build_batches(found, bits, _BATCH_BYTES)[0]:
+            yield base, batch
+
+
+def native_first_from(redis: Any, stream: str, bits: int, start: int, end: int) -> int:
+    """The offset of the first entry in a range, `end` when there is none: cutting a gap in pieces helps nobody."""
+    last = native.id_before(end, bits)
+    found = stream_entries(redis, stream, native.id_of(start, bits), last, 1) if end > start else []
+    return native.offset_at(found[0][0], bits) if found else end
+
+
+def native_offset_at_time(timestamp: int, bits: int, log: Extent) -> int | None:
+    """The first offset of an entry that is not older than `timestamp` (ms): entry ids are times; None when all are."""
+    offset = max(timestamp, 0) << bits
+    return None if offset >= log.end else max(offset, log.start)
+
+
+def native_end_after(redis: Any, stream: str, bits: int, start: int, end: int, rows: int) -> int:
+    """The offset behind the `rows`-th entry of a range, `end` when there are not so many."""
+    for found in _native_entries(redis, stream, bits, start, end):
+        if len(found) >= rows:
+            return min(end, native.offset_after(found[rows - 1][0], bits))
+        rows -= len(found)
+    return end
+
+
+def _native_entries(redis: Any, stream: str, bits: int, start: int, end: int) -> Iterator[list[Any]]:
+    last = native.id_before(end, bits)
+    while start < end:
+        found = stream_entries(redis, stream, native.id_of(start, bits), last, _ENTRIES_AT_ONCE)
+        if found:
+            yield found
+        if len(found) < _ENTRIES_AT_ONCE:
+            return
+        start = native.offset_after(found[-1][0], bits)
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()

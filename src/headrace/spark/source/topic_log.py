@@ -1,18 +1,23 @@
-"""What a query needs of the place where records lie, and the two places there are: Redis, and any Kafka cluster."""
+"""What a query needs of the place where records lie, and the two places there are: Redis, and any Kafka cluster.
+
+Stored batches become Arrow here, and a batch that cannot be read is reported or ends the query.
+"""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from headrace.client.errors import OptionError, TopicReplaced
+from headrace.client.errors import CorruptLog, OptionError, TopicReplaced
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.records.batch import Buffer
 from headrace.records.errors import BatchError
 from headrace.spark.source.archived_records import ArchivedTopic
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 Unreadable = Callable[[TopicPartition, int, bytes, BatchError], None]
 """Told of a stored batch that cannot be read: where, its first offset, its bytes, what is wrong."""
@@ -139,3 +144,70 @@ class Log(Protocol):
                 then, unless it was replaced while they were being read.
             CorruptLog: a stored batch cannot be read, and nobody (`unreadable`) is to be told of it instead.
         """
+
+
+_CHUNK_BYTES: Final = 4 << 20
+
+
+def decode(
+    batches: Iterable[tuple[int, Buffer]], offsets: Range, *, include_headers: bool, unreadable: Unreadable | None
+) -> "Iterator[pa.RecordBatch]":
+    """The records of the batches (base offset, bytes) that lie in the range.
+
+    A batch that cannot be read is left out whole, whichever record of it is the bad one: a batch that is read again has
+    the same rows.
+
+    Raises:
+        CorruptLog: a batch cannot be read, and nobody is to be told of it instead.
+    """
+    from headrace.records import arrow  # noqa: PLC0415  # pyarrow, where records are read and nowhere else
+
+    bounds: dict[str, Any] = {
+        "topic": offsets.partition.topic,
+        "partition": offsets.partition.partition,
+        "first_offset": offsets.start,
+        "end_offset": offsets.end,
+        "include_headers": include_headers,
+    }
+    if unreadable is not None:
+        for chunk in _chunks(batches):
+            yield from _tolerant(chunk, offsets, unreadable, bounds)
+        return
+    try:
+        yield from arrow.decode(batches, **bounds)
+    except BatchError as error:
+        raise CorruptLog(
+            f"{offsets.partition} has a batch that cannot be read, between offsets {offsets.start} and {offsets.end}: "
+            f"{error}; set unreadableBatches=skip (the archive: --skip-unreadable) to go on without it"
+        ) from error
+
+
+def _tolerant(
+    chunk: list[tuple[int, Buffer]], offsets: Range, unreadable: Unreadable, bounds: dict[str, Any]
+) -> "list[pa.RecordBatch]":
+    """A chunk's rows: decoded as one, or, when something in it cannot be read, batch by batch."""
+    from headrace.records import arrow  # noqa: PLC0415
+
+    try:
+        return list(arrow.decode(chunk, **bounds))
+    except BatchError:
+        rows = []
+        for base_offset, batch in chunk:
+            try:
+                rows += list(arrow.decode([(base_offset, batch)], **bounds))
+            except BatchError as error:
+                unreadable(offsets.partition, base_offset, bytes(batch), error)
+        return rows
+
+
+def _chunks(batches: Iterable[tuple[int, Buffer]]) -> Iterator[list[tuple[int, Buffer]]]:
+    chunk: list[tuple[int, Buffer]] = []
+    size = 0
+    for base_offset, batch in batches:
+        chunk.append((base_offset, batch))
+        size += len(batch)
+        if size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
