@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headrace.cli.version import valkey_version
-from headrace.records import compiled
+from headrace.records import accelerator
 
 _GIB = 1 << 30
 _BUSY = 0.25
@@ -19,7 +19,7 @@ def describe(**settings: object) -> str:
     lines = [
         f"machine   {os.cpu_count()} cores of {_cpu_model()}, {memory:.0f} GiB, {system}",
         (
-            f"versions  headrace {version('headrace')} ({compiled.description}), "
+            f"versions  headrace {version('headrace')} ({accelerator.description}), "
             f"{platform.python_implementation()} {platform.python_version()}, uvloop {version('uvloop')}, "
             f"Valkey {valkey_version()}"
         ),

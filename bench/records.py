@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.machine import describe
 from bench.table import Cell, table
-from headrace.records import arrow, compiled, compression
+from headrace.records import accelerator, arrow, compression
 from headrace.records.batch import check, peek
 from headrace.records.build import build
 from headrace.records.fallback import aiokafka_columns, columns, encode, header
@@ -35,14 +35,14 @@ PLAIN = {
 
 @contextmanager
 def without_extension() -> Iterator[None]:
-    kept = {name: getattr(compiled, name) for name in PLAIN}
+    kept = {name: getattr(accelerator, name) for name in PLAIN}
     for name, value in PLAIN.items():
-        setattr(compiled, name, value)
+        setattr(accelerator, name, value)
     try:
         yield
     finally:
         for name, value in kept.items():
-            setattr(compiled, name, value)
+            setattr(accelerator, name, value)
 
 
 def both(function: Callable[[], Any], rounds: int) -> tuple[float, float]:
@@ -92,7 +92,7 @@ def check_and_stamp(rounds: int) -> Iterator[list[Cell]]:
         yield line(f"check a batch of {len(batch):,} bytes", fast / loops * 1e6, slow / loops * 1e6, "us")
     for name, function in (
         ("peek", lambda: peek(buffer)),
-        ("stamp", lambda: compiled.stamp(buffer, 5, 1)),
+        ("stamp", lambda: accelerator.stamp(buffer, 5, 1)),
     ):
         fast, slow = both(partial(repeated, 20_000, function), rounds)
         yield line(name, fast / 20_000 * 1e6, slow / 20_000 * 1e6, "us")
@@ -105,7 +105,7 @@ def repeated(times: int, function: Callable[..., Any], *arguments: Any) -> None:
 
 def crc(rounds: int) -> Iterator[list[Cell]]:
     data = bytearray(value(1 << 20, 1))
-    fast, slow = both(lambda: [compiled.crc32c(data) for _ in range(50)], rounds)
+    fast, slow = both(lambda: [accelerator.crc32c(data) for _ in range(50)], rounds)
     yield line("CRC-32C of 1 MiB (not bytes: google's copies)", 50 / 1024 / fast, 50 / 1024 / slow, "GiB/s")
 
 
@@ -139,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if not compiled.available:
+    if not accelerator.available:
         raise SystemExit("the C extension has not been built: nothing to compare")
     rounds = options.rounds or (2 if options.quick else 5)
     total = int(1e6 * (options.megabytes or (2 if options.quick else 16)))

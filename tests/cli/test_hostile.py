@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.harness.wire import Wire
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.build import build
 from headrace.testing import Server
 
@@ -123,7 +123,7 @@ def test_a_program_gets_groups_as_they_are(headrace: Any, hostile: str) -> None:
 def test_a_header_whose_name_is_no_text(headrace: Any, running: Server) -> None:
     headrace.run("topics", "create", "odd-headers", "--partitions", "1")
     batch = build([(b"k", b"v", 1_700_000_000_000, (("h~\x1b", b"x"),))]).replace(b"~", b"\xff")
-    batch[17:21] = compiled.crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+    batch[17:21] = accelerator.crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
     many = 50  # the interpreter looks less closely at what it has called often
     with Wire(running.kafka) as wire:
         for _ in range(many):

@@ -17,7 +17,7 @@ from headrace import __version__
 from headrace.cli import main
 from headrace.cli.command import TeachingCommand
 from headrace.protocol.messages import ApiVersionsResponse
-from headrace.records import compiled
+from headrace.records import accelerator
 
 
 def leaves(command: Command, path: str = "headrace") -> list[tuple[str, Command]]:
@@ -202,7 +202,7 @@ def test_a_locale_without_letters_does_not_cut_an_answer_short() -> None:
     assert ended.stderr.decode().startswith("headrace: nobody answers at zürich:1 (")
 
 
-@pytest.mark.skipif(not compiled.available, reason="there are no C extensions")
+@pytest.mark.skipif(not accelerator.available, reason="there are no C extensions")
 def test_a_checkout_whose_extensions_are_older_says_what_to_do() -> None:
     # As after a pull that changed the C sources: something is not in them yet.
     older = "import headrace.records._compiled as built; del built.encode_rows"

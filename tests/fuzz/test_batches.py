@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.harness.mutation import bounded, mutated
 
-from headrace.records import compiled, streams
+from headrace.records import accelerator, streams
 from headrace.records.arrow import decode
 from headrace.records.build import build
 from headrace.records.compression import compress, decompress
@@ -47,14 +47,14 @@ def test_any_bytes_as_a_batch(data: bytes, repaired: bool) -> None:
     if repaired and len(data) > 61:
         data = data[:8] + (len(data) - 12).to_bytes(4, "big") + data[12:]
         data = data[:17] + header.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
-    assert outcome(compiled.peek, bounded(data)) == outcome(header.peek, data)
-    assert outcome(compiled.check, bounded(data)) == outcome(header.check, data)
+    assert outcome(accelerator.peek, bounded(data)) == outcome(header.peek, data)
+    assert outcome(accelerator.check, bounded(data)) == outcome(header.check, data)
 
 
 @given(section=SECTIONS, count=COUNTS, last=COUNTS, base_offset=OFFSETS, base_timestamp=TIMESTAMPS)
 def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset: int, base_timestamp: int) -> None:
     asked = count, last, base_offset, base_timestamp, None
-    found = outcome(compiled.records, Record, bounded(section), *asked)
+    found = outcome(accelerator.records, Record, bounded(section), *asked)
     by_python = outcome(aiokafka_columns.records, Record, section, *asked)
     if isinstance(found, list) and isinstance(by_python, list):
         assert found == by_python
@@ -73,7 +73,7 @@ def test_any_bytes_as_a_few_records(
     section: bytes, count: int, last: int, first: int, part: bytes, most: tuple[int, int, int]
 ) -> None:
     asked = count, last, 3, 0, None, first, part, *most
-    found = outcome(compiled.some, Record, bounded(section), *asked)
+    found = outcome(accelerator.some, Record, bounded(section), *asked)
     by_python = outcome(aiokafka_columns.some, Record, section, *asked)
     if CorruptBatch not in (found, by_python):
         # Of where to go on C code knows more.
@@ -84,7 +84,7 @@ def test_any_bytes_as_a_few_records(
     section=SECTIONS, count=COUNTS, last=COUNTS, rows=st.integers(1, 9), size=st.integers(1, 99), named=st.booleans()
 )
 def test_any_bytes_as_columns(section: bytes, count: int, last: int, rows: int, size: int, named: bool) -> None:
-    for kind in (compiled.open_columns, PureColumns):
+    for kind in (accelerator.open_columns, PureColumns):
         columns = kind(rows, size, named)
         try:
             columns.open(bounded(section), count, last, 0, 0, False, 2, 9)
@@ -116,7 +116,7 @@ def test_any_bytes_as_messages(
 ) -> None:
     asked = count, last, 3, base_timestamp, None, first, not_before, b'{"key":'
     written = []
-    for kind, payload in ((compiled.open_messages, bounded(section)), (PureMessages, section)):
+    for kind, payload in ((accelerator.open_messages, bounded(section)), (PureMessages, section)):
         messages = kind(*most)
         written.append((outcome(messages.write, payload, *asked), messages.count, messages.size, messages.take()))
     by_c, by_python = written
@@ -143,7 +143,7 @@ def test_any_bytes_as_records_to_be_found(
     not_before: int | None,
 ) -> None:
     asked = count, last, 3, base_timestamp, fixed, first, not_before
-    found = outcome(compiled.find, bounded(section), *asked)
+    found = outcome(accelerator.find, bounded(section), *asked)
     by_python = outcome(aiokafka_columns.find, section, *asked)
     if CorruptBatch not in (found, by_python):
         assert found == by_python
@@ -164,7 +164,7 @@ ARROW_COLUMNS = st.none() | st.tuples(
 
 @given(ARROW_COLUMNS, ARROW_COLUMNS, st.integers(-1, 2), st.integers(0, 5), st.integers(0, 60))
 def test_any_buffers_as_columns_to_be_encoded(key: Any, value: Any, start: int, stop: int, most: int) -> None:
-    found = outcome(compiled.encode_columns, key, value, start, stop, most)
+    found = outcome(accelerator.encode_columns, key, value, start, stop, most)
     by_python = outcome(encode.encode_columns, key, value, start, stop, most)
     if ValueError not in {found, by_python}:
         assert found == by_python
@@ -192,7 +192,7 @@ def test_any_buffers_as_rows_to_be_encoded(
     value: Any, headers: Any, offsets: Any, timestamps: Any, start: int, stop: int, most: int
 ) -> None:
     asked = None, value, headers, offsets, timestamps, start, stop, most
-    found = outcome(compiled.encode_rows, *asked)
+    found = outcome(accelerator.encode_rows, *asked)
     by_python = outcome(encode.encode_rows, *asked)
     if ValueError not in {found, by_python}:
         assert found == by_python

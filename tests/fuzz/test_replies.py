@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.mutation import mutated
 
-from headrace.storage.redis.reader import MALFORMED, PENDING, CopyingReader, Reader, make_reader
+from headrace.storage.redis.protocol import MALFORMED, PENDING, CopyingReader, Reader, make_reader
 
 REPLIES = st.sampled_from(
     [

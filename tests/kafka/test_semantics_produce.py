@@ -8,8 +8,8 @@ from tests.harness.wire import Wire, batch, batches, opened
 
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import ProduceRequest
+from headrace.records.accelerator import crc32c
 from headrace.records.batch import peek
-from headrace.records.compiled import crc32c
 from headrace.records.compression import CODECS
 from headrace.testing import Server
 

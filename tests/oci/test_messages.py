@@ -377,8 +377,8 @@ def test_with_log_append_time_both_listeners_tell_the_servers_time(oci_server: I
 def test_records_that_nobody_can_read_are_passed_over(oci_server: InProcessServer, api: Api) -> None:
     from struct import pack  # noqa: PLC0415
 
+    from headrace.records.accelerator import crc32c  # noqa: PLC0415
     from headrace.records.build import build  # noqa: PLC0415
-    from headrace.records.compiled import crc32c  # noqa: PLC0415
 
     stream, name = new_stream(api)
     api.put(stream, (None, b"before"))

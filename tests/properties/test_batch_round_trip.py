@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import check, log_append_time, peek
 from headrace.records.build import build
 from headrace.records.fallback import aiokafka_columns, encode
@@ -108,7 +108,7 @@ def written(builder_class: Callable[..., Any], new: list[NewRecord], codec: int)
     base_timestamp=INT64,
 )
 def test_both_encoders_write_the_same_bytes(new: list[NewRecord], base_timestamp: int) -> None:
-    assert compiled.encode(new, base_timestamp) == encode.encode(new, base_timestamp)
+    assert accelerator.encode(new, base_timestamp) == encode.encode(new, base_timestamp)
 
 
 @UNTIMED
@@ -118,7 +118,7 @@ def test_both_readers_see_the_same_records(new: list[NewRecord], codec: int, bas
     header = peek(batch)
     section = payload(header, batch)
     fields = (header.count, header.last_offset_delta, base_offset, header.base_timestamp, None)
-    assert aiokafka_columns.records(Record, section, *fields) == compiled.records(Record, section, *fields)
+    assert aiokafka_columns.records(Record, section, *fields) == accelerator.records(Record, section, *fields)
 
 
 @UNTIMED
@@ -141,7 +141,7 @@ def test_columns_hold_the_records_of_the_range_in_any_cut(
     append_time: bool,
 ) -> None:
     cuts = []
-    for kind in (compiled.open_columns, PureColumns):
+    for kind in (accelerator.open_columns, PureColumns):
         columns = kind(max_rows, max_bytes, include_headers)
         rows = []
         base_offset = 0

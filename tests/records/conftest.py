@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.fallback import aiokafka_columns, columns, encode, header, messages
 
 try:
@@ -34,5 +34,5 @@ PURE = {
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "pure":
         for name, value in PURE.items():
-            monkeypatch.setattr(compiled, name, value)
+            monkeypatch.setattr(accelerator, name, value)
     return str(request.param)

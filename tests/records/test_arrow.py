@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.arrow import decode, schema
 from headrace.records.batch import log_append_time
 from headrace.records.build import build
@@ -181,11 +181,11 @@ def test_header_names_that_are_not_text(implementation: str) -> None:
 def test_limits_that_make_no_sense_are_refused(implementation: str) -> None:
     for rows, size in ((0, 100), (100, 0), (-1, 100), (2**25, 100), (100, 2**31)):
         with pytest.raises(ValueError, match="rows"):
-            compiled.open_columns(rows, size, False)
+            accelerator.open_columns(rows, size, False)
 
 
 def test_columns_without_a_batch_are_done(implementation: str) -> None:
-    columns = compiled.open_columns(10, 100, True)
+    columns = accelerator.open_columns(10, 100, True)
     assert columns.fill()
     assert columns.rows == 0
     assert isinstance(columns, PureColumns) == (implementation == "pure")

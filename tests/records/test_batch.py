@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import BatchHeader, check, log_append_time, peek, read_header
 from headrace.records.build import build
 from headrace.records.errors import BatchError, CorruptBatch, InvalidBatch, UnknownCodec, UnsupportedMagic
@@ -163,7 +163,7 @@ def test_a_transaction_needs_a_producer_id() -> None:
 def test_stamping_leaves_the_crc_right() -> None:
     batch = build(RECORDS)
     stamped = bytearray(batch)
-    compiled.stamp(stamped, 2**53 - 1, 9)
+    accelerator.stamp(stamped, 2**53 - 1, 9)
 
     assert stamped[16:] == batch[16:]
     header = check(stamped)
@@ -174,7 +174,7 @@ def test_stamping_leaves_the_crc_right() -> None:
 
 def test_stamping_writes_into_a_slice_of_a_larger_buffer() -> None:
     frame = bytearray(100) + build(RECORDS)
-    compiled.stamp(memoryview(frame)[100:], 5, 1)
+    accelerator.stamp(memoryview(frame)[100:], 5, 1)
     assert check(frame[100:])[:3] == (5, len(frame) - 112, 1)
     assert frame[:100] == bytes(100)
 
@@ -183,14 +183,14 @@ def test_stamping_writes_into_a_slice_of_a_larger_buffer() -> None:
 @pytest.mark.parametrize("leader_epoch", [-(2**31), -1, 0, 70_000, 2**31 - 1])
 def test_any_stamp_is_read_back(base_offset: int, leader_epoch: int) -> None:
     batch = bytearray(build(RECORDS))
-    compiled.stamp(batch, base_offset, leader_epoch)
+    accelerator.stamp(batch, base_offset, leader_epoch)
     assert (peek(batch).base_offset, peek(batch).leader_epoch) == (base_offset, leader_epoch)
 
 
 def test_a_stamp_needs_room_and_a_buffer_that_may_be_written_to() -> None:
     for wrong in ((bytearray(15), 1, 1), (bytes(61), 1, 1), (bytearray(61), 2**63, 1), (bytearray(61), 1, 2**31)):
         with pytest.raises((ValueError, TypeError, BufferError, OverflowError, struct.error)):
-            compiled.stamp(*wrong)
+            accelerator.stamp(*wrong)
 
 
 def test_log_append_time_gives_a_valid_batch_with_the_brokers_time() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import peek
 from headrace.records.build import ArrowRows, build_columns, build_rows
 from headrace.records.fallback import encode as fallback_encode
@@ -29,7 +29,7 @@ def test_both_implementations_write_the_same(
     keys, values = column([key for key, _ in rows], first), column([value for _, value in rows])
     row = 0
     while row < len(rows):
-        section, row_c = compiled.encode_columns(keys, values, row, len(rows), most)
+        section, row_c = accelerator.encode_columns(keys, values, row, len(rows), most)
         assert (section, row_c) == fallback_encode.encode_columns(keys, values, row, len(rows), most)
         assert row_c == row + 1 or len(section) <= most
         row = row_c
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back() -> None:
     assert [(one.key, one.value) for one in records(batch, 0)] == [(None, b"only")]
 
 
-@pytest.mark.parametrize("encode", [fallback_encode.encode_columns, compiled.encode_columns])
+@pytest.mark.parametrize("encode", [fallback_encode.encode_columns, accelerator.encode_columns])
 def test_columns_that_lie_are_refused(encode: object) -> None:
     assert callable(encode)
     good = column([b"a", b"b"])
@@ -107,7 +107,7 @@ def test_rows_keep_their_places_in_both_implementations(
     columns = rows_of(rows, first)
     found, following = [], 0
     while following < len(rows):
-        section = compiled.encode_rows(*columns, following, len(rows), most)
+        section = accelerator.encode_rows(*columns, following, len(rows), most)
         assert tuple(section) == tuple(fallback_encode.encode_rows(*columns, following, len(rows), most))
         assert section[1] > following
         following = section[1]
@@ -131,7 +131,7 @@ def test_times_of_the_server_are_told_as_such() -> None:
     assert (record.offset, record.timestamp, bool(batch[22] & 8)) == (7, 5, True)
 
 
-@pytest.mark.parametrize("encode", [fallback_encode.encode_rows, compiled.encode_rows])
+@pytest.mark.parametrize("encode", [fallback_encode.encode_rows, accelerator.encode_rows])
 def test_rows_that_lie_are_refused(encode: object) -> None:
     assert callable(encode)
     good = rows_of([(4, 0, None, b"v", (("h", b""),)), (5, 0, None, None, ())])

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import compiled
+from headrace.records import accelerator
+from headrace.records.accelerator import MessageWriter
 from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
-from headrace.records.compiled import MessageWriter
 from headrace.records.errors import CorruptBatch
 from headrace.records.fallback.messages import LATEST_MS, PureMessages, time_text
 from headrace.records.walk import fixed_timestamp, payload, records
@@ -101,7 +101,7 @@ def test_what_a_message_says(implementation: str) -> None:
             (b"k", b"", 951_782_400_000, ()),
         ]
     )
-    writer = compiled.open_messages(100, 1_000)
+    writer = accelerator.open_messages(100, 1_000)
 
     assert write(writer, batch) == FIRST + 4
     assert not writer.full
@@ -120,15 +120,15 @@ def test_what_a_message_says(implementation: str) -> None:
 
 
 def test_no_messages_are_an_empty_array(implementation: str) -> None:
-    assert compiled.open_messages(10, 10).take() == b"[]"
-    assert compiled.open_messages(0, 10).full
+    assert accelerator.open_messages(10, 10).take() == b"[]"
+    assert accelerator.open_messages(0, 10).full
 
 
 @pytest.mark.parametrize("codec", range(5))
 def test_compressed_batches_are_opened_before(implementation: str, codec: int) -> None:
     values = [b"%d" % number * 50 for number in range(200)]
     batch = build([(None, value, 5, ()) for value in values], codec=codec)
-    writer = compiled.open_messages(1_000, 1 << 20)
+    writer = accelerator.open_messages(1_000, 1 << 20)
 
     write(writer, batch)
 
@@ -138,26 +138,26 @@ def test_compressed_batches_are_opened_before(implementation: str, codec: int) -
 def test_count_and_bytes_bound_it_and_the_first_message_always_fits(implementation: str) -> None:
     batch = build([(b"kk", bytes(10), 5, ())] * 10)
 
-    by_count = compiled.open_messages(3, 1 << 20)
+    by_count = accelerator.open_messages(3, 1 << 20)
     assert write(by_count, batch) == FIRST + 3
     assert (by_count.count, by_count.size, by_count.full) == (3, 36, True)
 
-    by_bytes = compiled.open_messages(100, 35)
+    by_bytes = accelerator.open_messages(100, 35)
     assert write(by_bytes, batch, first=FIRST + 5) == FIRST + 7
     assert (by_bytes.count, by_bytes.size, by_bytes.full) == (2, 24, True)
 
-    exactly = compiled.open_messages(100, 36)
+    exactly = accelerator.open_messages(100, 36)
     assert write(exactly, batch) == FIRST + 3
     assert exactly.full
 
-    large = compiled.open_messages(100, 5)
+    large = accelerator.open_messages(100, 5)
     assert write(large, batch, first=FIRST + 9) == FIRST + 10
     assert (large.count, large.full) == (1, True)
 
 
 def test_records_before_an_offset_or_a_time_are_passed_over(implementation: str) -> None:
     batch = build([(None, b"%d" % time, time, ()) for time in (10, 40, 20, 50)])
-    writer = compiled.open_messages(100, 1_000)
+    writer = accelerator.open_messages(100, 1_000)
 
     assert write(writer, batch, first=FIRST + 1, not_before=30) == FIRST + 4
 
@@ -165,7 +165,7 @@ def test_records_before_an_offset_or_a_time_are_passed_over(implementation: str)
 
 
 def test_a_batch_that_cannot_be_read_leaves_what_was_there(implementation: str) -> None:
-    writer = compiled.open_messages(100, 10_000)
+    writer = accelerator.open_messages(100, 10_000)
     write(writer, build([(None, b"kept", 5, ())]))
 
     with pytest.raises(CorruptBatch):
@@ -176,7 +176,7 @@ def test_a_batch_that_cannot_be_read_leaves_what_was_there(implementation: str) 
 
 
 def test_wrong_arguments_are_programming_errors() -> None:
-    writer = compiled.open_messages(100, 10_000)
+    writer = accelerator.open_messages(100, 10_000)
     with pytest.raises(TypeError):
         writer.write("text")  # type: ignore[arg-type, call-arg]
 
@@ -185,7 +185,7 @@ def test_wrong_arguments_are_programming_errors() -> None:
 def test_times_are_told_as_the_calendar_has_them(time_ms: int) -> None:
     batch = build([(None, b"", time_ms, ())])
     assert records(batch, 0)[0].timestamp == time_ms
-    for writer in (compiled.open_messages(1, 1), PureMessages(1, 1)):
+    for writer in (accelerator.open_messages(1, 1), PureMessages(1, 1)):
         write(writer, batch)
         told = json.loads(writer.take())[0]["timestamp"]
         assert told == time_text(time_ms)
@@ -195,7 +195,7 @@ def test_times_are_told_as_the_calendar_has_them(time_ms: int) -> None:
 
 def test_messages_that_are_too_large_are_passed_over_and_counted() -> None:
     batch = build([(b"k", b"x" * size, 1, ()) for size in (9, 10, 3, 200, 4)])
-    for opener in (compiled.open_messages, PureMessages):
+    for opener in (accelerator.open_messages, PureMessages):
         writer = opener(100, 1_000, 10)
         assert write(writer, batch) == FIRST + 5
         assert (writer.count, writer.passed_over) == (3, 2)
@@ -210,7 +210,7 @@ def test_large_batches_are_read_like_small_ones(wrong: bool) -> None:
     cut = 5 if wrong else 0
     for first, not_before in ((0, None), (FIRST + 59_990, None), (FIRST + 100, 2), (0, 3)):
         told = []
-        for opener in (compiled.open_messages, PureMessages):
+        for opener in (accelerator.open_messages, PureMessages):
             writer = opener(1_000, 1 << 20)
             try:
                 following = write(writer, batch, first, not_before, cut)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import check
 from headrace.records.fallback.messages import Shares, receipts
 from headrace.records.partition_batches import partition_of, share
@@ -172,7 +172,7 @@ def test_values_of_every_length_and_every_wrong_character(extension: ModuleType)
 
 def test_without_c_nothing_is_read(implementation: str) -> None:
     body = body_of([(b"k", b"v")])
-    found = compiled.publish(body, 1, NOW, 0, 0, MIB, MIB)
+    found = accelerator.publish(body, 1, NOW, 0, 0, MIB, MIB)
     assert found == (share([(b"k", b"v")], 1, NOW, 0, 0) if implementation == "compiled" else None)
 
 
@@ -180,7 +180,7 @@ def test_receipts_count_offsets_up_for_each_place(implementation: str) -> None:
     places = pack("=6i", 1, 0, 1, -1, 2, 1)
     told = [(b"<out>", -1, b""), (b"<a ", 10, b">"), (b"<b ", 2**62, b">"), (b"<failed>", -1, b"unused")]
     expected = b"<b %d>,<a 10>,<b %d>,<out>,<failed>,<b %d>" % (2**62, 2**62 + 1, 2**62 + 2)
-    assert compiled.receipts(places, list(told), b"[", b"]") == b"[" + expected + b"]"
+    assert accelerator.receipts(places, list(told), b"[", b"]") == b"[" + expected + b"]"
 
 
 @pytest.mark.parametrize("call", [receipts, *(each.receipts for each in EXTENSIONS)])

@@ -28,7 +28,7 @@ from headrace.client.blocking import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import OffsetCommitRequest, ProduceResponse
 from headrace.storage.layout.keys import Keyspace
-from headrace.storage.valkey.embedded import program
+from headrace.storage.valkey.server import program
 from headrace.testing import Server, server
 
 KEPT = ("--appendonly", "yes", "--appendfsync", "no", "--maxmemory-policy", "noeviction")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
+from headrace.records.accelerator import stamp
 from headrace.records.build import build
-from headrace.records.compiled import stamp
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import OwnedLog
 from headrace.topics.model import Append

@@ -9,7 +9,7 @@ import redis
 from tests.conftest import OpenStorage
 from tests.harness.waiting import until
 
-from headrace.storage import locks
+from headrace.storage import documents
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import LockLost, StorageUnavailable
 
@@ -50,24 +50,24 @@ async def test_who_has_died_is_waited_for_no_longer_than_its_lease(
     raw.set(KEY, "of a dead one", px=50)
     async with second.documents.locked("name"):
         assert raw.get(KEY) != "of a dead one"
-        assert 0 < raw.pttl(KEY) <= locks.LEASE_MS
+        assert 0 < raw.pttl(KEY) <= documents.LEASE_MS
 
 
 async def test_a_lock_is_kept_for_as_long_as_it_takes(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_KEPT_S", 0.001)
+    monkeypatch.setattr(documents, "_KEPT_S", 0.001)
     first, _ = await two(open_storage, raw)
     async with first.documents.locked("name"):
         raw.pexpire(KEY, 60_000)
-        await until(lambda: raw.pttl(KEY) <= locks.LEASE_MS)
+        await until(lambda: raw.pttl(KEY) <= documents.LEASE_MS)
     assert not raw.exists(KEY)
 
 
 async def test_waiting_in_vain_is_told(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(documents, "_PATIENCE_S", 0.0)
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name"):
         with pytest.raises(LockLost, match="nothing was changed, try again"):
@@ -142,7 +142,7 @@ async def test_who_gives_back_what_others_want_waits_until_they_have_it(
 async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "_KEPT_S", 0.001)
+    monkeypatch.setattr(documents, "_KEPT_S", 0.001)
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name") as lost:
         # As if the first one had stood still, and another had begun and ended its change meanwhile.
@@ -172,7 +172,7 @@ async def test_a_lock_whose_answer_was_lost_is_given_back_at_once(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """Others would wait for nobody until its lease is over."""
-    monkeypatch.setattr(locks, "LEASE_MS", 60_000)
+    monkeypatch.setattr(documents, "LEASE_MS", 60_000)
     first, second = await two(open_storage, raw)
     run = first.scripts.run
     asked: list[str] = []

@@ -2,9 +2,9 @@
 
 import pytest
 
+from headrace.records.accelerator import crc32c
 from headrace.records.batch import check
 from headrace.records.build import build
-from headrace.records.compiled import crc32c
 from headrace.topics.config import TopicConfig, TopicDefaults, resolve
 from headrace.topics.errors import (
     CorruptBatch,

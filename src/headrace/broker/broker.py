@@ -30,10 +30,9 @@ from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
 from headrace.groups.events import DropTopic
 from headrace.groups.model import Position, TopicPartition
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
-from headrace.topics.model import Topic
+from headrace.topics.model import AppendDone, Topic
 from headrace.topics.names import check_name, is_reserved
 from headrace.topics.rejected_batches import RejectedBatches
 

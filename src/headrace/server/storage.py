@@ -24,8 +24,8 @@ from headrace.storage.redis.clients import ERRORS, asynchronous
 from headrace.storage.redis.url import has_password, without_password
 from headrace.storage.storage import RedisStorage
 from headrace.storage.valkey.datadir import has_records
-from headrace.storage.valkey.embedded import EmbeddedValkey
-from headrace.storage.valkey.tuning import Managing
+from headrace.storage.valkey.maintenance import RedisMaintenance
+from headrace.storage.valkey.server import EmbeddedValkey
 from headrace.topics.errors import StorageUnavailable
 
 # The Valkey that a server starts for itself, as its options and settings want it.
@@ -177,7 +177,7 @@ async def _external(
         url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms
     )
     if settings.headrace_redis_manage and disk is None:
-        managing = Managing(admin)
+        managing = RedisMaintenance(admin)
         looking = asyncio.create_task(managing.keep_looking(await managing.look()), name="managing Redis")
         stack.push_async_callback(end, looking)
     for warning in (await opened.durability()).warnings():

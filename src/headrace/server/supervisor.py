@@ -30,7 +30,7 @@ from headrace.storage.brokers import forget_view
 from headrace.storage.errors import StoreError
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis import clients
-from headrace.storage.valkey.embedded import machine_memory
+from headrace.storage.valkey.server import machine_memory
 from headrace.text.addresses import Address
 
 _STOP_S = 15.0

@@ -1,5 +1,6 @@
 """Topics as values: what the broker decides and the store keeps."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 import msgspec
@@ -81,3 +82,11 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """A view is writable, and this batch's alone."""
     count: int = 1
     """How many batches it is."""
+
+
+AppendDone = Callable[[Appended | Exception], None]
+"""Gets where the batch lies, or why it is not stored."""
+PlaceDone = Callable[[Exception | None], None]
+"""Gets None once the batch is acknowledged, or why it is not."""
+Lost = Callable[[Exception], None]
+"""Told once when a log must be opened again, and why."""

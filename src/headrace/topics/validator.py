@@ -1,6 +1,6 @@
 """Whether a record batch from a client may enter a topic. Reads the 61-byte header and the CRC, never the records."""
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records import errors as batch_errors
 from headrace.records.batch import BatchHeader, log_append_time
 from headrace.records.fallback.header import HeaderFields
@@ -67,7 +67,7 @@ def accept(
 
 def _check(batch: bytearray | memoryview) -> HeaderFields:
     try:
-        return compiled.check(batch)
+        return accelerator.check(batch)
     except batch_errors.UnsupportedMagic as error:
         raise UnsupportedFormat(str(error)) from None
     except batch_errors.UnknownCodec as error:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.native.batch_split import MOST_RECORDS, pieces
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.build import build
 from headrace.records.compression import ZSTD
 from headrace.records.walk import records
@@ -24,16 +24,16 @@ def test_pieces_are_all_records_from_an_offset_on(first: int) -> None:
     assert all(len(each.offsets) <= MOST_RECORDS for each in found)
 
 
-@pytest.mark.skipif(not compiled.available, reason="the twin of the C code reads all again")
+@pytest.mark.skipif(not accelerator.available, reason="the twin of the C code reads all again")
 def test_no_record_is_read_for_more_than_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of four million took 27 s."""
-    some, left = compiled.some, []
+    some, left = accelerator.some, []
 
     def note(kind: Any, section: memoryview, *asked: Any) -> Any:
         left.append(len(section))
         return some(kind, section, *asked)
 
-    monkeypatch.setattr(compiled, "some", note)
+    monkeypatch.setattr(accelerator, "some", note)
     assert len(list(pieces(BATCH, 0, 0))) == 6
     read = [before - after for before, after in pairwise(left)]
     assert len(left) == 6

@@ -25,8 +25,8 @@ from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.events import Commit
 from headrace.groups.model import Position, TopicPartition
 from headrace.membership.view import Leader, Member, View
+from headrace.records.accelerator import crc32c
 from headrace.records.build import build
-from headrace.records.compiled import crc32c
 from headrace.records.compression import ZSTD
 from headrace.records.walk import records
 from headrace.testing.clock import ManualClock

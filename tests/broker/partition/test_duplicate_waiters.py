@@ -8,9 +8,8 @@ import pytest
 import structlog
 
 from headrace.broker.partition.high_watermark import DuplicateWaiters
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.model import Appended
+from headrace.topics.model import AppendDone, Appended
 
 AWAY = StorageUnavailable("Redis does not answer")
 

@@ -17,7 +17,6 @@ from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.membership.view import Leader
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock
-from headrace.topics.callbacks import Lost
 from headrace.topics.errors import (
     BehindRefused,
     NotLeader,
@@ -28,7 +27,7 @@ from headrace.topics.errors import (
     TopicError,
     UnknownTopic,
 )
-from headrace.topics.model import Appended, OpenedLog, StoredBatch
+from headrace.topics.model import Appended, Lost, OpenedLog, StoredBatch
 from headrace.topics.rejected_batches import WAIT_MS
 
 

@@ -2,7 +2,7 @@
 
 import struct
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.build import build
 from headrace.records.compression import GZIP, ZSTD, compress
 from headrace.records.fallback.header import HEADER_SIZE
@@ -15,7 +15,7 @@ def bomb(section: bytes, codec: int, count: int = 1) -> bytearray:
     """A batch with a right checksum over a records section that may be nonsense."""
     batch = build([(None, b"", 1, ())] * count, codec=codec)[:HEADER_SIZE] + compress(codec, section)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
-    struct.pack_into(">I", batch, 17, compiled.crc32c(memoryview(batch)[_BODY_AT:]))
+    struct.pack_into(">I", batch, 17, accelerator.crc32c(memoryview(batch)[_BODY_AT:]))
     return batch
 
 

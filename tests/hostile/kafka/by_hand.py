@@ -8,8 +8,8 @@ from redis import Redis
 
 from headrace.kafka.server.request_scheduler import LARGE
 from headrace.protocol import messages as m
+from headrace.records.accelerator import crc32c
 from headrace.records.build import build
-from headrace.records.compiled import crc32c
 from headrace.records.compression import SNAPPY, ZSTD
 from headrace.records.streams import MOST_DECOMPRESSED
 from headrace.testing.process import Server

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.records.accelerator import stamp
 from headrace.records.build import build
-from headrace.records.compiled import stamp
 from headrace.storage.layout import entries
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import StoredBatch

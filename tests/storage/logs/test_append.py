@@ -8,7 +8,7 @@ import pytest
 from tests.storage.conftest import Wire
 from tests.storage.sending import ABORTED, MISCONF, NOW, OOM, SMALLER, TERM, Sender, batch, opened
 
-from headrace.records.compiled import stamp
+from headrace.records.accelerator import stamp
 from headrace.storage.logs.append import LARGE, StreamAppender
 from headrace.storage.redis.protocol import encode
 from headrace.topics.errors import StorageFull, StorageUnavailable, StorageUnwritten

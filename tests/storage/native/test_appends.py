@@ -11,8 +11,7 @@ from tests.storage.conftest import Wire
 from headrace.broker.native.partition import NativePartition
 from headrace.storage.fence import Fence
 from headrace.storage.logs.replicas import NoCopies
-from headrace.storage.native.appends import NativeAppends
-from headrace.storage.native.expanded_batches import Opened
+from headrace.storage.native.appends import NativeAppends, Opened
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import CorruptBatch, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import Append, Appended

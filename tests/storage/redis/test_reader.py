@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.storage.redis.reader import MALFORMED, PENDING, CopyingReader, Reader, make_reader
+from headrace.storage.redis.protocol import MALFORMED, PENDING, CopyingReader, Reader, make_reader
 
 _LARGE = 3_000
 """From 2048 bytes on a value may be a view."""

@@ -9,8 +9,7 @@ from tests.harness.redis import RedisServer, debian_redis_program
 from tests.harness.redis_cluster import RedisCluster
 
 from headrace.storage.redis.clients import Primary, asynchronous, primaries
-from headrace.storage.valkey.rewrite import DUE_PERIOD_S, PERIOD_S
-from headrace.storage.valkey.tuning import Managing
+from headrace.storage.valkey.maintenance import DUE_PERIOD_S, PERIOD_S, RedisMaintenance
 
 BUSY = {"appendonly": "yes", "save": "60 10000", "rdbcompression": "yes", "auto-aof-rewrite-percentage": "100"}
 """What Redis' defaults are."""
@@ -39,7 +38,7 @@ async def _let_guest(admin: redis.asyncio.Redis, *rules: str) -> None:
 
 
 async def test_a_redis_is_set_for_a_log_with_each_look(admin: redis.asyncio.Redis) -> None:
-    managing = Managing(admin)
+    managing = RedisMaintenance(admin)
     with structlog.testing.capture_logs() as logs:
         assert await managing.look() == PERIOD_S
         assert await _settings(admin) == [FOR_A_LOG]
@@ -55,12 +54,12 @@ async def test_a_redis_is_set_for_a_log_with_each_look(admin: redis.asyncio.Redi
 
 async def test_a_redis_without_an_append_only_file_keeps_its_snapshots(admin: redis.asyncio.Redis) -> None:
     await admin.config_set("appendonly", "no")
-    assert await Managing(admin).look() == PERIOD_S
+    assert await RedisMaintenance(admin).look() == PERIOD_S
     assert await _settings(admin) == [BUSY | {"appendonly": "no"}]
 
 
 async def test_its_file_is_rewritten_when_most_of_it_is_gone(admin: redis.asyncio.Redis) -> None:
-    managing = Managing(admin, least_bytes=4 << 20)
+    managing = RedisMaintenance(admin, least_bytes=4 << 20)
     await managing.look()
     for _ in range(6):
         await admin.set("key", b"x" * (1 << 20))
@@ -89,7 +88,7 @@ async def test_a_redis_that_refuses_is_told_of_once_for_each_reason(
 ) -> None:
     await _let_guest(admin, "on", ">secret", "~*", "+@all", "-config|set")
     async with redis.asyncio.from_url(server.url, username="guest", password="secret") as guest:
-        managing = Managing(guest)
+        managing = RedisMaintenance(guest)
         with structlog.testing.capture_logs() as logs:
             assert await managing.look() == PERIOD_S
             await managing.look()
@@ -107,7 +106,7 @@ async def test_a_redis_that_refuses_is_told_of_once_for_each_reason(
 async def test_a_redis_that_is_away_is_told_of_and_set_when_it_is_back(
     server: RedisServer, admin: redis.asyncio.Redis
 ) -> None:
-    managing = Managing(admin)
+    managing = RedisMaintenance(admin)
     server.kill()
     with structlog.testing.capture_logs() as logs:
         assert await managing.look() == PERIOD_S
@@ -129,8 +128,8 @@ async def test_a_cluster_that_is_away_once_more_is_told_of_once_more(
             raise redis.exceptions.ConnectionError("none of its nodes answers")
         return [node]
 
-    monkeypatch.setattr("headrace.storage.valkey.tuning.primaries", tell)
-    managing = Managing(admin)
+    monkeypatch.setattr("headrace.storage.valkey.maintenance.primaries", tell)
+    managing = RedisMaintenance(admin)
     await managing.look()
     with structlog.testing.capture_logs() as logs:
         for _ in range(4):
@@ -146,7 +145,7 @@ async def test_every_primary_of_a_cluster_is_set_also_beside_one_that_refuses() 
                 node.ask("CONFIG", "SET", name, value)
         cluster.nodes[0].ask("ACL", "SETUSER", "default", "-config|set")
         async with asynchronous(cluster.url) as admin:
-            managing = Managing(admin)
+            managing = RedisMaintenance(admin)
             with structlog.testing.capture_logs() as logs:
                 await managing.look()
             found: list[dict[str, Any]] = await _settings(admin)

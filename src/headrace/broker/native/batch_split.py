@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import log_append_time, peek
 from headrace.records.build import build
 from headrace.records.fallback.header import Buffer
@@ -49,7 +49,7 @@ def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece
     count = header.count
     at, end = max(base_offset, first_offset), base_offset + header.span
     while at < end:
-        found, at, read, count = compiled.some(
+        found, at, read, count = accelerator.some(
             Record,
             section,
             count,

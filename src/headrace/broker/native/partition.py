@@ -27,7 +27,6 @@ from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.view import Leader
 from headrace.records.build import build_empty
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
@@ -40,7 +39,7 @@ from headrace.topics.errors import (
     TopicError,
     UnknownTopic,
 )
-from headrace.topics.model import Append, Appended, StoredBatch
+from headrace.topics.model import Append, AppendDone, Appended, StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
 from headrace.topics.rejected_batches import RejectedBatches
 

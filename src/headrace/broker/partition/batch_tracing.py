@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer
-from headrace.topics.callbacks import AppendDone
+from headrace.topics.model import AppendDone
 
 
 class BatchTracer(Protocol):

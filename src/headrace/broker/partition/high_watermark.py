@@ -12,7 +12,6 @@ from headrace.broker.partition.partition import Watchers
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.replication_queue import ReplicationQueue
 from headrace.broker.ports import Copies, LogLook
-from headrace.topics.callbacks import AppendDone, PlaceDone
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.errors import (
     InvalidConfig,
@@ -22,7 +21,7 @@ from headrace.topics.errors import (
     StorageUnavailable,
 )
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, Appended, OpenedLog
+from headrace.topics.model import Append, AppendDone, Appended, OpenedLog, PlaceDone
 
 # Batches that came again before the first copy of them was acknowledged.
 _BATCH = "a repeated batch"

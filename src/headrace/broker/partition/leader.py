@@ -22,9 +22,8 @@ from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.membership.view import Leader
-from headrace.records.compiled import stamp
+from headrace.records.accelerator import stamp
 from headrace.topics.append import OffsetAssigner
-from headrace.topics.callbacks import AppendDone, PlaceDone
 from headrace.topics.errors import (
     Fenced,
     NotEnoughReplicas,
@@ -37,7 +36,7 @@ from headrace.topics.errors import (
     UnknownTopic,
 )
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, Appended, OpenedLog
+from headrace.topics.model import Append, AppendDone, Appended, OpenedLog, PlaceDone
 from headrace.topics.rejected_batches import RejectedBatches
 
 if TYPE_CHECKING:

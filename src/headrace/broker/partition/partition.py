@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.aio.callbacks import log_unhandled
 from headrace.broker.partition.cache import Buffer
 from headrace.membership.view import Leader
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append, StoredBatch
+from headrace.topics.model import Append, AppendDone, StoredBatch
 from headrace.topics.rejected_batches import RejectedBatches
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from functools import partial
 from headrace.aio.callbacks import tell
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.ports import Copies
-from headrace.topics.callbacks import AppendDone, Lost
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.model import Append, Appended
+from headrace.topics.model import Append, AppendDone, Appended, Lost
 
 _BATCH = "a batch that waits for copies"
 Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]

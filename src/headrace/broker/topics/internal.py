@@ -12,10 +12,9 @@ from headrace.broker.partition.partition import Partition, Watcher, outside
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import NotLeader
-from headrace.topics.model import Append, StoredBatch, Topic
+from headrace.topics.model import Append, AppendDone, StoredBatch, Topic
 from headrace.topics.names import CONSUMER_OFFSETS
 from headrace.topics.rejected_batches import RejectedBatches
 

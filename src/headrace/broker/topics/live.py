@@ -9,10 +9,9 @@ from headrace.broker.partition.batch_tracing import BatchTracer
 from headrace.broker.partition.partition import Partition
 from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import InvalidTopicName, UnknownTopic
-from headrace.topics.model import Topic
+from headrace.topics.model import AppendDone, Topic
 from headrace.topics.names import is_reserved
 from headrace.topics.validator import accept
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
-from headrace.records.compiled import unfilled
+from headrace.records.accelerator import unfilled
 
 FIRST_BYTES = 1 << 20
 """What a frame gets at once; the rest of what it announced comes as its bytes do."""

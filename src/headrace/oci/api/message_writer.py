@@ -9,7 +9,7 @@ from headrace.broker.partition.batch_tracing import BatchTracer
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Source
 from headrace.broker.runtime.decompression import A_TURN, HERE, MOST, USUAL, Decompression
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
@@ -56,7 +56,7 @@ class MessageSink:
         self._most_bytes = most_bytes
         self._decompression = decompression
         self._name = msgspec.json.encode(stream_name)
-        self._messages = compiled.open_messages(limit, most_bytes)
+        self._messages = accelerator.open_messages(limit, most_bytes)
         self._decompressed = 0
 
     @property

@@ -11,7 +11,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.topics.live import LiveTopic
 from headrace.oci.errors import OciError, of_topic_error
 from headrace.oci.limits import BYTES_TEXT, Limits, throttled
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.batch import MAX_TIMESTAMP_AT
 from headrace.records.fallback.messages import Shares, Told, time_text
 from headrace.topics.errors import StorageUnavailable, TopicError
@@ -167,7 +167,7 @@ class Publication:
         if any(share.error is not None for share in self._shares) or self._left_out():
             failed = {-1, *(share.partition for share in self._shares if share.error is not None)}
             failures = sum(place in failed for place in memoryview(self._places).cast("i"))
-        return compiled.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
+        return accelerator.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
 
     def _left_out(self) -> bool:
         """Only the first messages are ever left out."""

@@ -12,7 +12,7 @@ from headrace.oci.api.registry import operation
 from headrace.oci.api.request_parser import BodyReader
 from headrace.oci.api.required_acls import live_stream
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.fallback.messages import Shares
 from headrace.records.partition_batches import share
 from headrace.records.traceparents import NAME, with_header
@@ -116,13 +116,13 @@ async def put_messages(call: Call) -> Answer:
 
 def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int) -> Shares:
     """The messages of a body, shared out. Raises OciError 400."""
-    shares = compiled.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+    shares = accelerator.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
         # Not in the usual form, or beyond a limit: read it with all that may be said about it, then build the batches
         # from the usual form, since building them here would hold everybody up for longer than all the rest.
         details = _read_unusual(body)
         usual = msgspec.json.encode(details)
-        shares = compiled.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
+        shares = accelerator.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
         if shares is None:
             messages = [(message.key, message.value) for message in details.messages]
             shares = share(messages, partitions, now_ms, seed, left_out)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.errors import CorruptBatch
 from headrace.records.fallback import aiokafka_columns
 from headrace.records.fallback.encode import varint, wrap
@@ -207,5 +207,5 @@ def _batch(rows: list[tuple[int, Row]]) -> tuple[int, int, bytes]:
     batch = bytearray(HEADER_SIZE) + section
     fields = (last - first[0], times[0], max(times), -1, -1, -1, len(rows))
     _HEADER.pack_into(batch, 0, first[0], len(batch) - 12, 0, 2, 0, 0, *fields)
-    _CRC.pack_into(batch, _CRC_AT, compiled.crc32c(bytes(batch[_CRC_STARTS:])))
+    _CRC.pack_into(batch, _CRC_AT, accelerator.crc32c(bytes(batch[_CRC_STARTS:])))
     return first[0], last + 1, bytes(batch)

@@ -29,8 +29,8 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
 
+from headrace.records.accelerator import crc32c
 from headrace.records.batch import check
-from headrace.records.compiled import crc32c
 from headrace.records.errors import BatchError
 from headrace.storage.errors import StoreError
 from headrace.topics.model import Append

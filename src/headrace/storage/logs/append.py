@@ -29,9 +29,8 @@ from headrace.storage.logs.leader_log import Batch, BatchCall, OwnedLog, ScriptC
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import PING, Chunk, Reply
 from headrace.storage.redis.replies import error_of
-from headrace.topics.callbacks import PlaceDone
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
-from headrace.topics.model import Append
+from headrace.topics.model import Append, PlaceDone
 
 LARGE = 64 << 10
 """Bytes from which on a batch is not copied, nor acknowledged from the journal."""

@@ -10,10 +10,9 @@ from headrace.storage.journal.acks import Entered
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
-from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append
+from headrace.topics.model import Append, Lost, PlaceDone
 
 
 def nobody(_: Exception) -> None:

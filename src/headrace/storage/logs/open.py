@@ -15,21 +15,20 @@ from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import EarlyAcknowledgement
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import foreign_of, producers_of, state_of
-from headrace.storage.logs import restore
+from headrace.storage.logs import replay
 from headrace.storage.logs.append import StreamAppender
 from headrace.storage.logs.leader_log import OwnedLog
+from headrace.storage.logs.replay import Acknowledged, Opened
 from headrace.storage.logs.replicas import Copies, NoCopies
-from headrace.storage.logs.restore import Acknowledged, Opened
 from headrace.storage.logs.snapshot import LogSnapshot, Searching
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.storage.valkey.aof import AppendOnlyFile
-from headrace.topics.callbacks import Lost, PlaceDone
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, OpenedLog, StoredBatch
+from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch
 from headrace.topics.producer_state import Producer
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
@@ -187,7 +186,7 @@ class RedisLogs(Searching):
         waiting = list(log.acknowledged)
         now = self._now_ms()
         batches = [Acknowledged(each.base_offset, each.append, now) for each in waiting]
-        plan = await restore.plan(self._scripts, log.name, opened, batches, log_start)
+        plan = await replay.restore_plan(self._scripts, log.name, opened, batches, log_start)
         missing = list(plan.missing)
         for each in plan.unfit:
             if each.base_offset >= opened.log_end:
@@ -201,7 +200,7 @@ class RedisLogs(Searching):
                 offset=each.base_offset,
                 lost=each.base_offset < opened.log_end,
             )
-        length, epochs, newest, size = await restore.place(self._scripts, log.name, opened, missing)
+        length, epochs, newest, size = await replay.place_batches(self._scripts, log.name, opened, missing)
         log_end = max([opened.log_end, *(each.base_offset + each.append.span for each in missing)])
         log.acknowledged.clear()
         for batch in waiting:

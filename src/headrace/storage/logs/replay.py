@@ -1,20 +1,28 @@
-"""Stores at a start what an earlier server has acknowledged from the journal and Redis has not."""
+"""Stores at a start what an earlier server has acknowledged from the journal and Redis has not.
 
+Acknowledged batches of a log go behind its log end, right after the opening of the log.
+"""
+
+from collections.abc import Sequence
 from itertools import groupby
+from struct import Struct
+from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
 import structlog
 
+from headrace.records.accelerator import stamp
+from headrace.records.batch import CRC_AT
 from headrace.storage.journal.journal import Entry, Journal
-from headrace.storage.layout import partition, registry
+from headrace.storage.layout import entries, partition, registry
 from headrace.storage.layout.keys import Keyspace, foreign_of, state_of
-from headrace.storage.logs import restore
-from headrace.storage.logs.restore import Acknowledged, Opened
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, TopicError, UnknownTopic
+from headrace.topics.leader_epochs import LeaderEpochs
+from headrace.topics.model import Append
 from headrace.topics.native import is_native
 
 _log = structlog.get_logger("headrace.storage.logs")
@@ -176,6 +184,105 @@ async def _restore_log(scripts: Scripts, epoch: int, stream: str, found: list[En
     # Those of an earlier log under this key went with it.
     ours = {entry.base_offset: entry for entry in found if entry.log_id == log_id}
     batches = [Acknowledged(offset, entry.append, entry.now_ms) for offset, entry in sorted(ours.items())]
-    plan = await restore.plan(scripts, stream, opened, batches, int(start))
-    await restore.place(scripts, stream, opened, plan.missing)
+    plan = await restore_plan(scripts, stream, opened, batches, int(start))
+    await place_batches(scripts, stream, opened, plan.missing)
     return len(plan.missing), [ours[each.base_offset] for each in plan.unfit]
+
+
+_HEADERS_AT_ONCE = 64
+_PLACED_BYTES = 4 << 20
+_BASE_OFFSET = Struct(">q").unpack_from
+_CRC = Struct(">I").unpack_from
+
+
+class Acknowledged(NamedTuple):
+    """A batch with the offset that it was acknowledged with."""
+
+    base_offset: int
+    append: Append
+    now_ms: int
+    """When it arrived: milliseconds since the epoch."""
+
+
+class Opened(NamedTuple):
+    """What the opening of a log has told, as far as placing needs it."""
+
+    term: int
+    log_end: int
+    newest: int
+    size: int
+    epochs: LeaderEpochs
+
+
+class Plan(NamedTuple):
+    """What becomes of acknowledged batches."""
+
+    missing: list[Acknowledged]
+    """Go behind the log end, in order."""
+    unfit: list[Acknowledged]
+    """Something else lies where they should, or what was before them is gone."""
+
+
+async def restore_plan(
+    scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged], log_start: int
+) -> Plan:
+    """Compare what was acknowledged with what the log has."""
+    missing: list[Acknowledged] = []
+    unfit: list[Acknowledged] = []
+    log_end = opened.log_end
+    below = [each for each in batches if each.base_offset < log_end]
+    stored = await _checksums(scripts, stream, opened, below) if below else {}
+    for each in batches:
+        if each.base_offset == log_end and each.append.span > 0:
+            missing.append(each)
+            log_end += each.append.span
+        elif each.base_offset >= opened.log_end or (
+            each.base_offset >= log_start and stored.get(each.base_offset) != _CRC(each.append.batch, CRC_AT)[0]
+        ):
+            unfit.append(each)
+    return Plan(missing, unfit)
+
+
+async def _checksums(scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged]) -> dict[int, int]:
+    """CRC by base offset, of the stored batches from the first of these to the last."""
+    found: dict[int, int] = {}
+    offset, last = batches[0].base_offset, batches[-1].base_offset
+    while offset <= last:
+        answer = await scripts.run("tail", [stream], entries.range_start(opened.epochs, offset), _HEADERS_AT_ONCE)
+        if not answer:
+            break
+        for header in answer[1::2]:
+            found[_BASE_OFFSET(header)[0]] = _CRC(header, CRC_AT)[0]
+        offset = entries.next_offset_of(answer[-2])
+    return found
+
+
+async def place_batches(
+    scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged]
+) -> tuple[int, LeaderEpochs, int, int]:
+    """Store batches at their offsets; from there on the log goes on under the leader epoch of this opening.
+
+    Returns:
+        Entries in the stream, leader epochs, newest time and bytes appended of the last entry.
+
+    Raises:
+        StorageUnavailable, StorageFull, Fenced, UnknownTopic: some may be stored.
+    """
+    newest, size = opened.newest, opened.size
+    keys = [stream, state_of(stream)]
+    arguments: list[str | bytes | int] = []
+    held = 0
+    epoch = opened.epochs.rows[-1].epoch
+    for each in batches:
+        append = each.append
+        data = append.batch
+        stamp(data, each.base_offset, epoch)
+        newest = max(newest, append.max_timestamp if append.max_timestamp >= 0 else each.now_ms)
+        size += len(data)
+        arguments += [f"{opened.term}-{each.base_offset + append.span}", bytes(data), newest, size]
+        held += len(data)
+        if held >= _PLACED_BYTES:
+            await scripts.run("place", keys, opened.term, "", *arguments)
+            arguments, held = [], 0
+    length, rows = await scripts.run("place", keys, opened.term, "finish", *arguments)
+    return int(length), partition.epochs(rows), newest, size

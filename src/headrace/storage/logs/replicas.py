@@ -20,8 +20,7 @@ import structlog
 from headrace.aio.callbacks import tell
 from headrace.storage.errors import Unreachable
 from headrace.storage.layout.keys import barrier_of
-from headrace.storage.redis.connection import ANSWER_S, Connection
-from headrace.storage.redis.replication_info import ReplicationInfo
+from headrace.storage.redis.connection import ANSWER_S, Connection, ReplicationInfo
 from headrace.storage.redis.shards import Shards
 from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavailable
 

@@ -1,28 +1,122 @@
-"""Appends to native topics: batches are opened, and sent as an entry for each record.
+"""Appends to native topics: batches are expanded, and sent as an entry for each record.
 
-A compressed batch of a kilobyte may open to tens of megabytes, which lie in the connection for as long as Redis takes:
-only as many are opened as there is room for (`storage.native.expanded_batches`). The others wait as they came.
+A compressed batch of a kilobyte may expand to tens of megabytes, which lie in the connection until Redis has them.
+Batches are expanded only while there is room for their bytes, over all topics and clients; else they wait as they came,
+which is what their request is counted with. All wait in one line: none overtakes another of its partition, and one that
+waits holds nothing that another ahead of it needs.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
 from time import perf_counter
 
+from headrace.aio.callbacks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.storage.fence import Fence
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.layout.scripts import script
-from headrace.storage.native.expanded_batches import Opened
-from headrace.storage.native.reply_errors import checked, error_of
 from headrace.storage.redis.protocol import Reply, encode
+from headrace.storage.redis.replies import native_checked, native_error_of
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.callbacks import AppendDone
 from headrace.topics.errors import CorruptBatch, MessageTooLarge, StorageFull, StorageUnavailable, TopicError
-from headrace.topics.model import Append, Appended
+from headrace.topics.model import Append, AppendDone, Appended
 from headrace.topics.native import NativeStream
+
+MOST_BYTES = 64 << 20
+"""Of opened batches without an answer of Redis: with so many no more are opened. The last one comes on top."""
+_SLICE_S = 0.004
+"""How long batches are opened in one turn of the event loop; the last one comes on top here, too."""
+
+Turn = Callable[[Exception | None], None]
+"""Called once: with None where there is room, else with why it will not come to that."""
+
+
+class _Waiting:
+    __slots__ = ("stream", "turn")
+
+    def __init__(self, stream: str, turn: Turn) -> None:
+        self.stream = stream
+        self.turn: Turn | None = turn
+        """None: it was refused."""
+
+
+class Opened:
+    """Bytes of opened batches, from their opening to Redis' answer, and the line of those that wait to be opened."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        """Nothing is opened. `most`: bytes with which no more is."""
+        self._most = most
+        self.used = 0
+        self._line: deque[_Waiting] = deque()
+        self._of: dict[str, deque[_Waiting]] = {}
+        """Stream -> those of the line that wait for it; none without any."""
+        self._due = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a batch may be opened now: there is room, and nobody waits."""
+        return self.used < self._most and not self._of
+
+    @property
+    def any_waiting(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._of)
+
+    def take(self, size: int) -> None:
+        """A batch was opened to so many bytes."""
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        """Redis has answered one, or never will."""
+        self.used -= size
+        self._go_on()
+
+    def wait(self, stream: str, turn: Turn) -> None:
+        """Call `turn` when all that waits ahead has had its turn and there is room; never before this returns."""
+        waiting = _Waiting(stream, turn)
+        self._line.append(waiting)
+        self._of.setdefault(stream, deque()).append(waiting)
+        self._go_on()
+
+    def refuse(self, stream: str, error: Exception) -> None:
+        """Tell all who wait to append to a stream that it will not come to that."""
+        for waiting in self._of.pop(stream, ()):
+            self._tell(waiting, error)
+        if not self._of:
+            self._line.clear()
+
+    def _go_on(self) -> None:
+        """Not at once: who gives back is in the middle of Redis' answers, and to open a batch takes time."""
+        if self._of and self.used < self._most and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._due = False
+        until = perf_counter() + _SLICE_S
+        while self._of and self.used < self._most:
+            waiting = self._line.popleft()
+            if waiting.turn is None:
+                continue
+            same = self._of[waiting.stream]
+            same.popleft()
+            if not same:
+                del self._of[waiting.stream]
+            self._tell(waiting, None)
+            if perf_counter() >= until:
+                break
+        self._go_on()
+
+    @staticmethod
+    def _tell(waiting: _Waiting, error: Exception | None) -> None:
+        turn, waiting.turn = waiting.turn, None
+        if turn is not None:
+            tell(turn, error, "a batch that waited to be opened")
 
 
 class NativeAppends:
@@ -89,7 +183,7 @@ class NativeAppends:
             # Where they are refused it is its turn, too: they have their answers.
             self._opened.wait(stream.key, lambda _: None if turned.done() else turned.set_result(None))
             await turned
-        checked(await self._scripts.shards.at(stream.key).call("PING"))
+        native_checked(await self._scripts.shards.at(stream.key).call("PING"))
 
     def _send(self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool, least: int) -> None:
         try:
@@ -131,7 +225,11 @@ class NativeAppends:
             counted.refused += 1
             if isinstance(reply, StorageUnavailable):
                 self._given_up += 1
-            done(error_of(reply) if isinstance(reply, Exception) else StorageUnavailable(f"Redis answered {reply!r}"))
+            done(
+                native_error_of(reply)
+                if isinstance(reply, Exception)
+                else StorageUnavailable(f"Redis answered {reply!r}")
+            )
             return
         counted.appends += 1
         counted.append_bytes += size

@@ -10,8 +10,8 @@ from typing import Any
 import hiredis
 
 from headrace.storage.layout.native import parts_of
-from headrace.storage.native.reply_errors import checked
 from headrace.storage.native.retention import newest
+from headrace.storage.redis.replies import native_checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.native import GroupLag
 
@@ -25,7 +25,7 @@ async def groups_of(scripts: Scripts, stream: str) -> list[dict[bytes, Any]]:
     reply = await scripts.shards.at(stream).call("XINFO", "GROUPS", stream, reads=True)
     if isinstance(reply, hiredis.ReplyError) and "no such key" in str(reply):
         return []
-    return [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in checked(reply)]
+    return [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in native_checked(reply)]
 
 
 async def group_lags(scripts: Scripts, stream: str) -> list[GroupLag]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from math import ceil
 from typing import NamedTuple
 
-from headrace.storage.native.reply_errors import checked
+from headrace.storage.redis.replies import native_checked
 from headrace.storage.redis.script_calls import Scripts
 
 # The newest entries of a plain stream, without what is in them.
@@ -20,7 +20,7 @@ async def newest(scripts: Scripts, stream: str) -> AsyncIterator[list[tuple[byte
     """
     end, more = "+", 1
     while more:
-        ids, more, sizes = checked(await scripts.call("native_ids", [stream], end, _AT_ONCE, _BYTES_AT_ONCE))
+        ids, more, sizes = native_checked(await scripts.call("native_ids", [stream], end, _AT_ONCE, _BYTES_AT_ONCE))
         if ids:
             yield list(zip(ids, sizes, strict=True))
             end = f"({ids[-1].decode()}"

@@ -21,10 +21,10 @@ from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.logs.replicas import Copies, NoCopies
 from headrace.storage.native.appends import NativeAppends
 from headrace.storage.native.lags import group_lags, groups_of
-from headrace.storage.native.reply_errors import checked
 from headrace.storage.native.retention import Kept, kept
 from headrace.storage.native.watch import watcher
 from headrace.storage.redis.protocol import Reply, encode
+from headrace.storage.redis.replies import native_checked
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import (
@@ -117,7 +117,7 @@ class RedisNative:
         await self._watcher.close()
 
     async def _run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        return checked(await self._scripts.call(f"native_{name}", keys, *arguments))
+        return native_checked(await self._scripts.call(f"native_{name}", keys, *arguments))
 
     async def _forget_producers(self, stream: str) -> None:
         last_use_ms = self._now_ms() - self._producer_expiry_ms
@@ -189,7 +189,7 @@ class RedisNative:
         if found is not None and found.begin == begin and found.size <= first:
             if native.parts_of(found.entry) <= native.parts_of(last.encode()):
                 shard = self._scripts.shards.at(key)
-                if entries := checked(await shard.call("XRANGE", key, found.entry, found.entry, reads=True)):
+                if entries := native_checked(await shard.call("XRANGE", key, found.entry, found.entry, reads=True)):
                     return entries, True, 0
             # It was removed.
             self._wanting.pop(key, None)
@@ -268,7 +268,7 @@ class RedisNative:
                 raise GroupGone(str(reply))
             if word == "PASSED":
                 raise GroupPassed(str(reply))
-        entries, more, wants = checked(reply)
+        entries, more, wants = native_checked(reply)
         return entries, bool(more), wants
 
     async def _read(
@@ -342,11 +342,11 @@ class RedisNative:
         found = await self._scripts.shards.at(stream.key).call(
             "XRANGE", stream.key, f"({after}", native.id_before(end, stream.bits), "COUNT", 1, reads=True
         )
-        return not checked(found)
+        return not native_checked(found)
 
     async def size(self, stream: NativeStream) -> int:
         """Bytes that the stream takes in memory, about: Redis weighs a few of its entries (MEMORY USAGE)."""
-        return int(checked(await self._scripts.shards.at(stream.key).call("MEMORY", "USAGE", stream.key)) or 0)
+        return int(native_checked(await self._scripts.shards.at(stream.key).call("MEMORY", "USAGE", stream.key)) or 0)
 
     async def ahead_ms(self, stream: NativeStream) -> int:
         """How many ms a record's timestamp has been ahead of its offset's at most."""

@@ -2,7 +2,7 @@
  *
  * Bytes are received into chunks. Large values may be handed out as views of the chunk they arrived in, which cost no
  * copy; a chunk that nobody looks into any more is used again, any other one is left to those who do.
- * Optional: `reader.py` does the same without it, with copies; tests hold the two against each other. */
+ * Optional: `protocol.py` does the same without it, with copies; tests hold the two against each other. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

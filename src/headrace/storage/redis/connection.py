@@ -6,20 +6,51 @@ in order, each to the callback of its request, without a task or a future betwee
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import Context
 from typing import NamedTuple, Self
 
 import hiredis
+import msgspec
 import structlog
 
 from headrace.aio.tasks import end
 from headrace.storage.errors import unusable
 from headrace.storage.redis.endpoint import Target
 from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Read, Reply, RespProtocol, encode, settler
-from headrace.storage.redis.replication_info import ReplicationInfo
 from headrace.storage.redis.sentinel import Tries
 from headrace.topics.errors import StorageAway, StorageUnavailable
+
+_LINE = re.compile(rb"^(role|master_replid|connected_slaves):([^\r\n]*)", re.MULTILINE)
+
+
+class ReplicationInfo(msgspec.Struct, frozen=True):
+    """Of a server, at the moment that it was asked."""
+
+    primary: bool = True
+    """Whether it takes writes."""
+    reign: str = ""
+    """Its replication id: another one for each promotion of each server; empty where it does not tell."""
+    replicas: int = 0
+    """How many are attached, in whatever state."""
+
+    @classmethod
+    def read(cls, info: bytes | str) -> Self:
+        """What the text says; what it leaves out is as above."""
+        info = info if isinstance(info, bytes) else info.encode()
+        found = {name: value.decode(errors="replace") for name, value in _LINE.findall(info)}
+        replicas = found.get(b"connected_slaves", "")
+        return cls(
+            primary=found.get(b"role", "master") == "master",
+            reign=found.get(b"master_replid", ""),
+            replicas=int(replicas) if replicas.isdecimal() else 0,
+        )
+
+    def same_reign(self, before: "ReplicationInfo | None") -> bool:
+        """Whether it is the same primary as before, and has been it all the time."""
+        return before is not None and self.primary and bool(self.reign) and self.reign == before.reign
+
 
 _log = structlog.get_logger("headrace.storage.redis")
 

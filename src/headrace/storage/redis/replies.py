@@ -1,10 +1,14 @@
-"""Redis' answers to our errors."""
+"""The errors of `topics.errors` that Redis' error replies mean.
+
+Other programs may change the keys of native topics: replies about those have errors of their own.
+"""
 
 from typing import Any
 
 import hiredis
 
 from headrace.storage.errors import NOT_PERMITTED, Stray, without_place
+from headrace.storage.redis.protocol import Reply
 from headrace.topics.errors import (
     Fenced,
     InvalidProducerEpoch,
@@ -20,6 +24,7 @@ from headrace.topics.errors import (
     TopicError,
     UnknownTopic,
 )
+from headrace.topics.native import NotAStream
 
 _KINDS: dict[str, type[TopicError | Stray]] = {
     # What our scripts say
@@ -81,4 +86,23 @@ def checked(reply: Any) -> Any:
     """The reply; raised when it is an error."""
     if isinstance(reply, Exception):
         raise error_of(reply)
+    return reply
+
+
+def native_error_of(reply: Exception) -> Exception:
+    """What an error that was answered, or took the place of an answer, is for those who asked."""
+    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
+        return NotAStream("the key of a native topic's stream holds something else")
+    if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("CROSSSLOT"):
+        return NotAStream(
+            "on a Redis Cluster a stream with braces in its key cannot be part of a topic: what is kept beside it "
+            "would be in another slot; rename it"
+        )
+    return error_of(reply)
+
+
+def native_checked(reply: Reply) -> Reply:
+    """The reply; raised when it is an error."""
+    if isinstance(reply, Exception):
+        raise native_error_of(reply)
     return reply

@@ -10,7 +10,7 @@ from types import ModuleType
 import google_crc32c
 import pytest
 
-from headrace.records import compiled
+from headrace.records import accelerator
 from headrace.records.build import build
 from headrace.records.errors import BatchError
 from headrace.records.fallback import encode as fallback_encode
@@ -26,7 +26,7 @@ else:
 
 def test_without_the_extension_everything_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.records._compiled", None)
-    spec = importlib.util.spec_from_file_location("compiled_without_extension", compiled.__file__)
+    spec = importlib.util.spec_from_file_location("compiled_without_extension", accelerator.__file__)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -35,13 +35,13 @@ def test_without_the_extension_everything_is_there_and_says_so(monkeypatch: pyte
     assert module.available is False
     assert "aiokafka" in module.description
     assert module.check is header.check
-    assert {name for name in vars(compiled) if name.isidentifier() and name[0] != "_"} == {
+    assert {name for name in vars(accelerator) if name.isidentifier() and name[0] != "_"} == {
         name for name in vars(module) if name[0] != "_"
     }
 
 
 def test_the_description_names_the_code_in_use() -> None:
-    assert ("C extension" in compiled.description) is compiled.available
+    assert ("C extension" in accelerator.description) is accelerator.available
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
@@ -93,14 +93,14 @@ def test_a_record_of_the_wrong_shape_is_a_programming_error(encode: object) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20])
-@pytest.mark.parametrize("unfilled", [bytearray, compiled.unfilled])
+@pytest.mark.parametrize("unfilled", [bytearray, accelerator.unfilled])
 def test_memory_to_be_filled_has_the_size_asked_for(unfilled: Callable[[int], bytearray], size: int) -> None:
     memory = unfilled(size)
     memory[:] = bytes(size)
     assert memory == bytearray(size)
 
 
-@pytest.mark.parametrize("unfilled", [bytearray, compiled.unfilled])
+@pytest.mark.parametrize("unfilled", [bytearray, accelerator.unfilled])
 def test_there_is_no_memory_of_less_than_nothing(unfilled: Callable[[int], bytearray]) -> None:
     with pytest.raises(ValueError, match=r"-1|negative"):
         unfilled(-1)

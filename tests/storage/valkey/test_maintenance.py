@@ -6,15 +6,15 @@ import redis
 import redis.asyncio
 
 from headrace.storage.redis.clients import Primary
-from headrace.storage.valkey import rewrite
-from headrace.storage.valkey.rewrite import (
+from headrace.storage.valkey import maintenance
+from headrace.storage.valkey.maintenance import (
     DUE_PERIOD_S,
     LEAST_BYTES,
     PATIENT_LOOKS,
     PERIOD_S,
     QUIET_BYTES,
-    Rewriting,
-    keep_rewriting,
+    AofRewriter,
+    rewrite_aof_forever,
     rewrite_due,
 )
 
@@ -58,8 +58,8 @@ async def _fill(client: "redis.asyncio.Redis") -> int:
 
 async def test_a_file_that_is_due_is_rewritten_in_a_quiet_moment(client: "redis.asyncio.Redis") -> None:
     before = await _fill(client)
-    assert not await Rewriting(Primary(client)).look()
-    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
+    assert not await AofRewriter(Primary(client)).look()
+    watch = AofRewriter(Primary(client), least_bytes=before * 3 // 4)
     assert not await watch.look()
     await client.set("key", b"x" * (QUIET_BYTES + 1))
     await client.delete("key")
@@ -73,8 +73,8 @@ async def test_where_it_is_never_quiet_a_file_is_rewritten_all_the_same(
     client: "redis.asyncio.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await _fill(client)
-    monkeypatch.setattr(rewrite, "QUIET_BYTES", 0)
-    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
+    monkeypatch.setattr(maintenance, "QUIET_BYTES", 0)
+    watch = AofRewriter(Primary(client), least_bytes=before * 3 // 4)
     for _ in range(PATIENT_LOOKS):
         await client.set("key", b"x")
         assert not await watch.look()
@@ -85,7 +85,7 @@ async def test_where_it_is_never_quiet_a_file_is_rewritten_all_the_same(
 
 async def test_a_file_that_has_become_twice_as_large_waits_no_longer(client: "redis.asyncio.Redis") -> None:
     before = await _fill(client)
-    watch = Rewriting(Primary(client), least_bytes=before * 3 // 4)
+    watch = AofRewriter(Primary(client), least_bytes=before * 3 // 4)
     assert not await watch.look()
     size = before
     while size < 2 * before:
@@ -101,7 +101,7 @@ async def test_the_watch_looks_more_often_at_a_file_that_is_due_and_goes_on_when
     pauses: list[float] = []
     enough = asyncio.Event()
 
-    async def look(watch: Rewriting) -> bool:
+    async def look(watch: AofRewriter) -> bool:
         each = next(found)
         if isinstance(each, Exception):
             raise each
@@ -114,9 +114,9 @@ async def test_the_watch_looks_more_often_at_a_file_that_is_due_and_goes_on_when
             enough.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(Rewriting, "look", look)
+    monkeypatch.setattr(AofRewriter, "look", look)
     async with redis.asyncio.Redis() as nobody:
-        watch = asyncio.create_task(keep_rewriting(nobody, pause))
+        watch = asyncio.create_task(rewrite_aof_forever(nobody, pause))
         async with asyncio.timeout(60):
             await enough.wait()
         watch.cancel()

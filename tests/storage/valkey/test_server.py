@@ -17,10 +17,10 @@ import redis
 import redis.asyncio
 
 from headrace.storage.errors import StoreError
-from headrace.storage.valkey import embedded
+from headrace.storage.valkey import server
 from headrace.storage.valkey.datadir import DataDirectoryBusy
-from headrace.storage.valkey.embedded import EmbeddedValkey, machine_memory, program
 from headrace.storage.valkey.process import valkeys_in
+from headrace.storage.valkey.server import EmbeddedValkey, machine_memory, program
 
 Orphan = Callable[..., int]
 
@@ -249,7 +249,7 @@ async def test_a_stop_is_no_death(short_path: Path) -> None:
 
 async def test_a_stop_that_is_not_heeded_ends_in_a_kill(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("_ORPHAN_S", "_HEED_S", "_STOP_S"):
-        monkeypatch.setattr(embedded, limit, 0.05)
+        monkeypatch.setattr(server, limit, 0.05)
     async with started(short_path) as valkey:
         pid = valkey.pid
         os.kill(pid, signal.SIGSTOP)
@@ -356,7 +356,7 @@ async def test_an_orphan_that_hangs_is_replaced(
     short_path: Path, orphan: Orphan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("_ORPHAN_S", "_HEED_S", "_STOP_S"):
-        monkeypatch.setattr(embedded, limit, 0.1)
+        monkeypatch.setattr(server, limit, 0.1)
     pid = orphan(short_path)
     await _written_to_orphan(short_path)
     os.kill(pid, signal.SIGSTOP)
@@ -367,7 +367,7 @@ async def test_an_orphan_that_hangs_is_replaced(
 async def test_an_orphan_without_its_socket_is_replaced(
     short_path: Path, orphan: Orphan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "_ORPHAN_S", 0.1)
+    monkeypatch.setattr(server, "_ORPHAN_S", 0.1)
     pid = orphan(short_path)
     await _written_to_orphan(short_path)
     (short_path / "sock").unlink()
@@ -474,7 +474,7 @@ async def test_a_missing_program_is_told(short_path: Path, monkeypatch: pytest.M
 
 async def test_a_program_that_cannot_be_run_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (short_path / "valkey-server").touch(mode=0o600)
-    monkeypatch.setattr(embedded, "program", lambda _named: short_path / "valkey-server")
+    monkeypatch.setattr(server, "program", lambda _named: short_path / "valkey-server")
     with pytest.raises(StoreError, match=r"cannot start the embedded Valkey .*: Permission denied"):
         await EmbeddedValkey(short_path / "data").start()
 

@@ -27,8 +27,8 @@ from redis.exceptions import RedisError, ResponseError
 from headrace.aio.tasks import end
 from headrace.storage.errors import StoreError
 from headrace.storage.valkey.datadir import RECORDS, DataDirectory
+from headrace.storage.valkey.maintenance import rewrite_aof_forever
 from headrace.storage.valkey.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
-from headrace.storage.valkey.rewrite import keep_rewriting
 
 _USER: Final = "default"
 """Whoever connects without a name."""
@@ -151,7 +151,7 @@ class EmbeddedValkey:
         except BaseException:
             await self._close(signal.SIGKILL)
             raise
-        self._rewriting = asyncio.create_task(keep_rewriting(self._client), name="append-only file rewrites")
+        self._rewriting = asyncio.create_task(rewrite_aof_forever(self._client), name="append-only file rewrites")
         return self.url
 
     async def _guard(self, directory: DataDirectory, client: redis.asyncio.Redis) -> None:
