@@ -126,10 +126,10 @@ def short_path() -> Iterator[Path]:
 _SERVER = """
 import asyncio, sys
 from pathlib import Path
-from headrace.storage.valkey import embedded
+from headrace.storage.valkey import server
 {before}
 async def main():
-    valkey = embedded.EmbeddedValkey(Path(sys.argv[1]), maxmemory=1 << 30)
+    valkey = server.EmbeddedValkey(Path(sys.argv[1]), maxmemory=1 << 30)
     await valkey.start(lambda part: print(valkey.pid, flush=True))
     print(valkey.pid, flush=True)
     await asyncio.Event().wait()

@@ -336,8 +336,8 @@ async def replacing(data: Path, pid: int) -> AsyncIterator[EmbeddedValkey]:
 async def test_an_orphan_with_settings_that_cannot_be_changed_is_replaced(short_path: Path, orphan: Orphan) -> None:
     pid = orphan(
         short_path,
-        "settings = embedded.EmbeddedValkey._settings\n"
-        "embedded.EmbeddedValkey._settings = lambda self: settings(self) | {'databases': '3'}",
+        "settings = server.EmbeddedValkey._settings\n"
+        "server.EmbeddedValkey._settings = lambda self: settings(self) | {'databases': '3'}",
     )
     await _written_to_orphan(short_path)
     async with replacing(short_path, pid) as valkey, linked(valkey) as link:
@@ -346,7 +346,7 @@ async def test_an_orphan_with_settings_that_cannot_be_changed_is_replaced(short_
 
 async def test_an_orphan_of_another_version_is_replaced(short_path: Path, orphan: Orphan) -> None:
     other = Path(shutil.copy2(program(), short_path / "valkey-server"))
-    pid = orphan(short_path / "data", f"embedded.program = lambda _named: Path({str(other)!r})")
+    pid = orphan(short_path / "data", f"server.program = lambda _named: Path({str(other)!r})")
     await _written_to_orphan(short_path / "data")
     async with replacing(short_path / "data", pid):
         pass
@@ -393,8 +393,8 @@ async def test_an_orphan_that_is_still_loading_is_waited_for(short_path: Path, o
     while not parts:  # on a busy machine it may have loaded before it is asked
         pid = orphan(
             short_path,
-            "settings = embedded.EmbeddedValkey._settings\n"
-            f"embedded.EmbeddedValkey._settings = lambda self: settings(self) | {_SLOW}",
+            "settings = server.EmbeddedValkey._settings\n"
+            f"server.EmbeddedValkey._settings = lambda self: settings(self) | {_SLOW}",
         )
         valkey = SlowToLoad(short_path)
         await valkey.start(parts.append)
