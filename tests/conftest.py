@@ -13,6 +13,7 @@ from headrace.testing.inprocess import log_to_logging
 
 pytest.register_assert_rewrite("tests.harness")  # before anything imports it
 from tests.harness.forked import forked_servers  # noqa: E402
+from tests.harness.lanes import TABLE, Table  # noqa: E402
 from tests.harness.redis import RedisServer, debian_redis_program  # noqa: E402
 from tests.harness.serving import broker, scratch  # noqa: E402, F401
 from tests.harness.workers import ByWhatIsShared, longest_first  # noqa: E402
@@ -50,21 +51,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-_APT_FILES = pytest.StashKey[set[str]]()
+_COLLECTED = pytest.StashKey[list[tuple[str, frozenset[str]]]]()
+
+
+_LANES = Table.read(TABLE.read_text())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what must have the machine to itself, and note where there is what needs Debian's programs."""
-    if item.nodeid.startswith("tests/hostile/"):
-        item.add_marker("alone")
-    if item.get_closest_marker("apt"):
-        item.config.stash.setdefault(_APT_FILES, set()).add(item.nodeid.partition("::")[0])
+    """Give a test the mark of the lane that owns its path, and note it before any is deselected."""
+    for mark in _LANES.owner_marks(item.nodeid):
+        item.add_marker(mark)
+    collected = item.config.stash.setdefault(_COLLECTED, [])
+    collected.append((item.nodeid, frozenset(mark.name for mark in item.iter_markers())))
 
 
 @pytest.fixture
-def apt_files(pytestconfig: pytest.Config) -> frozenset[str]:
-    """Files, of those that were collected, with tests for `make test-apt`."""
-    return frozenset(pytestconfig.stash.get(_APT_FILES, ()))
+def collected(pytestconfig: pytest.Config) -> list[tuple[str, frozenset[str]]]:
+    """Return every test that was collected, run or not, with its marks."""
+    return pytestconfig.stash.get(_COLLECTED, [])
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,6 +1,6 @@
 """Every real client on three brokers over a Redis Cluster, while the broker that it needs most is killed.
 
-`make test-redis-cluster` runs this, `make test-apt` the same with kcat.
+`make test LANE=redis-cluster` runs this, `make test LANE=apt` the same with kcat.
 """
 
 import contextlib

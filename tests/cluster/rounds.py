@@ -12,7 +12,7 @@ a replica promoted that lacks one.
 
 Each round prints its seed and what happened, after an anomaly what the brokers logged meanwhile, and the last line what
 all of them saw together. `--redis-server PROGRAM`
-runs over another one than the bundled Valkey. `make test-cluster` runs all three kinds.
+runs over another one than the bundled Valkey. `make test LANE=cluster` runs all three kinds.
 """
 
 import argparse

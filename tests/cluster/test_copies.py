@@ -1,6 +1,6 @@
 """`min.insync.replicas` above 1 over real replicas: who is acknowledged, who is refused, and what a failover keeps.
 
-`make test-redis-cluster` runs this over the embedded Valkey, `make test-apt` over Debian's Redis.
+`make test LANE=redis-cluster` runs this over the embedded Valkey, `make test LANE=apt` over Debian's Redis.
 """
 
 import signal

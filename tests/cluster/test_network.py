@@ -1,6 +1,6 @@
 """Hosts that are cut apart: three brokers and a Redis Cluster of six, each on a host of its own.
 
-`make test-network` runs this: it makes network namespaces, so it needs root on Linux.
+`make test LANE=network` runs this: it makes network namespaces, so it needs root on Linux.
 """
 
 import contextlib

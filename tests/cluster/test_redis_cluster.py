@@ -1,6 +1,6 @@
 """Three brokers over a Redis Cluster of three primaries with a replica each: what clients notice of what happens to it.
 
-`make test-redis-cluster` runs this over the embedded Valkey, `make test-apt` over Debian's Redis.
+`make test LANE=redis-cluster` runs this over the embedded Valkey, `make test LANE=apt` over Debian's Redis.
 """
 
 import itertools

@@ -7,7 +7,7 @@ from headrace.testing import Server, server
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Rounds of chance: as many as `--crash-rounds` says. `make test` runs the first, in which everything is killed."""
+    """Rounds of chance: as many as `--crash-rounds` says. `LANE=servers` runs the first, in which all is killed."""
     if "round_number" in metafunc.fixturenames:
         rounds = range(metafunc.config.getoption("crash_rounds"))
         metafunc.parametrize(

@@ -5,7 +5,6 @@ The server's directory is a small file system of its own. That takes a namespace
 
 import contextlib
 import errno
-import itertools
 import os
 import random
 import re
@@ -14,23 +13,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.crash.test_produce import Strike
+from tests.harness.lanes import TABLE, Table
 from tests.harness.ledger import Ledger
 
 from headrace.testing import Server
 
 pytestmark = pytest.mark.crash
 
-ROOT = Path(__file__).parents[2]
 DISK_BYTES = 400 << 20
 PATIENCE_S = 120
 REQUESTS = ("nothing", "create", "delete", "commit", "retention", "expiry", "stop")
-SAMPLE = {("create", "journal"), ("retention", "no journal")}
 EXPIRY_MS = 5_000
 SETTINGS = {
     "log.retention.check.interval.ms": 100, "producer.id.expiration.ms": EXPIRY_MS, "num.partitions": 1,
@@ -39,18 +36,13 @@ OLD_AFTER_MS = 3_000
 """The disk is full by then."""
 
 
-def _namespaces() -> bool:
-    return subprocess.run([ROOT / ".ci/may-mount"], check=False).returncode == 0
+def _mounts() -> bool:
+    return Table.read(TABLE.read_text()).requirements["mounts"].missing() is None
 
 
-def cases() -> list[Any]:
-    """Every request with the journal and without; a sample is in `make test`."""
-    every = itertools.product(REQUESTS, ("journal", "no journal"))
-    return [pytest.param(*case, marks=() if case in SAMPLE else (pytest.mark.long,)) for case in every]
-
-
-@pytest.mark.skipif(not _namespaces(), reason="this machine lets nobody mount a file system of their own")
-@pytest.mark.parametrize(("request_", "journal"), cases())
+@pytest.mark.skipif(not _mounts(), reason="no process may mount a file system here")
+@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("journal", ["journal", "no journal"])
 def test_no_acknowledged_record_is_lost(request_: str, journal: str) -> None:
     command = ["unshare", "-rm", sys.executable, "-m", "tests.crash.test_full_disk", request_, journal]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

@@ -1,6 +1,6 @@
 """Both sinks under SIGKILL: of everything, of the JVM, of the Python process at work; at every step of a batch.
 
-`make test-crash` goes through all of them, the ordinary run through some. Counted by readers that are not Spark.
+`make test LANE=crash` goes through all of them, the ordinary run through some. Counted by readers that are not Spark.
 """
 
 import contextlib

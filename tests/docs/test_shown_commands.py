@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +98,8 @@ def test_targets_of_make_and_files_of_ours_are_there(page: Path) -> None:
     shown = list(code(page))
     named = [target for line, _ in shown for target in re.findall(r"^make ([a-z][a-z0-9-]*)", line)]
     assert [target for target in named if target not in targets] == []
+    lanes = tomllib.loads((ROOT / "tests/lanes.toml").read_text("utf-8"))["lanes"]
+    assert [lane for line, _ in shown for lane in re.findall(r"LANE=([a-z0-9-]+)", line) if lane not in lanes] == []
     files = [file for line, _ in shown for file in OUR_FOLDERS.findall(line)]
     assert [file for file in files if not (ROOT / file).exists()] == []
 

@@ -23,7 +23,7 @@ def valkey_program() -> Path:
 
 
 def debian_redis_program() -> Path:
-    """Debian's Redis. Raises FileNotFoundError when it is not installed (`make test-apt` installs it)."""
+    """Debian's Redis. Raises FileNotFoundError when it is not installed (`make test LANE=apt` installs it)."""
     found = shutil.which("redis-server")
     if found is None:
         raise FileNotFoundError("no redis-server on this machine: apt-get install redis-server")

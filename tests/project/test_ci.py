@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 HANGING = """
-case $1 in
-  test-pure|test-redis-cluster)
+case $* in
+  "test LANE=pure"|"test LANE=redis-cluster")
     head -c 300000 /dev/zero | tr '\\0' x
     echo
-    echo "the end of $1"
+    echo "the end of $2"
     exec 3>"$ALIVE"
     echo >"$HANGING"
     exec sleep 600;;
@@ -37,16 +37,35 @@ def prepare(folder: Path, **programs: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{found}:{os.environ['PATH']}"}
 
 
+NOT_ALLOWED = """
+case $2 in
+  LANE=network|LANE=full-disk) echo "== NOT RUN: make $*: no rights";;
+esac
+"""
+"""`make` on a machine that gives no rights, as tests/project/test_lanes.py has it say."""
+
+
 @pytest.mark.parametrize("allowed", [True, False])
 def test_what_the_machine_does_not_allow_is_told(tmp_path: Path, allowed: bool) -> None:
     """Where nobody may make networks or mount file systems, those tests do not pass in silence."""
-    own = prepare(tmp_path, make="exit 0", unshare=f"exit {int(not allowed)}")
+    own = prepare(tmp_path, make="exit 0" if allowed else NOT_ALLOWED)
     ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)
-    told = [line for line in ended.stdout.splitlines() if line.startswith("== NOT RUN")]
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert [line.split()[3:5] for line in told] == (
-        [] if allowed else [["make", "test-network:"], ["tests/crash/test_full_disk.py:", "nobody"]]
+    last = ended.stdout.splitlines()[-3:-1]
+    assert [line for line in last if line.startswith("== NOT RUN")] == (
+        []
+        if allowed
+        else ["== NOT RUN: make test LANE=network: no rights", "== NOT RUN: make test LANE=full-disk: no rights"]
     )
+
+
+@pytest.mark.parametrize("target", ["test", "test LANE=delays", "test LANE=pure", "test LANE=kafka", "lint"])
+def test_what_fails_in_any_lane_fails_the_run(tmp_path: Path, target: str) -> None:
+    own = prepare(tmp_path, make=f'test "$*" != "{target}"')
+    ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert f"== FAILED: make {target}\n" in ended.stdout
+    assert "== make test LANE=long" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -59,7 +78,7 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
     hanging, alive = tmp_path / "hanging", tmp_path / "alive"
     os.mkfifo(hanging)
     os.mkfifo(alive)
-    own = prepare(tmp_path, make=HANGING, unshare="exit 0")
+    own = prepare(tmp_path, make=HANGING)
     own |= {"HANGING": str(hanging), "ALIVE": str(alive), "CI_LIMIT_S": "600"}
     # Whoever reads it alone would see its end between two that write.
     with hanging.open("r+b", buffering=0) as begun, opened_early(alive) as left:
@@ -67,7 +86,7 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
         try:
             assert running.stdout is not None
             assert begun.readline() + begun.readline() == b"\n\n"
-            while not running.stdout.readline().startswith(b"== make test-long"):
+            while not running.stdout.readline().startswith(b"== make test LANE=long"):
                 assert running.poll() is None
             running.send_signal(told)
             while not running.stdout.readline().startswith(b"== GIVEN UP"):
@@ -80,8 +99,8 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait()
     assert running.returncode == status, shown
-    assert "the end of test-pure" in shown
-    assert "the end of test-redis-cluster" in shown
+    assert "the end of LANE=pure" in shown
+    assert "the end of LANE=redis-cluster" in shown
     assert "(of at most 600)" in shown
 
 

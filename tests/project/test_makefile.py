@@ -5,8 +5,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,25 +18,11 @@ def make(*arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize(("classes", "given"), [(b"classes", True), (b"", False)])
-def test_a_jvm_is_given_the_classes_that_were_kept_and_no_empty_file(
-    tmp_path: Path, classes: bytes, given: bool
-) -> None:
-    kept = tmp_path / "classes.jsa"
-    kept.write_bytes(classes)
-    shown = "shown: ; @$(short_java) printenv JAVA_TOOL_OPTIONS"
-    told = make("--silent", f"--eval={shown}", "shown", f"CLASSES={os.path.relpath(kept, ROOT)}")
-    assert "-XX:+UseSerialGC" in told
-    assert ("-XX:SharedArchiveFile=" in told) is given
-
-
-def test_every_test_for_debians_programs_is_looked_for_where_it_is(apt_files: frozenset[str]) -> None:
-    if not apt_files:
-        pytest.skip("no test for Debian's programs was collected with this one")
-    looked = [Path(each) for each in make("--silent", "--eval=shown: ; @echo $(APT)", "shown").split()]
-    assert looked
-    assert Path("tests") not in looked
-    assert [file for file in sorted(apt_files) if not any(Path(file).is_relative_to(each) for each in looked)] == []
+def test_a_lane_is_given_what_the_command_line_says() -> None:
+    told = make("--dry-run", "test", "LANE=crash", "ROUNDS=200", "SEED=default", "ARGS=-k name")
+    assert told.splitlines()[-1] == (
+        '.venv/bin/python -m tests.harness.lanes run crash --seed "default" --workers "" --rounds "200" -- -k name'
+    )
 
 
 def test_setup_installs_what_the_tutorial_runs() -> None:

@@ -1,4 +1,4 @@
-"""`format("headrace")` against Apache Kafka itself: what works with our broker works with any (`make test-kafka`).
+"""`format("headrace")` against Apache Kafka itself: what works with our broker works with any (`make test LANE=kafka`).
 
 KAFKA_BOOTSTRAP=HOST:PORT takes a broker that runs already, without login; else one is started.
 """

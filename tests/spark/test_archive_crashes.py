@@ -1,7 +1,7 @@
 """The archive's crash matrix: whoever is killed, at every step, each record is in the table once.
 
-A real server with its Valkey, a real Spark; counted by pyarrow and by DuckDB. `make test-long` takes a sample of it,
-`make test-archive` all.
+A real server with its Valkey, a real Spark; counted by pyarrow and by DuckDB. `make test LANE=long` takes a sample,
+`make test LANE=archive` all of it.
 """
 
 import contextlib

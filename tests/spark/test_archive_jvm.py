@@ -1,4 +1,4 @@
-"""Delta's own reader for Spark, which is the JVM's, reads the archive: `make test-lake`; Maven fetches it."""
+"""Delta's own reader for Spark, which is the JVM's, reads the archive: `make test LANE=lake`; Maven fetches it."""
 
 import json
 import subprocess

@@ -1,7 +1,7 @@
 """Reading, whatever is killed: every record comes once, counted in a Delta table by a reader that is not Spark.
 
 The query runs all the while and is started again where it ended. Its sink writes each batch once, so what is doubled or
-missing was read so. `make test-crash-spark` runs this file.
+missing was read so. `make test LANE=crash-spark` runs this file.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Java's and Go's Kafka clients on three brokers, of which the one that they need most is killed in their midst.
 
-`make test-maven` and `make test-go` run this; tests/clients/test_brokers_that_die.py has the clients of Python.
+`make test LANE=maven` and `LANE=go` run this; tests/clients/test_brokers_that_die.py has the clients of Python.
 """
 
 from pathlib import Path

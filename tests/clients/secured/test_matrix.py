@@ -1,7 +1,7 @@
 """Every client by every mechanism that it has, over TLS: who is let in, who is not, and which server is not believed.
 
-`make test-security` runs all of it. Others have a sample: `make test` Python's clients, `make test-maven`,
-`make test-go` and `make test-apt` one mechanism of theirs.
+`make test LANE=security` runs all of it. Others have a sample: `make test` Python's clients, `make test LANE=maven`,
+`make test LANE=go` and `make test LANE=apt` one mechanism of theirs.
 """
 
 import itertools

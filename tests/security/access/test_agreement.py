@@ -1,4 +1,4 @@
-"""Our answers are those of Kafka's own StandardAuthorizer, on random cases: `make test-security`, with Maven."""
+"""Our answers are those of Kafka's own StandardAuthorizer, on random cases: `make test LANE=security`, with Maven."""
 
 import subprocess
 from pathlib import Path

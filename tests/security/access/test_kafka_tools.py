@@ -1,4 +1,4 @@
-"""Kafka's own tools manage access rules and quotas here: `make test-security`; Maven fetches them."""
+"""Kafka's own tools manage access rules and quotas here: `make test LANE=security`; Maven fetches them."""
 
 import re
 import subprocess

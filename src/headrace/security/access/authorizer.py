@@ -1,7 +1,7 @@
 """Whether a principal may do something, by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
 
 A deny rule overrides every allow rule. Where no rule matches a resource, only super users have access, unless
-`allow.everyone.if.no.acl.found`. `make test-security` compares this with Kafka's own class.
+`allow.everyone.if.no.acl.found`. `make test LANE=security` compares this with Kafka's own class.
 
 Rules are indexed by the resource that they name, and there by principal and host. A question costs a few look-ups,
 however many rules, principals and hosts there are, and a change costs as much as the rules that it adds or removes.
