@@ -1,9 +1,9 @@
 # Needs Python 3.11 or later and make; everything else is installed into .venv. `make` alone lists the targets.
 
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
-# The first that is recent enough; make PYTHON=... names another.
-PYTHON ?= $(firstword $(shell for python in python python3 python3.14 python3.13 python3.12 python3.11; do \
-  "$$python" -c '$(RECENT)' 2>/dev/null && echo "$$python" && break; done) python3)
+# The first that is recent enough, looked for once and only if it is asked for; make PYTHON=... names another.
+PYTHON ?= $(eval PYTHON := $$(or $$(shell for python in python python3 python3.14 python3.13 python3.12 python3.11; do \
+  "$$$$python" -c '$(RECENT)' 2>/dev/null && echo "$$$$python" && break; done),python3))$(PYTHON)
 ARGS ?=
 # The lane of `make test`, from tests/lanes.toml. SEED, WORKERS and ROUNDS override that table: SEED=default is a new seed.
 LANE ?= quick

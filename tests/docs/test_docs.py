@@ -85,6 +85,7 @@ class References(HTMLParser):
             self.loads.append(found["href"])
 
 
+@pytest.mark.servers
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = {page: References(page) for page in site.rglob("*.html") if page.name != "404.html"}
     assert len(pages) > len(PAGES)  # with the list of decisions

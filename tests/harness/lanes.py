@@ -151,9 +151,9 @@ class Table:
         """
         if lane.marks is not None:
             return lane.marks
-        owned = [other.owns for other in self.lanes.values() if other.owns]
+        owned = [other.owns for other in self.lanes.values() if other.owns and other != lane]
         if lane.owns:
-            return f"{lane.owns} and not ({' or '.join(self.apart)})"
+            return f"{lane.owns} and not ({' or '.join([*self.apart, *owned])})"
         return f"not ({' or '.join(self.apart if lane.paths or paths else [*self.apart, *owned])})"
 
     def collected(self, lane: Lane) -> list[str]:
