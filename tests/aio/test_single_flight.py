@@ -58,3 +58,15 @@ async def test_everybody_is_told_of_an_error_and_the_next_question_is_asked() ->
         with pytest.raises(ValueError, match="wrong"):
             await task
     assert slow.begun == ["wrong"] * 2
+
+
+async def test_who_joins_has_the_answer_of_the_question_under_way() -> None:
+    slow = Slow()
+    shared = SingleFlight(slow, joins=True)
+    first = asyncio.create_task(shared.get("x"))
+    await until(lambda: slow.begun == ["x"])
+    later = asyncio.create_task(shared.get("x"))
+    slow.answer.set()
+    assert [await first, await later] == [1, 1]
+    assert await shared.get("x") == 2
+    assert shared.tasks() == []

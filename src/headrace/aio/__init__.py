@@ -1,4 +1,4 @@
-"""Tools for asyncio: tasks that end cleanly, callbacks, single flight.
+"""Tools for asyncio: tasks that end cleanly, callbacks, single flight, retries, bounded concurrency.
 
 May import nothing of Headrace.
 """

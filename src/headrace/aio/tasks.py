@@ -38,6 +38,23 @@ def unheard(task: "asyncio.Future[Any]") -> None:
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
+async def to_the_end(change: Coroutine[Any, Any, R], awaited: Coroutine[Any, Any, Any] | None = None) -> R:
+    """Finish a change also where nobody waits for it any more.
+
+    A client that goes away cancels its requests; half a change would leave a topic that is stored and not known here,
+    or the other way round.
+
+    Args:
+        change: goes on when the caller is cancelled.
+        awaited: what it awaits, to be closed if it ends before its first step.
+    """
+    making = asyncio.ensure_future(change)
+    if awaited is not None:
+        close_with(making, awaited)
+    unheard(making)
+    return await asyncio.shield(making)
+
+
 async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
     """Have something done in a thread; raises what `work` raises.
 

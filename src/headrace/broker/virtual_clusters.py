@@ -14,11 +14,11 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.services import Parts
 from headrace.broker.stored_values import readable
 from headrace.broker.topics.live import LiveTopic

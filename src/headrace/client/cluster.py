@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 from uuid import UUID
 
+from headrace.aio.retry import pauses
 from headrace.client.connection import Connection
 from headrace.client.errors import (
     REFUSALS,
@@ -120,16 +121,14 @@ class Cluster:
         Raises:
             ServerUnavailable: it did not help.
         """
-        pause = _FIRST_PAUSE_S
-        for attempt in range(_ATTEMPTS):
+        for attempt, pause in enumerate(pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), 1):
             try:
                 return action()
             except (Stale, ServerUnavailable) as error:
                 self.forget()
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _ATTEMPTS:
                     raise ServerUnavailable(str(error)) from error
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
         raise AssertionError("unreachable")
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
 from headrace.broker.partition import sizes
 from headrace.broker.partition.partition import Partition
@@ -112,7 +113,7 @@ class Figures:
         self._store = store
         self._facts: tuple[StoreFacts | None, ProcessFacts] | None = None
         self._facts_ms = 0
-        self._asking: asyncio.Task[None] | None = None
+        self._asking = SingleFlight(self._ask, joins=True)
         self._sizes: dict[tuple[str, str], tuple[int, int | None]] = {}
 
     @property
@@ -124,15 +125,13 @@ class Figures:
         """How Redis is, None: it does not answer; and the process."""
         now_ms = self.clusters.clock.ticks_ms()
         if self._facts is None or now_ms - self._facts_ms >= _FRESH_MS:
-            if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._ask(), name="console facts")
-            await asyncio.shield(self._asking)
+            await self._asking.get(None)
             # Everybody who waited goes on now: one after the other.
             await self.clusters.lane.turn()
         assert self._facts is not None
         return self._facts
 
-    async def _ask(self) -> None:
+    async def _ask(self, _: None) -> None:
         store = None
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_STORE_S):

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headrace.aio.concurrency import in_slices
 from headrace.groups.model import (
     DropBalanced,
     DropGroup,
@@ -101,10 +102,8 @@ class RedisGroups:
         """Every group with its members and positions, in name order. Older servers can write to none from here on."""
         names = await self.names()
         groups: list[StoredGroup] = []
-        for start in range(0, len(names), _LOADED_AT_ONCE):
-            some = names[start : start + _LOADED_AT_ONCE]
-            found = await asyncio.gather(*(self._load_readable(name) for name in some))
-            groups += [group for group in found if group is not None]
+        async for part in in_slices(names, self._load_readable, _LOADED_AT_ONCE):
+            groups += [group for _, group in part if group is not None]
         self._registered = set(names).difference(self._doubted)
         # A crash came between the dropping of a group and its leaving the list.
         for group in groups:

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from headrace.aio.concurrency import in_slices
 from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native, registry
@@ -241,8 +242,8 @@ class RedisTopics:
                 keep = "keep" if stream in kept else ""
                 await self._fence.write(lambda number: self._scripts.run("native_drop", keys, number, keep))
 
-        for start in range(0, len(streams), _PARTITIONS_AT_ONCE):
-            await asyncio.gather(*(drop(stream) for stream in streams[start : start + _PARTITIONS_AT_ONCE]))
+        async for _ in in_slices(streams, drop, _PARTITIONS_AT_ONCE):
+            pass
         if streams:
             # No other log ever has these keys, so it does not matter who says so.
             leaders = self._keyspace.leaders

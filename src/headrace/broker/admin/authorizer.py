@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import structlog
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.admin.audit import Audit
 from headrace.broker.admin.cluster_acls import ClusterAcls, digest_of, encode
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.stored_values import readable
 from headrace.metrics.unreadable_values import WHOLE

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import msgspec
 import structlog
 
+from headrace.aio.concurrency import in_slices
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
@@ -126,12 +127,8 @@ class Leadership:
         `topic`: in whose registry entry they are; None: in none yet.
         """
         if not self.ownership.shared:
-            for start in range(0, len(logs), _AT_ONCE):
-                some = logs[start : start + _AT_ONCE]
-                for log in some:
-                    log.opened = self._name_self
-                await asyncio.gather(*(self._open_alone(topic, log) for log in some))
-                self._collect(len(some))
+            async for part in in_slices(logs, lambda log: self._open_alone(topic, log), _AT_ONCE):
+                self._collect(len(part))
             return
         for log in logs:
             log.opened = self._leaders.opened
@@ -142,6 +139,7 @@ class Leadership:
 
     async def _open_alone(self, topic: Topic | None, log: LeaderPartition) -> None:
         """Open a log that can only be this server's; where storage holds something else it is tried again later."""
+        log.opened = self._name_self
         if topic is None:
             await log.open(create=True)
             return

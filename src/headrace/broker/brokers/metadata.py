@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from headrace.aio.single_flight import SingleFlight
 from headrace.aio.tasks import end
 from headrace.broker import virtual_clusters as virtual
 from headrace.broker.ports import Change, MembershipStorage
@@ -77,8 +78,7 @@ class Follower:
         self._everything = False
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
-        self._look: asyncio.Task[None] | None = None
-        self._next_look: asyncio.Task[None] | None = None
+        self._looks = SingleFlight(self._look)
 
     def start(self, last: str) -> None:
         """Follow from a change on; what was before it is known."""
@@ -88,7 +88,7 @@ class Follower:
     async def stop(self) -> None:
         """Stop following changes."""
         self._stopped = True
-        for task in (self._task, self._look, self._next_look):
+        for task in (self._task, *self._looks.tasks()):
             if task is not None:
                 await end(task)
 
@@ -138,14 +138,9 @@ class Follower:
         """
         if self._stopped:
             return
-        if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().create_task(self._look_after(self._look))
-        await asyncio.wait([self._next_look])
+        await asyncio.wait([self._looks.task(None)])
 
-    async def _look_after(self, before: "asyncio.Task[None] | None") -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        self._look, self._next_look = self._next_look, None
+    async def _look(self, _: None) -> None:
         try:
             async with asyncio.timeout(_CURRENT_S):
                 await self._settled()

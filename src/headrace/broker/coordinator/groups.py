@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import compress
 from uuid import uuid4
 
 import structlog
 from msgspec import structs
 
-from headrace.aio.tasks import unheard
+from headrace.aio.concurrency import in_slices
+from headrace.aio.retry import retry
+from headrace.aio.single_flight import SingleFlight
 from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.coordinator.offset_mirror import Mirror, PartitionOf
 from headrace.broker.coordinator.ownership import Coordination, of_one_server
@@ -16,7 +17,7 @@ from headrace.broker.coordinator.runner import Runner
 from headrace.broker.coordinator.timers import Firing
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.retry import Backoff
+from headrace.broker.runtime.retry import backoff
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult, Result, refusal
@@ -52,20 +53,13 @@ async def take_over_all(
         ready: takes a group over; answers why it cannot be, None: it is.
         clock: its ticks say when to try again.
     """
-    again = Backoff(clock, _AGAIN_MS, _SELDOM_MS)
-    while True:
-        try:
-            names = await storage.names()
-            break
-        except TopicError:
-            await again.pause()
+    again = backoff(clock, _AGAIN_MS, _SELDOM_MS)
+    names = await retry(storage.names, TopicError, again)
     while names := [name for name in names if owns(name)]:
         later: list[str] = []
-        for start in range(0, len(names), _AT_ONCE):
-            part = names[start : start + _AT_ONCE]
-            wait = await asyncio.gather(*(_has_to_wait(name, ready) for name in part))
-            later += compress(part, wait)
-            if all(wait):
+        async for part in in_slices(names, lambda name: _has_to_wait(name, ready), _AT_ONCE):
+            later += [name for name, has_to_wait in part if has_to_wait]
+            if all(has_to_wait for _, has_to_wait in part):
                 await again.pause()
         names = later
 
@@ -114,7 +108,7 @@ class GroupTable:
         self.memory = memory or GroupMemory()
         self.lane = lane or CooperativeScheduler()
         self.coordination = coordination or of_one_server()
-        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._loads = SingleFlight(self._take_over, joins=True)
         self._loading_all: asyncio.Task[None] | None = None
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group that is being loaded -> topics that were deleted since its loading began."""
@@ -205,14 +199,9 @@ class GroupTable:
             raise Unready(GroupError.NOT_COORDINATOR, "another broker coordinates it")
         if name in self._runners:
             return
-        loading = self._loads.get(name)
-        if loading is None:
-            loading = self._loads[name] = asyncio.get_running_loop().create_task(self._take_over(name))
-            loading.add_done_callback(lambda _: self._loads.pop(name, None))
-            unheard(loading)
         number = coordination.number
         try:
-            await asyncio.shield(loading)
+            await self._loads.get(name)
         except TopicError as error:
             raise Unready(GroupError.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         if number != coordination.number:

@@ -17,7 +17,6 @@ from headrace.broker.partition.partition import Partition, Source
 from headrace.broker.partition.read import Sink, read
 from headrace.broker.partition.timestamps import FoundOffset, Special
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.runtime.concurrency import a_few_at_once
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.groups.balanced.events import (
@@ -307,7 +306,7 @@ class Instances:
     async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
         """Where each partition begins, as of now, and its log's leader epoch."""
         ask = partial(self._start, start)
-        found = [each async for _, each in a_few_at_once(self._lane, topic.partitions, ask)]
+        found = [each async for _, each in self._lane.a_few_at_once(topic.partitions, ask)]
         return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
 
     async def _start(self, start: Start, led: Partition) -> tuple[StoredStart, int]:

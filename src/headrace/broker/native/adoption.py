@@ -1,6 +1,6 @@
 """Makes a Redis Stream that is there a partition of a native topic."""
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -10,7 +10,7 @@ import structlog
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partition
 from headrace.broker.ports import TopicStorage
-from headrace.broker.runtime.retry import ASK_AGAIN_S
+from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.live import LiveTopic
 from headrace.topics.config import check_given, resolve
 from headrace.topics.errors import (
@@ -44,16 +44,8 @@ async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int 
         await topics.replace(target, before, view)
     except StorageUnavailable:
         # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
-        if await _stored(topics, target.name) != target:
+        if await patiently(partial(topics.find, target.name), None) != target:
             raise
-
-
-async def _stored(topics: TopicStorage, name: str) -> Topic | None:
-    while True:
-        try:
-            return await topics.find(name)
-        except StorageUnavailable:
-            await asyncio.sleep(ASK_AGAIN_S)
 
 
 _log = structlog.get_logger("headrace.broker.native")

@@ -25,11 +25,11 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.read import take
 from headrace.broker.runtime.budget import NeedsRoom, ReadAheadBudget, ReadBudget
-from headrace.broker.runtime.concurrency import to_the_end
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, StorageUncopied, StorageUnwritten, TopicError
 from headrace.topics.model import StoredBatch

@@ -19,7 +19,6 @@ from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition, Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.runtime.concurrency import a_few_at_once
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.model import (
@@ -253,8 +252,8 @@ class NativeGroups:
 
     async def _commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         places = [place for place, position in positions.items() if place in self._natives and position.offset >= 0]
-        async for _ in a_few_at_once(
-            self._lane, places, lambda place: self._commit_one(group, place, positions[place].offset)
+        async for _ in self._lane.a_few_at_once(
+            places, lambda place: self._commit_one(group, place, positions[place].offset)
         ):
             pass
 
@@ -312,8 +311,8 @@ class NativeGroups:
             wanted = list(asked)
             positions = {partition: committed[partition] for partition in wanted if partition in committed}
             natives = [partition for partition in wanted if partition in self._natives]
-        async for partition, position in a_few_at_once(
-            self._lane, natives, lambda place: self._position(place, group, committed.get(place))
+        async for partition, position in self._lane.a_few_at_once(
+            natives, lambda place: self._position(place, group, committed.get(place))
         ):
             if position is not None:
                 positions[partition] = position

@@ -1,8 +1,8 @@
 """Opens the partitions of native topics."""
 
-import asyncio
 from functools import partial
 
+from headrace.aio.concurrency import in_slices
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -22,9 +22,9 @@ async def open_partitions(topic: Topic, storage: NativeStorage, clock: Clock, fi
     writes it is told, until the key is a stream again.
     """
     found: list[NativePartition] = []
-    for start in range(first, topic.partitions, _AT_ONCE):
-        indexes = range(start, min(start + _AT_ONCE, topic.partitions))
-        found += await asyncio.gather(*(open_partition(topic, index, storage, clock) for index in indexes))
+    indexes = range(first, topic.partitions)
+    async for part in in_slices(indexes, lambda index: open_partition(topic, index, storage, clock), _AT_ONCE):
+        found += [partition for _, partition in part]
     return found
 
 

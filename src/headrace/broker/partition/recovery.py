@@ -6,7 +6,7 @@ import structlog
 
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.retry import Backoff
+from headrace.broker.runtime.retry import backoff
 from headrace.topics.errors import Fenced, StorageFull, StorageMoving, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import OpenedLog
@@ -45,7 +45,7 @@ async def reopened(
     """
     full, moving = isinstance(reason, StorageFull), isinstance(reason, StorageMoving)
     first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
-    tries = Backoff(clock, first_ms, _MOST_RETRY_MS)
+    tries = backoff(clock, first_ms, _MOST_RETRY_MS)
     if full:
         tell_refused(reason)
     if full or moving:

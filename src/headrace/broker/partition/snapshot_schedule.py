@@ -5,7 +5,8 @@ from typing import Protocol
 
 import structlog
 
-from headrace.broker.runtime.clock import Clock
+from headrace.aio.concurrency import in_slices
+from headrace.broker.runtime.clock import Clock, pause
 from headrace.topics.errors import TopicError
 
 INTERVAL_MS = 1_000
@@ -50,20 +51,19 @@ class SnapshotSchedule:
     async def save(self) -> None:
         """Write all of them down; one that cannot be is tried again the next time."""
         due, self._due = list(self._due), {}
-        for start in range(0, len(due), _AT_ONCE):
-            results = await asyncio.gather(
-                *(partition.save_producers() for partition in due[start : start + _AT_ONCE]), return_exceptions=True
-            )
-            for partition, result in zip(due[start : start + _AT_ONCE], results, strict=True):
-                if isinstance(result, Exception):
-                    self._due[partition] = None
-                    if not isinstance(result, TopicError):
-                        _log.error("a snapshot failed", exc_info=result)
+        async for _ in in_slices(due, self._save_one, _AT_ONCE):
+            pass
+
+    async def _save_one(self, partition: Saved) -> None:
+        try:
+            await partition.save_producers()
+        except Exception as error:  # the others are saved all the same
+            self._due[partition] = None
+            if not isinstance(error, TopicError):
+                _log.exception("a snapshot failed")
 
     async def keep_saving(self, clock: Clock) -> None:
         """Save at each interval; runs until it is cancelled."""
         while True:
-            due = asyncio.Event()
-            clock.call_at(clock.ticks_ms() + INTERVAL_MS, due.set)
-            await due.wait()
+            await pause(clock, INTERVAL_MS)
             await self.save()

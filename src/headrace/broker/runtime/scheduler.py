@@ -8,9 +8,11 @@ slice is a few milliseconds, far above what an ordinary request takes.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 from typing import TypeVar
+
+from headrace.aio.concurrency import in_slices
 
 SLICE_S = 0.004
 """How long one piece of work may hold the event loop."""
@@ -26,7 +28,12 @@ waits for its turn."""
 _STEPS = 4
 """Turns of the loop from one slice of long work to the next: a request that takes so many waits for one slice."""
 
+_FEW = 8
+"""So many are asked about without a turn."""
+_AT_ONCE = 50
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class CooperativeScheduler:
@@ -101,6 +108,17 @@ class CooperativeScheduler:
 
         self.later(wake)
         await future
+
+    async def a_few_at_once(self, items: Sequence[T], ask: Callable[[T], Awaitable[R]]) -> AsyncIterator[tuple[T, R]]:
+        """Yield each item with its result, in their order; raises the first error that `ask` raises.
+
+        Some are asked about at once, and in turns with all other work that asks about many.
+        """
+        if len(items) > _FEW:
+            await self.turn()
+        async for part in in_slices(items, ask, _AT_ONCE, self.turn):
+            for item, result in part:
+                yield item, result
 
     def pace(self) -> "TimeSlice":
         """For a piece of work that begins now."""

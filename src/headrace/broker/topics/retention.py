@@ -10,7 +10,7 @@ from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.remote import Archives, TopicArchive
 from headrace.broker.runtime.clock import Clock, pause
-from headrace.broker.runtime.retry import Backoff
+from headrace.broker.runtime.retry import backoff
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
 from headrace.topics.errors import StorageUnavailable, StorageUnwritten, TopicError
@@ -54,7 +54,7 @@ class Retention:
         finds out. So what may pass is tried again, for so many milliseconds, and only then told of.
         """
         later = [each async for each in self._all() if not await self._trimmed(each, may_pass=patience_ms > 0)]
-        until_ms, again = self._clock.ticks_ms() + patience_ms, Backoff(self._clock, _AGAIN_MS, _SELDOM_MS)
+        until_ms, again = self._clock.ticks_ms() + patience_ms, backoff(self._clock, _AGAIN_MS, _SELDOM_MS)
         while later:
             await again.pause()
             may_pass = self._clock.ticks_ms() < until_ms

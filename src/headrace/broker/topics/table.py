@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import structlog
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.brokers.replicas import check_factor
@@ -26,7 +27,6 @@ from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.concurrency import to_the_end
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.known import KnownTopics, check_room
 from headrace.broker.topics.live import LiveTopic

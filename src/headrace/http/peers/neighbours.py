@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from headrace.aio.retry import Backoff
 from headrace.aio.tasks import end
 from headrace.http.peers.connections import Connections, Lost
 from headrace.membership.view import Member, View
@@ -113,7 +114,7 @@ class Neighbours:
     async def _watch(self, member: Member) -> None:
         """Until it has ended. Where there was no connection before, a port that refuses says nothing."""
         loop = asyncio.get_running_loop()
-        connected, pause_s = False, _AGAIN_S
+        connected, backoff = False, Backoff(_AGAIN_S, _MOST_AGAIN_S)
         while True:
             began = loop.time()
             try:
@@ -132,8 +133,9 @@ class Neighbours:
                 finally:
                     self._held.discard(member)
                 self._fenced_reason(member)
-            pause_s = _AGAIN_S if loop.time() - began > _MOST_AGAIN_S else min(2 * pause_s, _MOST_AGAIN_S)
-            await asyncio.sleep(pause_s)
+            if loop.time() - began > _MOST_AGAIN_S:
+                backoff.reset()
+            await backoff.pause()
 
 
 async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from headrace.aio.retry import Backoff, retry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.runtime.clock import Clock
 from headrace.http.peers.connections import Connections, Lost, PeerAnswer, Tls
@@ -55,18 +56,16 @@ class Peers:
         """
         ownership = self.ownership
         deadline_ms = self.clock.ticks_ms() + self._patience_ms
-        while True:
+
+        async def ask_owner() -> T:
             owner = ownership.member(ownership.owner_of(key))
-            try:
-                if owner is None:
-                    raise NotHere("no broker is alive")
-                if owner.node_id == ownership.node_id:
-                    return await here()
-                return await there(owner)
-            except NotHere:
-                if self.clock.ticks_ms() >= deadline_ms:
-                    raise
-            await asyncio.sleep(_AGAIN_S)
+            if owner is None:
+                raise NotHere("no broker is alive")
+            if owner.node_id == ownership.node_id:
+                return await here()
+            return await there(owner)
+
+        return await retry(ask_owner, NotHere, Backoff(_AGAIN_S), is_over=lambda: self.clock.ticks_ms() >= deadline_ms)
 
     async def ask(
         self,

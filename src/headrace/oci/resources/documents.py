@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from headrace.aio.tasks import close_with, unheard
+from headrace.aio.tasks import to_the_end
 from headrace.broker import virtual_clusters
 from headrace.broker.brokers.locks import Changing
 from headrace.broker.ports import DocumentStorage
@@ -109,10 +109,7 @@ class Documents:
             async with self._changing.alone(), self._values:
                 return await change
 
-        making = asyncio.ensure_future(run())
-        close_with(making, change)
-        unheard(making)
-        return await asyncio.shield(making)
+        return await to_the_end(run(), change)
 
     async def save(self, changes: Changes) -> None:
         """Store all changes at once, then make them in memory. Nothing has changed there when it raises.

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
+from headrace.broker.runtime.clock import pause
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh_all
 from headrace.broker.virtual_clusters import Clusters
@@ -129,9 +130,7 @@ class Streams(Collection[StreamRecord]):
             try:
                 await self._documents.exclusively(self._write_once())
             except StorageUnavailable:
-                due = asyncio.Event()
-                self._documents.clock.call_at(self._documents.clock.ticks_ms() + _RETRY_MS, due.set)
-                await due.wait()
+                await pause(self._documents.clock, _RETRY_MS)
             except TopicError as error:
                 _log.warning("a deletion could not be recorded", reason=str(error))
                 break

@@ -15,6 +15,7 @@ import hiredis
 import msgspec
 import structlog
 
+from headrace.aio.retry import Backoff
 from headrace.aio.tasks import end
 from headrace.storage.errors import unusable
 from headrace.storage.redis.endpoint import Target
@@ -247,7 +248,7 @@ class Connection:
             _log.warning("connection to Redis lost", server=self._target.name, reason=str(reason or "closed by Redis"))
 
     async def _reconnect(self) -> None:
-        delay = _FIRST_RETRY_S
+        backoff = Backoff(_FIRST_RETRY_S, _LAST_RETRY_S)
         told = ""
         while not self._closed:
             try:
@@ -257,8 +258,7 @@ class Connection:
                 if reason != told:
                     told = reason
                     _log.warning("cannot connect to Redis, trying again", server=self._target.name, reason=reason)
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LAST_RETRY_S)
+                await backoff.pause()
             else:
                 for listener in self.on_restored:
                     listener()

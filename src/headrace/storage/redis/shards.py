@@ -10,6 +10,7 @@ import redis.asyncio
 import structlog
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
+from headrace.aio.retry import Backoff
 from headrace.storage.errors import Unreachable, in_the_way, unusable
 from headrace.storage.redis.clients import ERRORS, cluster_of
 from headrace.storage.redis.connection import ANSWER_S, Call, Connection
@@ -156,7 +157,7 @@ class ClusterShards:
 
     async def _look(self) -> None:
         """Ask for the topology until nobody has doubted it since, and every primary answers."""
-        delay = _FIRST_LOOK_S
+        backoff = Backoff(_FIRST_LOOK_S, _LAST_LOOK_S)
         while True:
             doubts = self._doubts
             try:
@@ -177,8 +178,7 @@ class ClusterShards:
                         "topology of the cluster", primaries=", ".join(f"{host}:{port}" for host, port in self._nodes)
                     )
                     return
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LAST_LOOK_S)
+            await backoff.pause()
 
     async def _redirected(self, told: str, call: Call) -> Reply:
         """Ask again where a node says that the key is."""
