@@ -1,8 +1,8 @@
 from headrace.groups import timers
-from headrace.groups.effects import CancelTimer, HeartbeatResult, Persist, Reply, SetTimer
-from headrace.groups.events import Now
+from headrace.groups.effects import HeartbeatResult
 from headrace.groups.model import DropGroup, DropMember
 from headrace.groups.turn import Deadlines, Turn
+from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
 
 
 def at(ms: int) -> Now:

@@ -1,6 +1,7 @@
 """A server of groups that dies in the middle of what it does, on a manual clock."""
 
-from headrace.groups.effects import Effect, Persist
+from headrace.groups.effects import Effect
+from headrace.machines.effects import Persist
 from tests.harness.groups import GroupContext
 
 

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from headrace.groups.effects import (
-    CancelTimer,
     CommitResult,
     DeleteGroupResult,
     DeletePositionsResult,
@@ -20,10 +19,7 @@ from headrace.groups.effects import (
     HeartbeatResult,
     JoinResult,
     LeaveResult,
-    Persist,
-    Reply,
     Result,
-    SetTimer,
     SyncResult,
 )
 from headrace.groups.errors import GroupError
@@ -37,7 +33,6 @@ from headrace.groups.events import (
     Join,
     Leave,
     Leaving,
-    Now,
     Request,
     Sync,
     TimerFired,
@@ -46,6 +41,7 @@ from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings, Position, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
+from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

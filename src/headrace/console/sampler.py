@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.coordinator.lag import log_lags, topics_read
-from headrace.broker.coordinator.runner import Runner
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.classic.states import GroupState, in_words
@@ -251,7 +251,7 @@ class Sampler:
         self.lag.add(total)
 
     def _lag_of(
-        self, broker: Broker, runner: Runner, found: _Group, *, keep: bool
+        self, broker: Broker, runner: GroupRunner, found: _Group, *, keep: bool
     ) -> Generator[None, None, int | None]:
         """Look a group's lag up, and keep that of its partitions where somebody may want to see it over time."""
         lag = None
@@ -279,7 +279,7 @@ class Sampler:
                 yield event
 
 
-def _topics_of(broker: Broker, runner: Runner) -> Generator[None, None, set[str]]:
+def _topics_of(broker: Broker, runner: GroupRunner) -> Generator[None, None, set[str]]:
     found = set()
     for topic in topics_read(broker, runner):
         found.add(topic)

@@ -1,6 +1,4 @@
-"""What a group asks its runner to do, in order: nothing after a `Persist` may happen before that is durable."""
-
-from collections.abc import Hashable
+"""The results of requests to a group, and what a group asks its runner to do (`headrace.machines.effects`)."""
 
 import msgspec
 
@@ -9,6 +7,7 @@ from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.model import GroupChange, TopicPartition
 from headrace.groups.timers import TimerKey
+from headrace.machines import effects as machines
 
 
 class JoinMember(msgspec.Struct, frozen=True, gc=False):
@@ -88,33 +87,8 @@ ClassicResult = (
 Result = ClassicResult | InstanceResult
 
 
-class Persist(msgspec.Struct, frozen=True):
-    """Make these changes durable before the next effect: all or none, but for very many positions (decision 0068)."""
-
-    changes: tuple[GroupChange, ...]
-
-
-class SetTimer(msgspec.Struct, frozen=True):
-    """Send `TimerFired(key)` at `deadline_ms`, in ticks. Replaces a timer of the same key."""
-
-    key: TimerKey
-    deadline_ms: int
-
-
-class CancelTimer(msgspec.Struct, frozen=True):
-    """Forget a timer. Harmless when there is none."""
-
-    key: TimerKey
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """Answer the request that `token` names."""
-
-    token: Hashable
-    result: Result
-
-
-Effect = Persist | SetTimer | CancelTimer | Reply
+Effect = machines.Effect[GroupChange, TimerKey, Result]
+"""What a group asks its runner to do."""
 
 
 def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # noqa: PLR0911 - one line per request

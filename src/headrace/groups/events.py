@@ -13,17 +13,6 @@ from headrace.groups.balanced.events import Delivered, InstanceRequest
 from headrace.groups.model import Position, TopicPartition
 from headrace.groups.timers import TimerKey
 
-
-# What time it is when an event happens.
-class Now(msgspec.Struct, frozen=True, gc=False):
-    """One moment by both clocks."""
-
-    wall_ms: int
-    """Milliseconds since the epoch: for what is stored and shown. May go back from one event to the next."""
-    ticks_ms: int
-    """Milliseconds since some time in the past, never going back: for time-outs."""
-
-
 NO_ID = UUID(int=0)
 """No topic has it: the id of what says none, as positions that an older server wrote."""
 

@@ -27,7 +27,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.description import GroupDescription, described_as_balanced
 from headrace.groups.effects import Effect
 from headrace.groups.errors import InstanceError, InstanceProblem
-from headrace.groups.events import ClassicEvent, DropTopic, Event, Now, TimerFired
+from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
 from headrace.groups.model import (
     DropBalanced,
     DropPositions,
@@ -40,6 +40,7 @@ from headrace.groups.model import (
 from headrace.groups.offsets import Positions
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Deadlines, Room, Turn
+from headrace.machines.effects import Now
 
 
 class Sections(dict[str, BalancedGroup]):

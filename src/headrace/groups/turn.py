@@ -3,11 +3,12 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from headrace.groups.effects import CancelTimer, Effect, Persist, Reply, Result, SetTimer, refusal
+from headrace.groups.effects import Effect, Result, refusal
 from headrace.groups.errors import GroupError
-from headrace.groups.events import ClassicRequest, Now
+from headrace.groups.events import ClassicRequest
 from headrace.groups.model import GroupChange
 from headrace.groups.timers import TimerKey
+from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
 
 Deadlines = dict[TimerKey, int]
 
@@ -43,8 +44,8 @@ class Turn:
         self.ticks_ms = now.ticks_ms
         self.changes: list[GroupChange] = []
         self._deadlines = deadlines
-        self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
-        self._replies: list[Reply] = []
+        self._timers: dict[TimerKey, SetTimer[TimerKey] | CancelTimer[TimerKey]] = {}
+        self._replies: list[Reply[Result]] = []
 
     def save(self, *changes: GroupChange) -> None:
         """Have changes made durable before any reply of this turn."""

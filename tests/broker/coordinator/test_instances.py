@@ -9,8 +9,8 @@ import redis.asyncio
 from tests.broker.world import BEGINNING, TIMEOUT_MS, World
 from tests.harness.basket import Basket
 
+from headrace.broker.coordinator.group_runner import Dropping
 from headrace.broker.coordinator.instances import InstanceError, InstanceProblem, Start, StartKind
-from headrace.broker.coordinator.runner import Dropping
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.groups.balanced.events import Get

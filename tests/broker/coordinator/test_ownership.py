@@ -12,7 +12,8 @@ from tests.broker.members import join
 from tests.harness.memory import MemoryGroups, MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.coordinator.groups import GroupTable, Unready
+from headrace.broker.coordinator.coordinator import Unready
+from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.runtime.clock import RunningClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler

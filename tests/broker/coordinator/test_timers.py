@@ -7,12 +7,13 @@ import pytest
 import structlog
 
 from headrace.broker.coordinator.event_log import GroupTeller
-from headrace.broker.coordinator.timers import Firing, GroupTimers
+from headrace.broker.coordinator.timers import Firing, Timers
 from headrace.groups import timers
-from headrace.groups.events import Join, Now, TimerFired
+from headrace.groups.events import Join, TimerFired
 from headrace.groups.group import Group
 from headrace.groups.model import GroupSettings
 from headrace.groups.timers import TimerKey
+from headrace.machines.effects import Now
 from headrace.testing.clock import ManualClock
 
 MANY = 1_000
@@ -45,15 +46,15 @@ def fired() -> list[TimerKey]:
 
 
 @pytest.fixture
-def made(clock: ManualClock, fired: list[TimerKey]) -> GroupTimers:
-    return GroupTimers(Server(clock), fired.append)
+def made(clock: ManualClock, fired: list[TimerKey]) -> Timers[TimerKey]:
+    return Timers(Server(clock), fired.append)
 
 
 KEYS = [timers.session(f"m-{number}") for number in range(MANY)]
 
 
 async def test_members_that_fall_silent_together_are_handled_in_several_turns(
-    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+    made: Timers[TimerKey], clock: ManualClock, fired: list[TimerKey]
 ) -> None:
     for key in KEYS:
         made.set(key, clock.ticks_ms() + 10)
@@ -68,7 +69,7 @@ async def test_members_that_fall_silent_together_are_handled_in_several_turns(
 
 
 async def test_many_timers_are_set_in_several_turns(
-    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+    made: Timers[TimerKey], clock: ManualClock, fired: list[TimerKey]
 ) -> None:
     for key in KEYS:
         made.set_late(key, clock.ticks_ms() + 10)
@@ -87,7 +88,7 @@ async def test_many_timers_are_set_in_several_turns(
     assert not made
 
 
-async def test_all_of_them_can_be_called_off(made: GroupTimers, clock: ManualClock, fired: list[TimerKey]) -> None:
+async def test_all_of_them_can_be_called_off(made: Timers[TimerKey], clock: ManualClock, fired: list[TimerKey]) -> None:
     for key in KEYS:
         made.set_late(key, clock.ticks_ms() + 10)
     assert made
@@ -101,7 +102,7 @@ async def test_all_of_them_can_be_called_off(made: GroupTimers, clock: ManualClo
 
 
 async def test_nothing_is_told_of_one_that_was_due_before(
-    made: GroupTimers, clock: ManualClock, fired: list[TimerKey]
+    made: Timers[TimerKey], clock: ManualClock, fired: list[TimerKey]
 ) -> None:
     for key in KEYS:
         made.set(key, clock.ticks_ms() + 10)

@@ -5,9 +5,9 @@ from tests.harness.groups import SESSION_MS, GroupContext, subscription
 
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
-from headrace.groups.effects import Persist
 from headrace.groups.errors import GroupError
 from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
+from headrace.machines.effects import Persist
 
 FLIGHTS = TopicPartition("flights", 0)
 WEATHER = TopicPartition("weather", 0)

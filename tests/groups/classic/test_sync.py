@@ -5,8 +5,8 @@ from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
-from headrace.groups.effects import Persist, Reply
 from headrace.groups.errors import GroupError
+from headrace.machines.effects import Persist, Reply
 
 
 def completing(ctx: GroupContext, size: int) -> list[str]:

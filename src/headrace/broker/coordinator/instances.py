@@ -11,8 +11,9 @@ from functools import partial
 
 import msgspec
 
-from headrace.broker.coordinator.groups import GroupTable, Unready
-from headrace.broker.coordinator.runner import Runner
+from headrace.broker.coordinator.coordinator import Unready
+from headrace.broker.coordinator.group_runner import GroupRunner
+from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.partition.partition import Partition, Source
 from headrace.broker.partition.read import Sink, read
 from headrace.broker.partition.timestamps import FoundOffset, Special
@@ -242,7 +243,7 @@ class Instances:
         runner = self._groups.runner(group)
         return runner is not None and topic.topic.name in runner.sections
 
-    def _runner(self, topic: LiveTopic, group: str) -> Runner:
+    def _runner(self, topic: LiveTopic, group: str) -> GroupRunner:
         runner = self._groups.runner(group)
         if runner is None:
             raise _unknown(topic, group)
@@ -330,7 +331,7 @@ class Instances:
 
     # reading
 
-    async def _plan(self, runner: Runner, request: Get) -> Plan:
+    async def _plan(self, runner: GroupRunner, request: Get) -> Plan:
         answer = runner.request(request)
         try:
             plan = _accepted(await asyncio.shield(answer))
@@ -409,7 +410,7 @@ async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, b
         return await read(partition, partition.log_start, sink, beside=beside)
 
 
-def _give_up_plan(runner: Runner, request: Get, answer: "asyncio.Future[Result]") -> None:
+def _give_up_plan(runner: GroupRunner, request: Get, answer: "asyncio.Future[Result]") -> None:
     if not answer.cancelled() and isinstance(plan := answer.result(), Plan):
         runner.post(Delivered(request.topic.name, plan.read, ()))
 
@@ -424,7 +425,7 @@ def _accepted(result: Result) -> Result:
     return result
 
 
-async def _cursor(runner: Runner, request: InstanceRequest) -> GroupCursor:
+async def _cursor(runner: GroupRunner, request: InstanceRequest) -> GroupCursor:
     result = _accepted(await runner.request(request))
     assert isinstance(result, CursorResult)
     return result.cursor

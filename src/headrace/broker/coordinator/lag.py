@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.runner import Runner
+from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
@@ -138,7 +138,7 @@ async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPart
     return found
 
 
-def topics_read(broker: Broker, runner: Runner) -> Iterator[str]:
+def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
     """The topics that a group has positions in, or members: one after the other, some of them several times."""
     for place in list(runner.positions):
         yield place.topic

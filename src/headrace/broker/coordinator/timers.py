@@ -1,22 +1,23 @@
-"""A group's timers while the server runs: by its clock, put off in doubt, and set in pieces where there are many."""
+"""The timers of a state machine: by the server's clock, put off in doubt, and set in pieces where there are many."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from headrace.broker.runtime.clock import Clock, Timer
-from headrace.groups.timers import TimerKey
+
+K = TypeVar("K", bound=Hashable)
 
 _UNCERTAIN_MS = 250
-"""How long a timer is put off where this server may coordinate the group no more."""
+"""How long a timer is put off where this server may coordinate the machine no more."""
 _MOST_GRACE_MS = 60_000
 """How long it waits at most when that is over: by default clients give a sign of life every 15 seconds or sooner."""
 _AT_ONCE = 200
 """Timers that are set in one turn of the loop."""
 _FIRED_AT_ONCE = 100
-"""Events of all groups' timers that are handled in one turn of the loop; each may take a member out, and say so."""
+"""Events of all machines' timers that are handled in one turn of the loop; each may take a member out, and say so."""
 
 
 class Firing:
@@ -54,43 +55,43 @@ class Doubt(Protocol):
 
     @property
     def doubted_ms(self) -> int | None:
-        """When it was last in doubt about its groups (ticks)."""
+        """When it was last in doubt about its machines (ticks)."""
 
     @property
     def firing(self) -> Firing:
         """Where events of timers go."""
 
     def in_doubt(self) -> bool:
-        """Whether somebody may have taken its groups over by now."""
+        """Whether somebody may have taken its machines over by now."""
 
 
-class GroupTimers:
-    """The timers of one group by their keys."""
+class Timers(Generic[K]):
+    """The timers of one machine by their keys."""
 
-    def __init__(self, server: Doubt, fired: Callable[[TimerKey], None]) -> None:
+    def __init__(self, server: Doubt, fired: Callable[[K], None]) -> None:
         """None is set; `fired` is told of those that are due."""
         self._server = server
         self._tell = fired
-        self._set: dict[TimerKey, Timer] = {}
-        self._late: dict[TimerKey, int] = {}
+        self._set: dict[K, Timer] = {}
+        self._late: dict[K, int] = {}
         """Deadlines of those that are about to be set."""
 
     def __bool__(self) -> bool:
         return bool(self._set or self._late)
 
-    def set(self, key: TimerKey, deadline_ms: int) -> None:
+    def set(self, key: K, deadline_ms: int) -> None:
         """Set or move one."""
         self.cancel(key)
         self._arrange(key, deadline_ms)
 
-    def set_late(self, key: TimerKey, deadline_ms: int) -> None:
+    def set_late(self, key: K, deadline_ms: int) -> None:
         """The same, in one of the next turns of the loop: one event may set those of thousands of members."""
         self.cancel(key)
         if not self._late:
             asyncio.get_running_loop().call_soon(self._arrange_some)
         self._late[key] = deadline_ms
 
-    def cancel(self, key: TimerKey) -> None:
+    def cancel(self, key: K) -> None:
         """Forget one, if it is set."""
         self._late.pop(key, None)
         timer = self._set.pop(key, None)
@@ -110,18 +111,18 @@ class GroupTimers:
         if self._late:
             asyncio.get_running_loop().call_soon(self._arrange_some)
 
-    def _arrange(self, key: TimerKey, deadline_ms: int) -> None:
+    def _arrange(self, key: K, deadline_ms: int) -> None:
         clock = self._server.clock
         grace_ms = min(deadline_ms - clock.ticks_ms(), _MOST_GRACE_MS)
         self._set[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
 
-    def _due(self, key: TimerKey, timer: Timer) -> None:
+    def _due(self, key: K, timer: Timer) -> None:
         """Tell, unless it was called off or moved since it was due; until now it counts as set."""
         if self._set.get(key) is timer:
             del self._set[key]
             self._tell(key)
 
-    def _fired(self, key: TimerKey, grace_ms: int, waited: bool = False) -> None:
+    def _fired(self, key: K, grace_ms: int, waited: bool = False) -> None:
         server, now_ms = self._server, self._server.clock.ticks_ms()
         if server.in_doubt():
             # Its members may have gone on elsewhere, while this server stood still or Redis does not answer.

@@ -6,8 +6,8 @@ from math import isnan, nan
 from typing import Any
 
 from headrace.broker.coordinator import lag
+from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.coordinator.lag import CommittedOffset, Planned, Share
-from headrace.broker.coordinator.runner import Runner
 from headrace.console import charts, links, text
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import MOVED, Ask, Moved, NotThere, View, group_rule, page, shown_rules, topic_resource
@@ -34,7 +34,7 @@ async def groups(ask: Ask) -> View:
     """Every group with its members and its lag."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
 
-    def lag(runner: Runner) -> float:
+    def lag(runner: GroupRunner) -> float:
         found = sampler.groups.get((cluster, runner.name))
         return nan if found is None else found.lag.now
 
@@ -69,7 +69,7 @@ async def groups(ask: Ask) -> View:
     return View(template="groups.html", title="Groups", data=found, cells=cells, shape=shape_of(found))
 
 
-def _committed_topics(ask: Ask, runner: Runner) -> list[str]:
+def _committed_topics(ask: Ask, runner: GroupRunner) -> list[str]:
     """The topics that a group has positions in, as far as they may be shown."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}

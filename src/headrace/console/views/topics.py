@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.coordinator.lag import lag_of, topics_read
-from headrace.broker.coordinator.runner import Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, links, text
@@ -172,7 +172,7 @@ def live_topic(ask: Ask) -> LiveTopic:
     return ask.broker.topics.get(name)
 
 
-async def _reads(broker: Broker, runner: Runner, topic: str) -> bool:
+async def _reads(broker: Broker, runner: GroupRunner, topic: str) -> bool:
     """Whether a group has positions or members in a topic: of thousands of members each has an assignment to read."""
     async for each in broker.lane.pace().each(topics_read(broker, runner)):
         if each == topic:

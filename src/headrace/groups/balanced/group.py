@@ -27,10 +27,10 @@ from headrace.groups.balanced.events import (
 from headrace.groups.balanced.model import Reservation
 from headrace.groups.balanced.partition import Holding
 from headrace.groups.balanced.section import BEGINNING, Section
-from headrace.groups.events import Now
 from headrace.groups.model import GroupSettings, StoredBalanced, StoredStart
 from headrace.groups.offsets import Positions
 from headrace.groups.turn import Turn
+from headrace.machines.effects import Now
 
 
 class BalancedGroup:

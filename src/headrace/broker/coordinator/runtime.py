@@ -1,0 +1,309 @@
+"""Runs the state machines of a coordinator, such as consumer groups: one runner for each, which alone touches it.
+
+A machine is pure: an event and the time go in, ordered effects come out (`headrace.machines`). Its runner takes one
+event at a time: it asks the machine for effects, carries them out in order, and only then takes the next event. What
+has to be durable is durable before the reply that promises it. Storage that refuses a write sends the machine back to
+what storage has.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable
+from contextvars import Context
+from time import perf_counter
+from typing import Any, Generic, Protocol, TypeVar
+
+from headrace.broker.coordinator.timers import Doubt, Timers
+from headrace.broker.runtime.scheduler import SLICE_S, CooperativeScheduler
+from headrace.machines.effects import CancelTimer, Effect, Persist, Reply, SetTimer
+from headrace.topics.errors import TopicError
+
+E = TypeVar("E")
+"""Events of a machine."""
+R = TypeVar("R")
+"""Results of its requests."""
+C = TypeVar("C")
+"""Changes that storage takes."""
+K = TypeVar("K", bound=Hashable)
+"""Names of its timers."""
+T = TypeVar("T")
+
+AT_ONCE = 200
+"""Requests that are answered in one turn of the event loop: each answer is encoded and sent in the same turn."""
+_AGAIN_MS = 1_000
+"""How soon storage is told again of what it refused and no client repeats: a time is over, say."""
+
+
+class _LateReplies(Generic[T]):
+    """Replies in order, after the first ones of a turn. They were decided, and stored if need be."""
+
+    def __init__(self) -> None:
+        self._replies: deque[tuple[asyncio.Future[T], T]] = deque()
+
+    def add(self, future: "asyncio.Future[T]", result: T) -> None:
+        """Reply later."""
+        self._replies.append((future, result))
+
+    def send(self) -> None:
+        """Send all of them, in the next turns of the event loop."""
+        if self._replies:
+            asyncio.get_running_loop().call_soon(self._send_some)
+
+    def _send_some(self) -> None:
+        for _ in range(min(len(self._replies), AT_ONCE)):
+            future, result = self._replies.popleft()
+            if not future.done():
+                future.set_result(result)
+        self.send()
+
+
+class Host(Doubt, Protocol):
+    """What a runner needs of the coordinator that has it."""
+
+    @property
+    def lane(self) -> CooperativeScheduler:
+        """The turns that long work takes."""
+
+    def settled(self, runner: Any) -> None:
+        """A runner has nothing to do."""
+
+
+class Runner(ABC, Generic[E, R, C, K]):
+    """The one owner of a machine. A kind of machine says how it is asked, stored and refused."""
+
+    def __init__(self, name: str, host: Host, view: int | None) -> None:
+        """Have no machine yet: `begin` makes it.
+
+        Args:
+            name: the machine's.
+            host: the coordinator that has it.
+            view: the number of the view by which this server coordinates it; None: it is alone.
+        """
+        self.name = name
+        self.view = view
+        self._host = host
+        self._queue: deque[tuple[E, int]] = deque()
+        """Events with the time of their arrival (ticks)."""
+        self._waiting: dict[Hashable, tuple[E, asyncio.Future[R]]] = {}
+        self._timers: Timers[K] = Timers(host, lambda key: self.post(self.fired(key)))
+        self._resting = False
+        """Whether events wait for their turn: those before them took long."""
+        self._writing: asyncio.Task[None] | None = None
+        self._began_ms = 0  # the write that is under way (ticks)
+        self._rewrite = False
+        """Whether the last write may have happened or not: the next one says everything again."""
+        self._closed = False
+        self._moved = False
+        """Whether another broker coordinates it."""
+
+    # What a kind of machine adds
+
+    @abstractmethod
+    def restore(self) -> list[Effect[C, K, R]]:
+        """Make the machine from what storage has."""
+
+    @abstractmethod
+    def handle(self, event: E, arrived_ms: int) -> list[Effect[C, K, R]]:
+        """Have the machine take an event."""
+
+    @abstractmethod
+    def fired(self, key: K) -> E:
+        """Return the event of a timer."""
+
+    @abstractmethod
+    def refusal(self, request: E, reason: str) -> R:
+        """Return the result that tells a client to ask again: here, or the coordinator by now (`moved`)."""
+
+    @abstractmethod
+    async def store(self, changes: tuple[C, ...], *, everything: bool) -> None:
+        """Make changes durable; `everything`: after all that was stored before. Raises TopicError."""
+
+    @abstractmethod
+    def stored(self, changes: tuple[C, ...]) -> None:
+        """Take over changes that storage has taken."""
+
+    def not_stored(self, reason: str, again_ms: int) -> None:
+        """Storage has refused changes, and the machine was restored. Nothing is told again before `again_ms`."""
+
+    def idle(self) -> None:
+        """Every event was handled, and nothing is being written."""
+
+    def released(self) -> None:
+        """The machine is not this server's any more, or is about to be deleted."""
+
+    # Events in
+
+    def begin(self) -> None:
+        """Restore the machine, and do what it asks for."""
+        self._carry_out(self.restore())
+
+    def submit(self, token: Hashable, event: E) -> "asyncio.Future[R]":
+        """Queue a request; the future gets the result that the machine replies under its token."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_result(self.refusal(event, ""))
+            return future
+        self._waiting[token] = (event, future)
+        self.post(event)
+        return future
+
+    def post(self, event: E) -> None:
+        """Queue an event nobody waits for, and work through the queue unless a write is under way."""
+        if self._closed:
+            return
+        self._queue.append((event, self._host.clock.ticks_ms()))
+        self._work()
+
+    def _go_on(self) -> None:
+        self._resting = False
+        self._work()
+
+    def _work(self) -> None:
+        if self._resting:
+            return
+        until = perf_counter() + SLICE_S
+        while self._queue and self._writing is None:
+            if perf_counter() >= until:
+                # Of a topic of thousands of partitions each event takes milliseconds.
+                self._resting = True
+                self._host.lane.later(self._go_on)
+                return
+            self._carry_out(self.handle(*self._queue.popleft()))
+        if self._writing is None:
+            self.idle()
+            self._host.settled(self)
+
+    # Effects out
+
+    def _carry_out(self, effects: list[Effect[C, K, R]]) -> None:
+        late: _LateReplies[R] = _LateReplies()
+        for index, effect in enumerate(effects):
+            if isinstance(effect, Persist):
+                # In a context of its own: what is done after the write, and told, is not all of who asked for it.
+                writing = self._write(effect.changes, effects[index + 1 :])
+                self._began_ms = self._host.clock.ticks_ms()
+                self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
+                break
+            if index < AT_ONCE:
+                self._act(effect)
+            elif isinstance(effect, Reply):
+                _, future = self._waiting.pop(effect.token, (None, None))
+                if future is not None:
+                    late.add(future, effect.result)
+            elif isinstance(effect, SetTimer):
+                self._timers.set_late(effect.key, effect.deadline_ms)
+            else:
+                self._act(effect)
+        late.send()
+
+    def _act(self, effect: Effect[C, K, R]) -> None:
+        match effect:
+            case Reply(token, result):
+                _, future = self._waiting.pop(token, (None, None))
+                if future is not None and not future.done():
+                    future.set_result(result)
+            case SetTimer(key, deadline_ms):
+                self._timers.set(key, deadline_ms)
+            case CancelTimer(key):
+                self._timers.cancel(key)
+
+    async def _write(self, changes: tuple[C, ...], rest: list[Effect[C, K, R]]) -> None:
+        try:
+            await self.store(changes, everything=self._rewrite)
+        except TopicError as error:
+            self._start_over(str(error))
+        else:
+            self._rewrite = False
+            self.stored(changes)
+            if len(changes) > AT_ONCE:
+                # As much again is done for as many members now: not in one piece.
+                await asyncio.sleep(0)
+            self._writing = None
+            self._carry_out(rest)
+        if self._writing is asyncio.current_task() or self._writing is None:
+            self._writing = None
+            if self._closed:
+                # What it went on with: timers, of which nobody wants to hear any more.
+                self._refuse_all()
+                return
+            self._work()
+
+    def _start_over(self, reason: str) -> None:
+        """Refuse every request that waits, and send the machine back to what storage has."""
+        self._refuse_all(reason)
+        # The write may have happened all the same.
+        self._rewrite = True
+        self._writing = None
+        effects = self.restore()
+        again_ms = self._host.clock.ticks_ms() + _AGAIN_MS
+        self._carry_out([_not_before(again_ms, effect) for effect in effects])
+        self.not_stored(reason, again_ms)
+
+    def call_off(self) -> None:
+        """Cancel every timer."""
+        self._timers.cancel_all()
+
+    def _refuse_all(self, reason: str = "") -> None:
+        """Call every timer off, and tell every client that waits to ask again, and why, if known."""
+        self.call_off()
+        for request, future in self._waiting.values():
+            if not future.done():
+                future.set_result(self.refusal(request, reason))
+        self._waiting.clear()
+        self._queue.clear()
+
+    # State
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more events."""
+        return self._closed
+
+    @property
+    def moved(self) -> bool:
+        """Whether another broker coordinates it."""
+        return self._moved
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits, or a timer is set, or storage has to be told everything again."""
+        return bool(self._waiting or self._timers or self._queue or self._rewrite)
+
+    @property
+    def writing_since_ms(self) -> int | None:
+        """When the write that is under way began (ticks); None: there is none."""
+        return None if self._writing is None else self._began_ms
+
+    # Its end
+
+    def hand_over(self) -> None:
+        """Another broker coordinates it from now on. What is under way to storage lands, or is refused there."""
+        self._closed = self._moved = True
+        self.released()
+        self._refuse_all()
+
+    async def close(self) -> None:
+        """Take no more events, refuse every client that waits, and wait for a write under way."""
+        self._closed = True
+        self.released()
+        self._refuse_all()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    def stop(self) -> None:
+        """Cancel every timer and drop what waits."""
+        self.call_off()
+        for _, future in self._waiting.values():
+            future.cancel()
+        self._waiting.clear()
+
+
+def _not_before(earliest_ms: int, effect: Effect[C, K, R]) -> Effect[C, K, R]:
+    """Return the effect; a timer is put off until then.
+
+    What is due already would be written, and refused, hundreds of times a second.
+    """
+    if isinstance(effect, SetTimer) and effect.deadline_ms < earliest_ms:
+        return SetTimer(effect.key, earliest_ms)
+    return effect
