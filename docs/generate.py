@@ -10,7 +10,7 @@ import click
 import rights
 
 from headrace.broker.config.keys import BROKER_KEYS
-from headrace.broker.config.listeners import PER_LISTENER
+from headrace.broker.config.settings import PER_LISTENER
 from headrace.cli import main as cli
 from headrace.cli.command import Status
 from headrace.groups.errors import GroupError

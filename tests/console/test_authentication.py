@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.admin.audit import Audit
-from headrace.broker.admin.logins import Bearer
 from headrace.broker.admin.users import Users
+from headrace.broker.logins import Bearer
 from headrace.console.authentication import AGAIN_MS, Visitors
 from headrace.console.pages import asker_of
 from headrace.console.registry import PRINCIPAL, Asker

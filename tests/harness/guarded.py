@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import redis.asyncio
 
-from headrace.broker.admin.logins import Admitted
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.logins import Admitted
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.kafka.server.listener import KafkaListener

@@ -13,7 +13,7 @@ from tests.harness.guarded import ROOT, guarded
 from tests.harness.waiting import until, wait_for
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
-from headrace.broker.admin.logins import Admitted
+from headrace.broker.logins import Admitted
 from headrace.broker.virtual_clusters import Clusters
 from headrace.kafka.server import listener as listeners
 from headrace.kafka.server.connection import Connection

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.admin.logins import LoginRefused
 from headrace.broker.broker import Broker
+from headrace.broker.logins import LoginRefused
 from headrace.oci.kafka_logins import PoolLogins
 from headrace.oci.settings import OciSettings
 

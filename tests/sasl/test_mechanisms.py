@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scramp import ScramClient
 
 from headrace.broker.admin import users as module
-from headrace.broker.admin.logins import Admitted, Answer, LoginRefused
 from headrace.broker.admin.users import TooManyLogins, TooManyUsers, Users
 from headrace.broker.broker import Broker
+from headrace.broker.logins import Admitted, Answer, LoginRefused
 from headrace.broker.runtime.clock import SystemClock
 from headrace.membership.view import ALONE, Lock
 from headrace.metrics.unreadable_values import Unreadable

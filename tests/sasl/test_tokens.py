@@ -22,8 +22,8 @@ from jwt.algorithms import RSAAlgorithm
 from structlog.testing import capture_logs
 from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 
-from headrace.broker.admin.logins import Admitted, Bearer, LoginRefused
 from headrace.broker.broker import Broker
+from headrace.broker.logins import Admitted, Bearer, LoginRefused
 from headrace.sasl.jwks import Keys, KeysUnreadable, checked
 from headrace.sasl.oauthbearer import OAuthBearer
 from headrace.sasl.tokens import INVALID, TokenRules, Tokens

@@ -16,8 +16,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.broker.admin.audit import Audit
-from headrace.broker.admin.logins import Bearer, LoginRefused
 from headrace.broker.admin.users import TooManyLogins, Users
+from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.console.registry import LASTS, PRINCIPAL, SESSION
 from headrace.console.sessions import Sessions

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from headrace import __version__
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.lag import log_lags, topics_read
+from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, Clusters
 from headrace.console.registry import PRINCIPAL, cluster_rule

@@ -15,7 +15,7 @@ import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.lag import log_lags, topics_read
+from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.classic.states import GroupState, in_words

@@ -4,9 +4,10 @@ A client has time to send a head, then a body; an answer has to be taken; what a
 that others are served between them; and requests that are sent ahead wait unparsed.
 """
 
+import asyncio
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import httptools
 import structlog
@@ -17,9 +18,6 @@ from headrace.http.error_responses import own_answer, refusal
 from headrace.http.shared_pages import DRAIN
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.tls import writes as tls
-
-if TYPE_CHECKING:
-    from headrace.http.listener import HttpListener
 
 MOST_HEAD = 64 << 10
 """Bytes of a request's headers together, and of anything else that is taken in before a stranger can be told apart."""
@@ -62,10 +60,26 @@ class Phase(Enum):
     SERVER = "an answer"
 
 
+class ConnectionOwner(Protocol):
+    """What a connection needs of its listener."""
+
+    def admit(self, connection: "Connection", host: str) -> str:
+        """Take a connection from an address in; why it is to be closed instead, empty: it is not."""
+
+    def forget(self, connection: "Connection", host: str) -> None:
+        """A connection is gone."""
+
+    def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
+        """Return the principal of a client's certificate; ANONYMOUS without one, None: no rule has a name for it."""
+
+    def ticks_ms(self) -> int:
+        """Return the time, for timeouts."""
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's own; besides: limits and time-outs, errors in JSON, and a way to drop the connection."""
 
-    listener: ClassVar["HttpListener"]
+    listener: ClassVar[ConnectionOwner]
     """Each listener has a class of its own."""
 
     def __init__(self, *args: Any, **named: Any) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import structlog
 
-from headrace.broker.admin.logins import Admitted, LoginRefused
 from headrace.broker.broker import Broker
+from headrace.broker.logins import Admitted, LoginRefused
 from headrace.oci import ocids
 from headrace.oci.settings import OciSettings
 from headrace.security.access.principal import Principal

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from headrace.broker.admin.logins import Admitted, Answer, Bearer, LoginRefused, Mechanism
 from headrace.broker.admin.users import TooManyLogins, Users
 from headrace.broker.broker import Broker
+from headrace.broker.logins import Admitted, Answer, Bearer, LoginRefused, Mechanism
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.sasl.oauthbearer import OAuthBearer
 from headrace.security.access import credentials

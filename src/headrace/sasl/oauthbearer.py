@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 
-from headrace.broker.admin.logins import Admitted, Answer, Bearer, LoginRefused
+from headrace.broker.logins import Admitted, Answer, Bearer, LoginRefused
 
 LONGEST_TOKEN = 16 << 10
 """Characters."""

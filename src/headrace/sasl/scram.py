@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from scramp import ScramException, ScramMechanism
 
-from headrace.broker.admin.logins import Admitted, Answer, LoginRefused
 from headrace.broker.admin.users import LONGEST_NAME, Users
+from headrace.broker.logins import Admitted, Answer, LoginRefused
 from headrace.security.access.credentials import Mechanism
 
 _MOST_BYTES = 4 << 10

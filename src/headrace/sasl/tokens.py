@@ -7,8 +7,8 @@ from typing import Any
 import jwt
 import msgspec
 
-from headrace.broker.admin.logins import Bearer, LoginRefused
 from headrace.broker.admin.users import LONGEST_NAME
+from headrace.broker.logins import Bearer, LoginRefused
 from headrace.broker.runtime.clock import Clock
 from headrace.sasl.jwks import Key, Keys
 from headrace.sasl.oauthbearer import LONGEST_TOKEN

@@ -9,10 +9,10 @@ import msgspec
 import structlog
 
 from headrace.broker.admin.authorizer import FIRST
-from headrace.broker.admin.logins import Logins
 from headrace.broker.admin.users import LONGEST_NAME, LONGEST_PASSWORD, Users
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.logins import Logins
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.oci.kafka_logins import PoolLogins, is_pool_name

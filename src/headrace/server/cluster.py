@@ -10,9 +10,9 @@ from uuid import uuid4
 import structlog
 
 from headrace.broker.brokers.membership import Membership, NodeIdTaken
-from headrace.broker.brokers.metadata import Documents, Follower
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.metadata import Documents, Follower
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.http.peers.connections import Connections, Tls

@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.broker.config import listeners as listener_config
 from headrace.broker.config.keys import BROKER_KEYS
-from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.config.settings import BrokerSettings, named
 from headrace.oci.settings import OCI_KEYS, OciSettings
 from headrace.oci.settings import PREFIX as OCI_PREFIX
 from headrace.security.access import listeners
@@ -154,7 +153,7 @@ def _given(
 def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
     """The options with the Kafka listeners that they and the settings ask for; raises SettingsError."""
     found = _listeners(options, given, settings)
-    for name, listener in listener_config.named(settings.given):
+    for name, listener in named(settings.given):
         if all(each.name != listener for each in found.listeners):
             there = ", ".join(each.name for each in found.listeners)
             raise SettingsError(f"{name}: there is no listener {listener}; listeners has {there}")

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from headrace.broker.config.listeners import PREFIX, passes_over_client_auth, settings_at
-from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.config.settings import LISTENER_PREFIX, BrokerSettings, passes_over_client_auth, settings_at
 from headrace.kafka.server.listener import KafkaListener
 from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
 from headrace.security.access.listeners import Exposed, Listener, Protocol, refusal
@@ -192,7 +191,8 @@ def _bound(
     own = settings_at(listener, settings)
     if passes_over_client_auth(listener, settings):
         _log.warning(
-            f"ssl.client.auth is not for listeners with SASL_SSL: say {PREFIX}{listener.name.lower()}.ssl.client.auth",
+            "ssl.client.auth is not for listeners with SASL_SSL: "
+            f"say {LISTENER_PREFIX}{listener.name.lower()}.ssl.client.auth",
             listener=listener.name,
         )
     tls = certificates.needed_by(listener.name, own) if listener.protocol.encrypted else None

@@ -24,8 +24,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.broker.config import listeners as listener_config
 from headrace.broker.config.keys import BROKER_KEYS
+from headrace.broker.config.settings import LISTENER_PREFIX
 from headrace.oci.settings import OCI_KEYS
 
 _READY_S = 60
@@ -371,7 +371,7 @@ def texts_of(settings: Mapping[str, object]) -> list[str]:
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
     for field, value in settings.items():
-        if field not in names and not field.startswith(listener_config.PREFIX):
+        if field not in names and not field.startswith(LISTENER_PREFIX):
             raise TypeError(f"server() got {field!r}, which is neither an argument nor a setting")
         texts.append(f"{names.get(field, field)}={str(value).lower() if isinstance(value, bool) else value}")
     return texts

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.harness.redis import RedisServer
 from tests.harness.wire import Wire, batch, fetch_request
 
-from headrace.broker.admin.logins import Admitted, LoginRefused
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.logins import Admitted, LoginRefused
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.virtual_clusters import Clusters
 from headrace.client.blocking import ConnectionEnded

@@ -3,14 +3,16 @@
 Values only: where they come from (flags, environment, file) is `headrace.server.config`' business.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
-from headrace.broker.config import listeners as listener_config
 from headrace.broker.config.keys import BROKER_KEYS, principals
+from headrace.broker.config.security import SECURITY_KEYS
 from headrace.groups.model import GroupSettings
+from headrace.security.access.listeners import Listener, Protocol
 from headrace.topics.config import TopicDefaults
 from headrace.topics.config_keys import ConfigKey, InvalidSetting, Value, plain_text
 
@@ -129,8 +131,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
-        of_listener = name.startswith(listener_config.PREFIX)
-        return listener_config.checked(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
+        of_listener = name.startswith(LISTENER_PREFIX)
+        return checked_listener_setting(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
 
     @property
     def super_principals(self) -> frozenset[str]:
@@ -175,3 +177,70 @@ def _topic_defaults(texts: Mapping[str, str]) -> TopicDefaults:
             values["retention.ms"] = str(amount * unit_ms if amount >= 0 else -1)
             break
     return TopicDefaults(values)
+
+
+LISTENER_PREFIX = "listener.name."
+PER_LISTENER = (
+    "ssl.keystore.location",
+    "ssl.truststore.location",
+    "ssl.client.auth",
+    "ssl.principal.mapping.rules",
+    "sasl.enabled.mechanisms",
+    "connections.max.reauth.ms",
+)
+"""What a listener may have of its own."""
+
+_LISTENER_KEYS = {key.name: key for key in SECURITY_KEYS if key.name in PER_LISTENER}
+_LISTENER_SETTING = re.compile(re.escape(LISTENER_PREFIX) + r"(?P<listener>[A-Za-z0-9_-]+)\.(?P<key>.+)")
+_CLIENT_AUTH = "ssl.client.auth"
+
+
+def checked_listener_setting(name: str, text: str) -> str:
+    """The plain form of the text of a setting whose name begins with `LISTENER_PREFIX`; raises InvalidSetting."""
+    match = _LISTENER_SETTING.fullmatch(name)
+    if match is None:
+        raise InvalidSetting(
+            f"{name}: expected {LISTENER_PREFIX}NAME.KEY, such as {LISTENER_PREFIX}sasl_ssl.ssl.client.auth"
+        )
+    listener, key = match["listener"], match["key"]
+    if key not in _LISTENER_KEYS:
+        raise InvalidSetting(f"{name}: a listener has no {key} of its own; it may have {', '.join(PER_LISTENER)}")
+    if listener != listener.lower():
+        raise InvalidSetting(
+            f"{name}: write the listener's name in lower case, {LISTENER_PREFIX}{listener.lower()}.{key}"
+        )
+    try:
+        return plain_text(_LISTENER_KEYS, key, text, "setting")
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{name.removesuffix(key)}{error}") from None
+
+
+def named(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of what was given, the names with a prefix, and the listener each is about, in upper case."""
+    for name in given:
+        match = _LISTENER_SETTING.fullmatch(name)
+        if match is not None:
+            yield name, match["listener"].upper()
+
+
+def settings_at(listener: Listener, settings: "BrokerSettings") -> "BrokerSettings":
+    """The settings as they are for one listener."""
+    own = {
+        key: text
+        for key in PER_LISTENER
+        if (text := settings.given.get(f"{LISTENER_PREFIX}{listener.name.lower()}.{key}")) is not None
+    }
+    if passes_over_client_auth(listener, settings):
+        own[_CLIENT_AUTH] = "none"
+    return msgspec.structs.replace(
+        settings, **{_LISTENER_KEYS[key].field: _LISTENER_KEYS[key].parse(text) for key, text in own.items()}
+    )
+
+
+def passes_over_client_auth(listener: Listener, settings: "BrokerSettings") -> bool:
+    """Whether `ssl.client.auth` asks for certificates, but not at this listener (KIP-684)."""
+    return (
+        listener.protocol is Protocol.SASL_SSL
+        and settings.ssl_client_auth != "none"
+        and f"{LISTENER_PREFIX}{listener.name.lower()}.{_CLIENT_AUTH}" not in settings.given
+    )

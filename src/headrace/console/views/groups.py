@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
 from typing import Any
 
-from headrace.broker.coordinator import lag
+from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.lag import CommittedOffset, Planned, Share
+from headrace.broker.group_lag import CommittedOffset, Planned, Share
 from headrace.console import charts, links, text
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import MOVED, Ask, Moved, NotThere, View, group_rule, page, shown_rules, topic_resource
@@ -105,7 +105,7 @@ async def reset(ask: Ask) -> View:
         return await _view(
             ask, refused="The group has members, which would go on from where they are: stop them first."
         )
-    refused = await lag.reset(ask.broker, name, moves)
+    refused = await group_lag.reset(ask.broker, name, moves)
     if refused is not None:
         return await _view(ask, refused=f"The group refused: {refused}.")
     if moves:
@@ -116,8 +116,8 @@ async def reset(ask: Ask) -> View:
 async def _view(ask: Ask, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
-    present = await lag.shares(described, broker.lane.pace())
-    everything = await lag.standings(broker, name, present)
+    present = await group_lag.shares(described, broker.lane.pace())
+    everything = await group_lag.standings(broker, name, present)
     found = [each for each in everything if ask.sees(ResourceType.TOPIC, each.place.topic)]
     known = sampler.groups.get((broker.cluster, name))
     colours = _colours({} if known is None else known.colours, present)
@@ -307,7 +307,7 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
 
 async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Planned]:
     """What would become of the positions that who asks may move."""
-    planned = await lag.plan_reset(ask.broker, ask.path["name"], target, topic)
+    planned = await group_lag.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.lag import lag_of, topics_read
+from headrace.broker.group_lag import lag_of, topics_read
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, links, text

@@ -14,7 +14,7 @@ Version notes
 
 from structlog.contextvars import bound_contextvars
 
-from headrace.broker.admin.logins import LoginRefused
+from headrace.broker.logins import LoginRefused
 from headrace.kafka.errors import Code
 from headrace.kafka.server.login import refuse, tell_refused
 from headrace.kafka.server.registry import register

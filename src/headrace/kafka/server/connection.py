@@ -13,7 +13,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.aio.tasks import close_with, counted
-from headrace.broker.admin.logins import Admitted
+from headrace.broker.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
 from headrace.kafka.server.connection_tasks import ConnectionTasks

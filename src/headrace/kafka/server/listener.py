@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from headrace.broker.admin.connections import ConnectionLimits
-from headrace.broker.admin.logins import Admitted, Logins
 from headrace.broker.coordinator.event_log import tells_requests
+from headrace.broker.logins import Admitted, Logins
 from headrace.broker.runtime.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions

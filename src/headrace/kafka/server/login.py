@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from headrace.broker.admin.logins import Answer, LoginRefused, Logins, Mechanism
+from headrace.broker.logins import Answer, LoginRefused, Logins, Mechanism
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest

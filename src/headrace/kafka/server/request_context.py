@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from headrace.aio.tasks import to_the_end
-from headrace.broker.admin.logins import Admitted
+from headrace.broker.logins import Admitted
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.effects import Result
 from headrace.groups.events import Request

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.harness.waiting import until
 
-from headrace.broker.brokers import metadata
-from headrace.broker.brokers.metadata import Follower
+from headrace.broker import metadata
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.metadata import Follower
 from headrace.broker.virtual_clusters import UnknownCluster
 from headrace.membership.view import Leader, View
 from headrace.storage.layout.membership import Change

@@ -7,7 +7,7 @@ import pytest
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.coordinator.lag import Share, plan_reset, reset, shares
+from headrace.broker.group_lag import Share, plan_reset, reset, shares
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.broker.virtual_clusters import Clusters
 from headrace.groups.classic.states import GroupState
