@@ -10,13 +10,12 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from tests.harness.store import object_store
+from tests.spark.conftest import DAY, records, run_out
 
 from headrace.client.errors import OptionError, TableError
 from headrace.spark.sink import delta_options, delta_table
 from headrace.spark.sink.delta_files import FileWriter
 from headrace.spark.sink.delta_options import DeltaOptions
-
-from .conftest import DAY, records, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
