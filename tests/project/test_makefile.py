@@ -13,7 +13,13 @@ def make(*arguments: str) -> str:
     # `make test` hands on how it was called itself.
     own = {name: text for name, text in os.environ.items() if name not in {"MAKEFLAGS", "MAKEOVERRIDES"}}
     ended = subprocess.run(
-        ["make", *arguments], cwd=ROOT, env=own, capture_output=True, text=True, timeout=60, check=True
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return ended.stdout
 

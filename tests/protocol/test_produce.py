@@ -106,6 +106,7 @@ def test_the_commonest_request_is_read(version: int) -> None:
     assert by_shortcut(frame(request, version, "rdkafka")) == expected
 
 
+@pytest.mark.generated
 @compiled
 @settings(max_examples=1_000)
 @given(

@@ -272,6 +272,7 @@ class Machine(RuleBasedStateMachine):
 BATCHES = {size: append(size=size) for size in (80, 81, 87, 1_000, 30_000, 100_000, 400_000, 524_216)}
 
 
+@pytest.mark.generated
 def test_a_journal_is_a_list() -> None:
     run_state_machine_as_test(Machine, settings=settings(max_examples=30, stateful_step_count=30, deadline=None))
 

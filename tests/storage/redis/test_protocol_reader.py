@@ -70,6 +70,7 @@ def made(request: pytest.FixtureRequest) -> Reader:
     return make(hiredis.ReplyError)
 
 
+@pytest.mark.generated
 @settings(max_examples=150, deadline=None)
 @given(st.lists(values, max_size=5), st.lists(st.integers(min_value=1, max_value=100_000), min_size=1), st.booleans())
 def test_however_the_bytes_come_the_replies_are_what_hiredis_reads(
