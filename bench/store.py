@@ -22,7 +22,7 @@ from bench.processes import cpu_s
 from bench.table import Cell, table
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.runtime.clock import SystemClock
 from headrace.records.batch import peek
 from headrace.records.build import build

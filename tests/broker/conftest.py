@@ -9,7 +9,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.groups.model import GroupSettings
 from headrace.testing.clock import ManualClock
 

@@ -11,7 +11,7 @@ from headrace.broker.brokers import remote_reader
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLook
 from headrace.broker.runtime.decompression import Decompression

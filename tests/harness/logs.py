@@ -2,7 +2,7 @@
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.clock import SystemClock
 from headrace.topics.model import Append, Appended

@@ -10,7 +10,7 @@ import redis.asyncio
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.runtime.clock import SystemClock
 from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build

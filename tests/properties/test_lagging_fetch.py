@@ -16,8 +16,8 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.fetch import Ask, Found
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.read import count_records
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock

@@ -17,7 +17,7 @@ from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition, Readable, Source
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
-from headrace.broker.partition import sizes
-from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.partition import Partition, sizes_of
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import Clusters
 from headrace.console import text
@@ -150,7 +149,7 @@ class Figures:
         if len(partitions) <= _MOST_SIZED:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_STORE_S):
-                    total = sum(await sizes.of(partitions, self.clusters.lane.pace()))
+                    total = sum(await sizes_of(partitions, self.clusters.lane.pace()))
         if len(self._sizes) > _MOST_SIZED:
             self._sizes.clear()
         self._sizes[broker.cluster, name] = now_ms, total

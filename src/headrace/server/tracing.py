@@ -67,7 +67,7 @@ class Tracing:
         own = span.get_span_context()
         return f"00-{format_trace_id(own.trace_id)}-{format_span_id(own.span_id)}-{own.trace_flags:02x}"
 
-    # Of batches: `headrace.broker.partition.batch_tracing.BatchTracer`
+    # Of batches: `headrace.broker.topics.live.BatchTracer`
 
     def watch(self, _broker: Broker, topic: LiveTopic) -> None:
         """Trace the batches of this topic from now on."""

@@ -15,7 +15,7 @@ from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic
 from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock

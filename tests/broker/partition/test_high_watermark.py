@@ -8,9 +8,9 @@ from tests.harness.memory import MemoryCopies, MemoryStorage
 
 from headrace.broker.brokers.remote_reader import FollowedLog
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.high_watermark import done_with_copies
+from headrace.broker.partition.in_sync_replicas import done_with_copies
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.runtime.decompression import Decompression
 from headrace.testing.clock import ManualClock

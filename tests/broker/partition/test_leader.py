@@ -13,7 +13,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.membership.view import Leader
 from headrace.records.batch import peek
 from headrace.testing.clock import ManualClock

@@ -9,7 +9,7 @@ from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable, StorageUnwritten
 from headrace.topics.model import StoredBatch

@@ -8,7 +8,7 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.offline import LONG_MS, LOOK_MS, OfflinePartitions
 from headrace.testing.clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock

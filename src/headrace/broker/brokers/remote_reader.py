@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.broker.partition import timestamps
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.high_watermark import copies_have_come, high_watermark_unknown, least_high_watermark
+from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
+from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Watcher, gone, outside
 from headrace.broker.partition.read import first_readable, fitting

@@ -16,7 +16,7 @@ import structlog
 from headrace.broker.native.in_flight import UnderWay
 from headrace.broker.native.timestamps import find
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.high_watermark import check_replicas, done_with_copies
+from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
 from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
 from headrace.broker.partition.read import take
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused

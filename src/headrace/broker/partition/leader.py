@@ -12,12 +12,11 @@ from headrace.broker.partition import timestamps
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
 from headrace.broker.partition.partition import Watchers, changing, gone, outside
-from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots
+from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock

@@ -1,11 +1,12 @@
 """A topic while the server runs."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.partition.batch_tracing import BatchTracer
+from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
@@ -22,6 +23,16 @@ AS_LONG_AS_IT_TAKES = 2**31 - 1
 def not_for_clients(name: str) -> InvalidTopicName:
     """Why clients can neither change nor write a topic."""
     return InvalidTopicName(f"topic {name!r} is internal: clients can neither write nor change it")
+
+
+class BatchTracer(Protocol):
+    """Continues the traces that records belong to; nothing does by default."""
+
+    def appending(self, topic: str, partition: int, batch: Buffer, done: AppendDone) -> AppendDone:
+        """A batch is about to be appended; what is to be called with its place in place of `done`."""
+
+    def handed_out(self, topic: str, partition: int, batches: Sequence[Buffer]) -> None:
+        """Batches are on their way to a client."""
 
 
 class LiveTopic(msgspec.Struct):

@@ -19,11 +19,11 @@ from headrace.broker.native.conversion import MovePositions, convert
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partitions, point_to_registry
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.high_watermark import check_attainable
+from headrace.broker.partition.in_sync_replicas import check_attainable
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.partition.snapshot_schedule import SnapshotSchedule
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock

@@ -15,8 +15,7 @@ Version notes
 from collections.abc import Iterable
 
 from headrace.broker.broker import Broker
-from headrace.broker.partition import sizes
-from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.partition import Partition, sizes_of
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
@@ -60,7 +59,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> No
     wanted = [partition async for partition in pace.each(chosen) if partition is not None]
     await context.reserve(len(wanted) * _PARTITION_BYTES)
     try:
-        found = await sizes.of(wanted, pace)
+        found = await sizes_of(wanted, pace)
     except TopicError:
         await context.answer_in_pieces(_away())
         return

@@ -5,10 +5,10 @@ from functools import partial
 import msgspec
 import structlog
 
-from headrace.broker.partition.batch_tracing import BatchTracer
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Source
 from headrace.broker.runtime.decompression import A_TURN, HERE, MOST, USUAL, Decompression
+from headrace.broker.topics.live import BatchTracer
 from headrace.records import accelerator
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
