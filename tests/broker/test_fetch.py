@@ -11,8 +11,8 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.partition import Watchers
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
+from headrace.broker.partition.source import Watchers
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock

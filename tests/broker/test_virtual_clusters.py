@@ -12,7 +12,9 @@ from tests.harness.waiting import until
 
 from headrace.broker import virtual_clusters
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.native.adoption import adopt
 from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.native.conversion import convert
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
@@ -253,7 +255,7 @@ async def test_a_topic_stays_while_streams_of_it_may_be_left_to_remove(
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
             await clusters.move("t", DEFAULT, "blue")
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
-            await clusters.default.topics.convert("t", "native", GroupPositions(clusters.default))
+            await convert(clusters.default.topics, "t", "native", GroupPositions(clusters.default))
         if note == "same streams":
             # It is none of another topic's business.
             await clusters.move("other", DEFAULT, "blue")
@@ -281,7 +283,7 @@ async def test_a_stream_is_a_partition_of_one_topic_whatever_its_cluster(world: 
     await append(blue, "t", b"1")
     for broker in (blue, world.clusters.default):
         with pytest.raises(InvalidConfig, match="is a partition of topic 't' already"):
-            await broker.topics.adopt("thief", "headrace:blue:t:0", 0, {})
+            await adopt(broker.topics, "thief", "headrace:blue:t:0", 0, {})
     assert world.clusters.default.topics.names() == []
 
 
@@ -301,7 +303,7 @@ async def test_topics_of_one_name_go_to_the_other_storage_without_meeting(world:
     for value in (b"first", b"second"):
         await clusters.default.topics.create("t", 1, {})
         await append(clusters.default, "t", value)
-        await clusters.default.topics.convert("t", "native", Nobody())
+        await convert(clusters.default.topics, "t", "native", Nobody())
         if value == b"first":
             await clusters.move("t", DEFAULT, "blue")
     clusters = await world.restart()

@@ -1,7 +1,7 @@
 """What a test reads, record by record."""
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Source
+from headrace.broker.partition.source import Source
 from headrace.records.batch import peek
 from headrace.records.walk import records
 

@@ -14,10 +14,12 @@ from headrace.broker.coordinator.groups import GroupTable
 from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
+from headrace.broker.native.adoption import adopt
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.partition import Partition, Readable, Source
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
+from headrace.broker.partition.source import Readable, Source
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -142,8 +144,9 @@ class Broker:
         """Have the other parts told of topics that come and go."""
         topics = self.topics
         if self._archives is not None:
-            topics.removed.append(self._archives.dismiss)
-            topics.deleted.append(self._archives.forget)
+            archives = self._archives
+            topics.removed.append(lambda live: archives.dismiss(live.topic))
+            topics.deleted.append(lambda live: archives.forget(live.topic))
             topics.leading.before_opening = self._attach
         topics.reread = lambda name: refresh(topics, name)
         topics.added.append(self.native_groups.topic_added)
@@ -169,7 +172,11 @@ class Broker:
         assert self._archives is not None
         topics = {topic.id: topic for topic in logs.values()}
         archived = {each for each, topic in topics.items() if resolve(topic.config, self.topics.defaults).remote}
-        await self._archives.attach({log: topic for log, topic in logs.items() if topic.id in archived})
+        if archived:
+            await self._archives.load_starts()
+        for log, topic in logs.items():
+            if topic.id in archived and (cold := self._archives.partition(topic, log.index)) is not None:
+                log.cold = cold
 
     def configure(self, settings: BrokerSettings) -> None:
         """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
@@ -210,7 +217,7 @@ class Broker:
             return None
 
     async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-        """Make a Redis Stream a partition of a topic; see `TopicTable.adopt`.
+        """Make a Redis Stream a partition of a topic; see `broker.native.adoption.adopt`.
 
         Raises:
             InvalidConfig: the key is Headrace's own, or `headrace.adopt.prefixes` does not have it.
@@ -229,7 +236,7 @@ class Broker:
                 f"stream {stream!r} may not become a topic: headrace.adopt.prefixes is {allowed!r}; "
                 "start the server with --set headrace.adopt.prefixes=PREFIX for streams whose keys begin so"
             )
-        return await self.topics.adopt(name, stream, partition, config)
+        return await adopt(self.topics, name, stream, partition, config)
 
     # Records
 
@@ -293,7 +300,7 @@ class Broker:
         return Searcher(self.decompression, self.beside)
 
     async def find_offset(self, partition: Source, timestamp: int, searcher: Searcher | None = None) -> FoundOffset:
-        """ListOffsets for one partition; see `broker.partition.timestamps.find`."""
+        """ListOffsets for one partition; see `broker.partition.offset_lookup.find`."""
         return await partition.find_offset(timestamp, searcher or self.searcher())
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:
@@ -313,7 +320,7 @@ class Broker:
         live = self.topics.get(partition.topic)
         if self._archives is not None and live.config.remote and not log.is_leader:
             # The archive may have begun after the topic was loaded here.
-            await self._archives.attach(dict.fromkeys(_logs(live), live.topic))
+            await self._attach(dict.fromkeys(_logs(live), live.topic))
         return await FollowedLog.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:

@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import UNKNOWN_SIZE, Readable
 from headrace.broker.partition.read import next_offset
+from headrace.broker.partition.source import UNKNOWN_SIZE, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S

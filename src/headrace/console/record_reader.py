@@ -7,8 +7,9 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.read import read
+from headrace.broker.partition.source import Source
 from headrace.broker.runtime.decompression import A_TURN, HERE, USUAL, Decompression
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge

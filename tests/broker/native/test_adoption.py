@@ -12,6 +12,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.native.adoption import adopt
 from headrace.membership.view import Member, View
 from headrace.records.build import build
 from headrace.topics.errors import InvalidConfig, InvalidPartitions, StorageUnavailable, TopicExists
@@ -63,7 +64,7 @@ async def test_an_answer_that_is_lost_does_not_leave_the_old_stream_in_use(
     broker: Broker, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_the_answer(broker, monkeypatch, "replace")
-    live = await broker.topics.adopt("t", "mine", 0, {})
+    live = await adopt(broker.topics, "t", "mine", 0, {})
     assert isinstance(await put(broker, 0), Appended)
     assert (raw.xlen("mine"), raw.xlen("t:0")) == (2, 0)
     assert await broker.topics.storage.topics.find("t") == live.topic
@@ -80,7 +81,7 @@ async def test_nothing_is_taken_for_the_old_stream_once_it_was_found_empty(
         await replace(*args)
 
     monkeypatch.setattr(topics, "replace", replace_while_a_producer_sends)
-    await broker.topics.adopt("t", "mine", 0, {})
+    await adopt(broker.topics, "t", "mine", 0, {})
     assert [type(each) for each in told] == [StorageUnavailable]
     assert isinstance(await put(broker, 0), Appended)
     assert (raw.xlen("mine"), raw.xlen("t:0")) == (2, 0)
@@ -95,13 +96,13 @@ async def test_what_is_not_adopted_takes_records_as_before(
     with monkeypatch.context() as patch:
         patch.setattr(broker.topics.storage.topics, "replace", refuse)
         with pytest.raises(StorageUnavailable):
-            await broker.topics.adopt("t", "mine", 0, {})
+            await adopt(broker.topics, "t", "mine", 0, {})
     assert isinstance(await put(broker, 0), Appended)
     # Also where a Redis program has added the record, of which nobody has heard yet.
     raw.xadd("t:1", {"value": "x"})
     for partition in (0, 1):
         with pytest.raises(InvalidPartitions, match="has records of its own already"):
-            await broker.topics.adopt("t", "mine", partition, {})
+            await adopt(broker.topics, "t", "mine", partition, {})
         assert isinstance(await put(broker, partition), Appended)
     assert raw.xlen("mine") == 1
 
@@ -111,9 +112,9 @@ async def test_a_topic_whose_creation_could_not_be_told_is_known_at_the_next_try
 ) -> None:
     lose_the_answer(broker, monkeypatch, "create")
     with pytest.raises(StorageUnavailable):
-        await broker.topics.adopt("new", "mine", 0, {})
+        await adopt(broker.topics, "new", "mine", 0, {})
     with pytest.raises(TopicExists):
-        await broker.topics.adopt("new", "mine", 0, {})
+        await adopt(broker.topics, "new", "mine", 0, {})
     assert broker.topics.get("new").topic.streams == ("mine",)
 
 
@@ -125,6 +126,6 @@ async def test_no_stream_takes_the_place_of_one_that_other_brokers_write(open_st
     await broker.topics.create("t", 1, {"headrace.storage": "native"})
     raw.xadd("mine", {"value": "x"})
     with pytest.raises(InvalidConfig, match="while other brokers run"):
-        await broker.topics.adopt("t", "mine", 0, {})
-    live = await broker.topics.adopt("t", "mine", 1, {})
+        await adopt(broker.topics, "t", "mine", 0, {})
+    live = await adopt(broker.topics, "t", "mine", 1, {})
     assert live.topic.streams == ("t:0", "mine")

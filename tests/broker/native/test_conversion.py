@@ -18,6 +18,7 @@ from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.native.conversion import convert
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.services import Parts
 from headrace.broker.topics.live import LiveTopic
@@ -82,7 +83,7 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
         return found
 
     monkeypatch.setattr(storage.logs, "read", read_while_producers_are_busy)
-    await broker.topics.convert("t", "native", NoPositions())
+    await convert(broker.topics, "t", "native", NoPositions())
     async with asyncio.timeout(60):
         while len(answers) <= BATCHES:
             await asyncio.sleep(0.01)
@@ -109,7 +110,7 @@ async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
 
     monkeypatch.setattr(storage.logs, "read", read_while_another_one_joins)
     with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
-        await broker.topics.convert("t", "native", NoPositions())
+        await convert(broker.topics, "t", "native", NoPositions())
     assert live.topic == before == await storage.topics.find("t")
     assert not live.partitions[0].paused
 
@@ -125,7 +126,7 @@ async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
     for _ in range(records):
         broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
         assert isinstance(await answers.get(), Appended)
-    assert await broker.topics.convert("t", "log", NoPositions()) == records
+    assert await convert(broker.topics, "t", "log", NoPositions()) == records
     assert not live.config.native
     broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
     assert await answers.get() == Appended(records)
@@ -148,7 +149,7 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
         parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=LeaderRegistry(1, tell)),
     )
     live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
-    await clusters.default.topics.convert("t", "log", NoPositions())
+    await convert(clusters.default.topics, "t", "log", NoPositions())
     (log,) = live.partitions
     await until(lambda: log.named.epoch >= 0)
     assert log.named == (log.leader_epoch, 1)
@@ -197,7 +198,7 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
     at = appended.base_offset
     positions = Recording(at, join)
     with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
-        await broker.topics.convert("t", "log", positions)
+        await convert(broker.topics, "t", "log", positions)
     assert positions.carried == ([] if when == "copying" else [{(0, at): 0}, {(0, at): at}])
     assert live.topic == before == await storage.topics.find("t")
     assert not live.partitions[0].paused
@@ -226,7 +227,7 @@ async def test_what_a_broker_of_an_earlier_view_sends_behind_the_copy_is_refused
         await replace(*args)
 
     monkeypatch.setattr(storage.topics, "replace", replace_when_it_has_woken)
-    await broker.topics.convert("t", "log", NoPositions())
+    await convert(broker.topics, "t", "log", NoPositions())
     assert {type(answer) for answer in answers} == {Fenced}
 
 
@@ -247,7 +248,7 @@ async def test_groups_that_read_on_meanwhile_have_it_stay_as_it_is(open_storage:
     answers: list[Appended | Exception] = []
     put(broker, answers)
     with pytest.raises(InvalidConfig, match="groups have read on in topic 't' meanwhile"):
-        await broker.topics.convert("t", "native", Reading())
+        await convert(broker.topics, "t", "native", Reading())
     assert not live.config.native
     assert not live.partitions[0].paused
 
@@ -277,7 +278,7 @@ async def test_a_batch_that_cannot_be_read_has_it_stay_as_it_is(open_storage: Op
     broker.append("t", 0, broken, answers.put_nowait)
     assert await answers.get() == Appended(0)
     with pytest.raises(CorruptBatch, match="records from offset 0 on cannot be read"):
-        await broker.topics.convert("t", "native", NoPositions())
+        await convert(broker.topics, "t", "native", NoPositions())
     broker.append("t", 0, bytearray(build([(None, b"x", 5, ())])), answers.put_nowait)
     assert await answers.get() == Appended(1)
     assert not live.config.native
@@ -299,7 +300,7 @@ async def test_an_answer_that_is_lost_does_not_leave_the_old_one_in_use(
         raise StorageUnavailable("the connection was lost")
 
     monkeypatch.setattr(storage.topics, "replace", lose_the_answer)
-    assert await broker.topics.convert("t", "native", NoPositions()) == 1
+    assert await convert(broker.topics, "t", "native", NoPositions()) == 1
     assert live.config.native
     assert await storage.topics.find("t") == live.topic
 
@@ -325,7 +326,7 @@ async def test_producers_that_are_faster_than_one_write_for_each_batch_do_not_ho
         for _ in range(64):
             tasks.create_task(produce())
         await asyncio.sleep(0.1)
-        await broker.topics.convert("t", storage, NoPositions())
+        await convert(broker.topics, "t", storage, NoPositions())
         ended.set()
     assert len(await all_of(live)) == count
 
@@ -361,7 +362,7 @@ async def test_a_batch_that_a_native_topic_would_not_take_is_moved_in_pieces(
     live = await broker.topics.create("t", 1, {})
     await stored(broker, build(LARGE[kind], codec=ZSTD))
     before = await all_of(live)
-    assert await broker.topics.convert("t", "native", NoPositions()) == len(before) == len(LARGE[kind])
+    assert await convert(broker.topics, "t", "native", NoPositions()) == len(before) == len(LARGE[kind])
     assert live.config.native
     # Not compared by pytest: it would tell how megabytes differ.
     assert (await all_of(live) == before) is True
@@ -373,7 +374,7 @@ async def test_a_record_that_a_native_topic_does_not_take_is_named(open_storage:
     large = (None, b"x", 1000, (("h", None),) * 200_000)
     await stored(broker, build([(None, b"x", 1000, ())] * 5 + [large], codec=ZSTD))
     with pytest.raises(CorruptBatch, match=r"t-0: records from offset 5 on are not taken: .* more than 100000 headers"):
-        await broker.topics.convert("t", "native", NoPositions())
+        await convert(broker.topics, "t", "native", NoPositions())
     assert not live.config.native
 
 
@@ -410,7 +411,7 @@ async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment
         monkeypatch.setattr(storage.topics, "finish_deletions", away_twice(storage.topics.finish_deletions))
 
     monkeypatch.setattr(storage.topics, "replace", replace_and_go_away)
-    assert await broker.topics.convert("t", "native", GroupPositions(broker)) == 2
+    assert await convert(broker.topics, "t", "native", GroupPositions(broker)) == 2
     batches = await live.partitions[0].read_range(0, 1 << 20)
     offsets = [record.offset for each in batches for record in records(each.batch, each.base_offset)]
     assert (await broker.positions("g", [place]))[place].offset == offsets[1]
@@ -442,7 +443,7 @@ async def test_the_old_streams_of_a_server_that_died_behind_the_step_that_counts
     monkeypatch.setattr(storage.topics, "replace", replace_and_die)
     other = "native" if storage_ == "log" else "log"
     with pytest.raises(Died):
-        await broker.topics.convert("t", other, NoPositions())
+        await convert(broker.topics, "t", other, NoPositions())
     with redis.Redis.from_url(any_redis.url, decode_responses=True) as raw:
         assert raw.exists(*before.streams) == 2
         later = over(await open_storage(2))
@@ -485,7 +486,7 @@ async def test_a_crash_at_any_step_and_a_deletion_leave_no_key(
 
             monkeypatch.setattr(storage.scripts, "call", crashing)
             try:
-                await broker.topics.convert("t", to, NoPositions())
+                await convert(broker.topics, "t", to, NoPositions())
                 crashed = False
             except Crash:
                 crashed = True

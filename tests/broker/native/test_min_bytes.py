@@ -7,7 +7,7 @@ import pytest
 
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers
+from headrace.broker.partition.source import UNKNOWN_SIZE, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock

@@ -9,8 +9,8 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.partition import Source
 from headrace.broker.partition.read import read
+from headrace.broker.partition.source import Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.batch import peek
 from headrace.records.build import build

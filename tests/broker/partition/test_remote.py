@@ -30,8 +30,8 @@ async def test_who_deletes_a_topic_forgets_what_other_brokers_have_written_down_
     await storage.documents.save({("archive", str(each)): b"{}" for each in (topic, kept)})
     for each in (topic, kept):
         await leader.keep_start(str(each), 1, 50)
-    live: Any = SimpleNamespace(topic=SimpleNamespace(id=topic, partitions=2))
-    other.forget(live)
+    deleted: Any = SimpleNamespace(id=topic, partitions=2)
+    other.forget(deleted)
     await other.stop()
     await leader.stop()
     assert list(await storage.documents.load("archive")) == [str(kept)]

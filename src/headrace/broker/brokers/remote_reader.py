@@ -1,20 +1,19 @@
 """A log that another broker leads, read straight from storage: as it was when it was looked at, for one request."""
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from headrace.broker.partition import timestamps
+from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
 from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.partition import Watcher, gone, outside
 from headrace.broker.partition.read import first_readable, fitting
+from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.source import Watcher, gone, outside
+from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
-
-if TYPE_CHECKING:
-    from headrace.broker.partition.remote import ColdPartition
 
 _AT_ONCE = 64
 """Batches of one read: whoever wants more reads on."""
@@ -73,7 +72,7 @@ class FollowedLog:
         return cls(partition, look, end, high_watermark_known=known)
 
     @property
-    def _cold(self) -> "ColdPartition | None":
+    def _cold(self) -> ColdPartition | None:
         return self._partition.cold
 
     @property
@@ -142,9 +141,9 @@ class FollowedLog:
                 return fitting(old, limit)
         return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
 
-    async def find_offset(self, timestamp: int, searcher: timestamps.Searcher) -> timestamps.FoundOffset:
-        """See `broker.partition.timestamps.find`."""
-        return await timestamps.find(self._look, self, timestamp, searcher, self._cold)
+    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+        """See `broker.partition.offset_lookup.find`."""
+        return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell nothing: what was looked at does not grow."""

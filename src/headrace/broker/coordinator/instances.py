@@ -14,8 +14,9 @@ import msgspec
 from headrace.broker.coordinator.coordinator import Unready
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.coordinator.groups import GroupTable
-from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.read import Sink, read
+from headrace.broker.partition.source import Source
 from headrace.broker.partition.timestamps import FoundOffset, Special
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice

@@ -1,17 +1,18 @@
 """Makes a Redis Stream that is there a partition of a native topic."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 import structlog
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partition
 from headrace.broker.ports import TopicStorage
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.table import TopicTable
 from headrace.topics.config import check_given, resolve
 from headrace.topics.errors import (
     Fenced,
@@ -24,9 +25,6 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Topic
 from headrace.topics.native import STORAGE, with_adopted
-
-if TYPE_CHECKING:
-    from headrace.broker.topics.table import TopicTable
 
 
 # Puts a topic into the registry in place of the same one with other streams.
@@ -51,8 +49,23 @@ async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int 
 _log = structlog.get_logger("headrace.broker.native")
 
 
-async def adopt(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """See `TopicTable.adopt`."""
+async def adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+    """Make a Redis Stream that is there a partition of a native topic; the stream itself is not touched.
+
+    Args:
+        table: the topics.
+        name: the topic; it is created where it does not exist, with partition 0.
+        stream: the stream's key.
+        partition: the next one of the topic, or one of its that is empty.
+        config: of a topic that is created. Unless it says otherwise nothing is ever trimmed.
+
+    Raises:
+        InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
+    """
+    return await to_the_end(_adopt(table, name, stream, partition, config))
+
+
+async def _adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
     async with table.changing:
         if not table.has(name):
             table.check_free(name)
@@ -68,7 +81,7 @@ async def adopt(table: "TopicTable", name: str, stream: str, partition: int, con
         return live
 
 
-async def _create(table: "TopicTable", name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
+async def _create(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
     """A topic of that stream alone."""
     config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
     resolve(config, table.defaults)
@@ -88,7 +101,7 @@ async def _create(table: "TopicTable", name: str, stream: str, partition: int, c
     return live
 
 
-async def _add(table: "TopicTable", live: LiveTopic, stream: str, partition: int) -> LiveTopic:
+async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) -> LiveTopic:
     """A topic that is there gets one more partition, or another stream for one that is empty."""
     name = live.topic.name
     if not live.config.native:
@@ -136,7 +149,7 @@ def _with(topic: Topic, stream: str, partition: int) -> Topic:
     return msgspec.structs.replace(topic, streams=tuple(streams), config=with_adopted(topic.config, partition))
 
 
-async def _opened(table: "TopicTable", topic: Topic, partition: int) -> NativePartition:
+async def _opened(table: TopicTable, topic: Topic, partition: int) -> NativePartition:
     try:
         opened = await open_partition(topic, partition, table.storage.native, table.clock, must_exist=True)
     except (Fenced, StorageFull, StorageUnavailable):

@@ -10,11 +10,12 @@ members.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 import structlog
 
+from headrace.aio.tasks import to_the_end
 from headrace.broker.native.adoption import replace
 from headrace.broker.native.batch_split import Piece, pieces
 from headrace.broker.partition.cache import Buffer
@@ -22,6 +23,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.runtime.decompression import HERE
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.table import TopicTable
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.topics.config import resolve
@@ -35,9 +37,6 @@ from headrace.topics.errors import (
 )
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
 from headrace.topics.native import ADOPTED, STORAGE, adopted
-
-if TYPE_CHECKING:
-    from headrace.broker.topics.table import TopicTable
 
 _READ_BYTES = 1 << 20
 _MOST_ROUNDS = 64
@@ -220,8 +219,22 @@ def target_of(topic: Topic, storage: str) -> Topic:
     return msgspec.structs.replace(topic, streams=streams, config=config)
 
 
-async def convert(table: "TopicTable", name: str, storage: str, move: MovePositions) -> int:
-    """See `TopicTable.convert`."""
+async def convert(table: TopicTable, name: str, storage: str, move: MovePositions) -> int:
+    """Move a topic to the other storage; how many records it has there.
+
+    Args:
+        table: the topics.
+        name: the topic.
+        storage: `log` or `native`.
+        move: carries groups' positions over.
+
+    Raises:
+        UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
+    """
+    return await to_the_end(_convert(table, name, storage, move))
+
+
+async def _convert(table: TopicTable, name: str, storage: str, move: MovePositions) -> int:
     async with table.changing:
         live = table.changeable(name)
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
@@ -280,7 +293,7 @@ async def convert(table: "TopicTable", name: str, storage: str, move: MovePositi
         return conversion.copied
 
 
-async def _drop(table: "TopicTable", before: Topic) -> None:
+async def _drop(table: TopicTable, before: Topic) -> None:
     """The topic's old streams go; those that stay are noted, and go with the next topic that is made, or at a start."""
     try:
         await patiently(table.storage.topics.finish_deletions)
@@ -301,7 +314,7 @@ async def _check_positions(live: LiveTopic, wanted: Mapping[int, set[int]], move
             )
 
 
-async def _check_view(table: "TopicTable", topic: Topic, view: int | None) -> None:
+async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None:
     """Raise Fenced where the view in which this server was found alone is over, before positions are touched.
 
     Nothing is changed by it, and Redis knows of another broker before this server does.

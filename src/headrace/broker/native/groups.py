@@ -16,7 +16,8 @@ from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Partition, Readable, Watcher
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.source import Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.retry import patiently

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import structlog
 
 from headrace.broker.native.in_flight import UnderWay
-from headrace.broker.native.timestamps import find
+from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
-from headrace.broker.partition.partition import UNKNOWN_SIZE, Watchers, changing, gone, outside
 from headrace.broker.partition.read import take
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
-from headrace.broker.partition.timestamps import FoundOffset, Searcher
+from headrace.broker.partition.source import UNKNOWN_SIZE, Watchers, changing, gone, outside
+from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
 from headrace.broker.runtime.clock import SystemClock
@@ -405,8 +405,14 @@ class NativePartition:
         self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
-        """The first record with this timestamp (ms) or a later one; see `broker.partition.timestamps.find`."""
-        return await find(self, timestamp, searcher)
+        """The first record with this timestamp (ms) or a later one; see `broker.partition.offset_lookup.find`."""
+        self.check_readable(0)
+        if timestamp not in tuple(Special):
+            return await find_first(self.storage, self.place, timestamp, searcher)
+        self.learn(await self.storage.extent(self.place))
+        if timestamp == Special.MAX_TIMESTAMP:
+            return await find_latest(self.storage, self.place, self.log_end, searcher)
+        return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
 
     # Removing
 

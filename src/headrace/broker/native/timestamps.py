@@ -3,32 +3,23 @@
 An entry's ID is the time of its arrival. The records of a batch may have other timestamps.
 """
 
-from typing import TYPE_CHECKING
-
-from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
+from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher
+from headrace.broker.ports import NativeStorage
 from headrace.records.batch import peek
 from headrace.records.walk import find_timestamp, max_timestamp
-
-if TYPE_CHECKING:
-    from headrace.broker.native.partition import NativePartition
+from headrace.topics.native import NativeStream
 
 _SCAN_BYTES = 1 << 20
 
 
-async def find(partition: "NativePartition", timestamp: int, searcher: Searcher) -> FoundOffset:
-    """Return the first record with this timestamp (ms) or a later one; see `broker.partition.timestamps.find`."""
-    partition.check_readable(0)
-    if timestamp in (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL):
-        partition.learn(await partition.storage.extent(partition.place))
-        return FoundOffset(partition.log_end if timestamp == Special.LATEST else partition.log_start)
+async def find_first(storage: NativeStorage, place: NativeStream, timestamp: int, searcher: Searcher) -> FoundOffset:
+    """Return the first record with this timestamp (ms) or a later one."""
     # Ids are times of arrival, and records may be older than that, but ahead of it only as far as one ever was.
-    ahead = await partition.storage.ahead_ms(partition.place)
-    if timestamp == Special.MAX_TIMESTAMP:
-        return await _find_latest(partition, ahead, searcher)
-    at, room = max(0, timestamp - ahead) << partition.place.bits, _SCAN_BYTES
+    ahead = await storage.ahead_ms(place)
+    at, room = max(0, timestamp - ahead) << place.bits, _SCAN_BYTES
     while True:
         async with searcher.beside.held(room):
-            read = await partition.storage.read(partition.place, at, _SCAN_BYTES, first=room)
+            read = await storage.read(place, at, _SCAN_BYTES, first=room)
             for each in read.batches:
                 if peek(each.batch).max_timestamp >= timestamp:
                     found = find_timestamp(each.batch, each.base_offset, timestamp)
@@ -40,13 +31,14 @@ async def find(partition: "NativePartition", timestamp: int, searcher: Searcher)
         at = read.following or at
 
 
-async def _find_latest(partition: "NativePartition", ahead: int, searcher: Searcher) -> FoundOffset:
+async def find_latest(storage: NativeStorage, place: NativeStream, before: int, searcher: Searcher) -> FoundOffset:
+    """Return the first of the records before an offset that have the largest timestamp."""
+    ahead = await storage.ahead_ms(place)
     best: tuple[int, int] | None = None
-    partition.learn(await partition.storage.extent(partition.place))
-    before, room = partition.log_end, _SCAN_BYTES
+    room = _SCAN_BYTES
     while True:
         async with searcher.beside.held(room):
-            read = await partition.storage.read_last(partition.place, before, _SCAN_BYTES, first=room)
+            read = await storage.read_last(place, before, _SCAN_BYTES, first=room)
             for each in reversed(read.batches):
                 found = max_timestamp(each.batch, each.base_offset)
                 if found is not None and (best is None or found[1] >= best[1]):
@@ -57,6 +49,6 @@ async def _find_latest(partition: "NativePartition", ahead: int, searcher: Searc
         if not read.entries:
             break
         before = read.first
-        if best is not None and (before >> partition.place.bits) + ahead < best[1]:
+        if best is not None and (before >> place.bits) + ahead < best[1]:
             break
     return NOT_FOUND if best is None else FoundOffset(*best)

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 from headrace.aio.callbacks import tell
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, copies_have_come, done_with_copies
-from headrace.broker.partition.partition import Watchers
 from headrace.broker.partition.reader import LogReader
+from headrace.broker.partition.source import Watchers
 from headrace.broker.ports import Copies, LogLook
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs

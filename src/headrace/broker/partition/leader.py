@@ -3,20 +3,21 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.aio.callbacks import log_unhandled
-from headrace.broker.partition import timestamps
+from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication
-from headrace.broker.partition.partition import Watchers, changing, gone, outside
 from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
+from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.source import Watchers, changing, gone, outside
+from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
@@ -38,9 +39,6 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, OpenedLog, PlaceDone
 from headrace.topics.rejected_batches import RejectedBatches
 
-if TYPE_CHECKING:
-    from headrace.broker.partition.remote import ColdPartition
-
 
 def _uncounted() -> None:
     """Count no producers."""
@@ -59,7 +57,7 @@ class EndedLog(msgspec.Struct):
     stream: str
     local_start: int
     log_end: int
-    cold: "ColdPartition | None" = None
+    cold: ColdPartition | None = None
     deleted: bool = True
     is_leader: bool = True
     is_writable: bool = False
@@ -417,10 +415,10 @@ class LeaderPartition:
         """Whether a read at `offset` would find nothing."""
         return offset >= self.log_end
 
-    async def find_offset(self, timestamp: int, searcher: timestamps.Searcher) -> timestamps.FoundOffset:
-        """See `broker.partition.timestamps.find`."""
+    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+        """See `broker.partition.offset_lookup.find`."""
         self.check_led()
-        return await timestamps.find(self._storage, self, timestamp, searcher, self.cold)
+        return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold)
 
     async def ask_end(self) -> None:
         """Known: nobody else appends. Raises NotLeader where its copies are waited for, or another may have led it."""

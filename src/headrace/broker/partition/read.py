@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Source
+from headrace.broker.partition.source import Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.batch import ATTRIBUTES_AT
 from headrace.topics.errors import StorageUnavailable

@@ -4,18 +4,15 @@ import asyncio
 from array import array
 from bisect import bisect_right
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail
 from headrace.broker.partition.read import fitting
+from headrace.broker.partition.remote import ColdPartition
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.model import StoredBatch
-
-if TYPE_CHECKING:
-    from headrace.broker.partition.remote import ColdPartition
-
 
 # Reads on while a consumer is busy with its last answer.
 ANSWER_TURNS = 4
@@ -233,7 +230,7 @@ class ReadableLog(Protocol):
     stream: str
     local_start: int
     log_end: int
-    cold: "ColdPartition | None"
+    cold: ColdPartition | None
 
 
 class LogReader:

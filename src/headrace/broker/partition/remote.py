@@ -15,11 +15,9 @@ from typing import Protocol, TypeVar
 import structlog
 
 from headrace.aio.tasks import in_thread
-from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.stored_values import readable
-from headrace.broker.topics.live import LiveTopic
 from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch, Topic
@@ -193,15 +191,18 @@ class Archives:
         self._starts: dict[str, int] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
 
-    async def attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
-        """Let logs read what is in their topics' tables, as far as that is written down; no table is opened."""
-        if not logs:
-            return
+    async def load_starts(self) -> None:
+        """Read where archived partitions begin, as far as that is written down; no table is opened."""
         self._starts |= await readable(self._documents, STARTS, lambda _, text: int(text))
-        for log, topic in logs.items():
-            start = self._starts.get(start_id(str(topic.id), log.index))
-            if start is not None:
-                log.cold = ColdPartition(self._archive_of(topic), log.index, start)
+
+    def partition(self, topic: Topic, index: int) -> ColdPartition | None:
+        """What a topic's table has of a partition, as of the last `load_starts`; None: nothing is written down."""
+        start = self._starts.get(start_id(str(topic.id), index))
+        return None if start is None else ColdPartition(self._archive_of(topic), index, start)
+
+    def start_of(self, topic: Topic, index: int) -> int:
+        """Where a partition's archived records are known to begin; -1: that is not known."""
+        return self._starts.get(start_id(str(topic.id), index), -1)
 
     def _archive_of(self, topic: Topic) -> TopicArchive:
         topic_id = str(topic.id)
@@ -210,9 +211,9 @@ class Archives:
             archive = self._topics[topic_id] = TopicArchive(self, topic_id, topic.name)
         return archive
 
-    async def refresh(self, live: LiveTopic) -> TopicArchive | None:
+    async def refresh(self, topic: Topic) -> TopicArchive | None:
         """Look at a topic's archive and its table as they are now; None: it has none, or it cannot be read."""
-        archive = self._archive_of(live.topic)
+        archive = self._archive_of(topic)
         try:
             await self.look(archive)
             if archive.archive is None:
@@ -228,39 +229,6 @@ class Archives:
         if document is not None:
             archive.described(self.lake.described(document))
 
-    async def settle(self, live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
-        """Let a partition read what the table has, less what retention lets go; how far the log may be trimmed.
-
-        Raises:
-            ArchiveUnavailable, StorageUnavailable: nothing may be trimmed.
-        """
-        assert archive.archive is not None
-        index = partition.index
-        extent = archive.extents.get(index)
-        if extent is None:
-            return partition.local_start
-        start = max(extent.start, await self._retained(live, partition, archive, now_ms))
-        if partition.cold is not None:
-            await partition.cold.raise_start(start)
-        elif extent.end >= partition.local_start:
-            known = self._starts.get(start_id(archive.topic_id, index), -1)
-            if start > known:
-                await self.keep_start(archive.topic_id, index, start)
-            partition.cold = ColdPartition(archive, index, max(start, known))
-        else:
-            # What lies between has gone before it was archived.
-            return partition.local_start
-        return min(archive.archive.ends.get(index, 0), extent.end)
-
-    async def _retained(self, live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
-        """Where the table begins for readers by `retention.ms` and `retention.bytes`, which count log and table."""
-        config = live.config
-        before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
-        most = None if config.retention_bytes < 0 else max(0, config.retention_bytes - await partition.size())
-        if before_ms is None and most is None:
-            return 0
-        return await archive.run(lambda table: table.start_after(partition.index, before_ms, most))
-
     async def keep_start(self, topic_id: str, index: int, offset: int) -> None:
         """Write down where a partition's archived records begin."""
         name = start_id(topic_id, index)
@@ -275,14 +243,14 @@ class Archives:
         finally:
             self._reads.release(_WORKING_BYTES)
 
-    def dismiss(self, live: LiveTopic) -> None:
+    def dismiss(self, topic: Topic) -> None:
         """A topic is not here any more."""
-        self._topics.pop(str(live.topic.id), None)
+        self._topics.pop(str(topic.id), None)
 
-    def forget(self, live: LiveTopic) -> None:
+    def forget(self, topic: Topic) -> None:
         """A topic was deleted: one of its name that is created later has nothing to do with its archive."""
-        topic_id = str(live.topic.id)
-        task = asyncio.get_running_loop().create_task(self._forget(topic_id, live.topic.partitions))
+        topic_id = str(topic.id)
+        task = asyncio.get_running_loop().create_task(self._forget(topic_id, topic.partitions))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 

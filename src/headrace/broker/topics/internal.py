@@ -8,7 +8,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Partition, Watcher, outside
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.source import Watcher, outside
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader

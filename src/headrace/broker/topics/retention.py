@@ -8,7 +8,7 @@ import structlog
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.remote import Archives, TopicArchive
+from headrace.broker.partition.remote import Archives, ColdPartition, TopicArchive
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.broker.runtime.retry import backoff
 from headrace.broker.topics.live import LiveTopic
@@ -93,7 +93,7 @@ class Retention:
 
 async def _looked_at(archives: Archives, live: LiveTopic) -> TopicArchive | None:
     try:
-        return await archives.refresh(live)
+        return await archives.refresh(live.topic)
     except TopicError as error:
         _log.warning("retention not enforced", topic=live.topic.name, reason=str(error))
         return None
@@ -105,7 +105,7 @@ async def _enforce_local(
     """Take from Redis what is archived and older, or more, than stays there; nothing that the archive has not."""
     if archives is None or archive is None:
         return
-    up_to = await archives.settle(live, partition, archive, now_ms)
+    up_to = await _settle(live, partition, archives, archive, now_ms)
     config, before = live.config, partition.local_start
     await partition.trim(*_limits(config.local_retention_ms, config.local_retention_bytes, now_ms), up_to)
     if partition.local_start > before:
@@ -117,6 +117,43 @@ async def _enforce_local(
             log_start=partition.log_start,
             archived=up_to,
         )
+
+
+async def _settle(
+    live: LiveTopic, partition: LeaderPartition, archives: Archives, archive: TopicArchive, now_ms: int
+) -> int:
+    """Let a partition read what the table has, less what retention lets go; how far the log may be trimmed.
+
+    Raises:
+        ArchiveUnavailable, StorageUnavailable: nothing may be trimmed.
+    """
+    assert archive.archive is not None
+    index = partition.index
+    extent = archive.extents.get(index)
+    if extent is None:
+        return partition.local_start
+    start = max(extent.start, await _retained(live, partition, archive, now_ms))
+    if partition.cold is not None:
+        await partition.cold.raise_start(start)
+    elif extent.end >= partition.local_start:
+        known = archives.start_of(live.topic, index)
+        if start > known:
+            await archive.keep_start(index, start)
+        partition.cold = ColdPartition(archive, index, max(start, known))
+    else:
+        # What lies between has gone before it was archived.
+        return partition.local_start
+    return min(archive.archive.ends.get(index, 0), extent.end)
+
+
+async def _retained(live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
+    """Where the table begins for readers by `retention.ms` and `retention.bytes`, which count log and table."""
+    config = live.config
+    before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
+    most = None if config.retention_bytes < 0 else max(0, config.retention_bytes - await partition.size())
+    if before_ms is None and most is None:
+        return 0
+    return await archive.run(lambda table: table.start_after(partition.index, before_ms, most))
 
 
 async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:

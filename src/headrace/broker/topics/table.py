@@ -14,8 +14,6 @@ from headrace.aio.tasks import to_the_end
 from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.brokers.replicas import check_factor
-from headrace.broker.native.adoption import adopt
-from headrace.broker.native.conversion import MovePositions, convert
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partitions, point_to_registry
 from headrace.broker.partition.cache import CacheBudget
@@ -273,20 +271,6 @@ class TopicTable(KnownTopics):
             _log.info("topic created", topic=name, partitions=partitions, config=config)
             return live
 
-    async def adopt(self, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-        """Make a Redis Stream that is there a partition of a native topic; the stream itself is not touched.
-
-        Args:
-            name: the topic; it is created where it does not exist, with partition 0.
-            stream: the stream's key.
-            partition: the next one of the topic, or one of its that is empty.
-            config: of a topic that is created. Unless it says otherwise nothing is ever trimmed.
-
-        Raises:
-            InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
-        """
-        return await to_the_end(adopt(self, name, stream, partition, config))
-
     async def open_stored(self, name: str) -> None:
         """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
         for topic in await self.storage.topics.load():
@@ -344,19 +328,6 @@ class TopicTable(KnownTopics):
             live.configure(resolved)
             changed = {key: config.get(key) for key in {*before, *config} if before.get(key) != config.get(key)}
             _log.info("topic altered", topic=name, changed=changed)
-
-    async def convert(self, name: str, storage: str, move: "MovePositions") -> int:
-        """Move a topic to the other storage; how many records it has there.
-
-        Args:
-            name: the topic.
-            storage: `log` or `native`.
-            move: carries groups' positions over.
-
-        Raises:
-            UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
-        """
-        return await to_the_end(convert(self, name, storage, move))
 
     def validate_growth(self, name: str, partitions: int) -> None:
         """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""

@@ -22,6 +22,7 @@ from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers, check_factor
 from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.native.conversion import convert
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.denied import No, Place, Refusal, parts
@@ -165,7 +166,7 @@ async def _create(
 
 
 async def _convert(broker: Broker, name: str, storage: str) -> Result:
-    await broker.topics.convert(name, storage, GroupPositions(broker))
+    await convert(broker.topics, name, storage, GroupPositions(broker))
     live = broker.topics.get(name)
     return _created(broker, live, len(live.partitions))
 

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.partition import Source
+from headrace.broker.partition.source import Source
 from headrace.broker.runtime.decompression import A_TURN, HERE, MOST, USUAL, Decompression
 from headrace.broker.topics.live import BatchTracer
 from headrace.records import accelerator

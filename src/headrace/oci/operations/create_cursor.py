@@ -6,7 +6,8 @@ from enum import Enum
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.partition.partition import Partition, Source
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.source import Source
 from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.group_requests import ms_of

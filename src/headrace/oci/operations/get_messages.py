@@ -6,8 +6,8 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.instances import InstanceError
-from headrace.broker.partition.partition import Source
 from headrace.broker.partition.read import read
+from headrace.broker.partition.source import Source
 from headrace.broker.topics.live import LiveTopic
 from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.group_requests import of_instance_error, sign_instance
