@@ -12,7 +12,7 @@ from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.source import Watchers
+from headrace.broker.partition.source import Isolation, Watchers
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock
@@ -94,6 +94,30 @@ async def test_a_fetch_at_the_log_end_wakes_on_append(
 
     assert reader.sizes == [2 * size]
     assert clock.pending == 0
+
+
+class Unstable(LeaderPartition):
+    """A log whose last record is of a transaction that is under way."""
+
+    def visible_end(self, isolation: Isolation) -> int:
+        return self.log_end - 1 if isolation is Isolation.READ_COMMITTED else self.log_end
+
+
+async def test_a_reader_waits_where_its_isolation_ends(storage: MemoryStorage, clock: ManualClock) -> None:
+    log = Unstable("t", 1, "headrace:t:1", storage.logs, CacheBudget(1 << 20), clock, SnapshotSchedule())
+    await log.open(create=True)
+    fill(log, storage, 2)
+    committed, uncommitted = Reader(clock), Reader(clock)
+    committed.fetch(Ask(log, 1, 1 << 20, isolation=Isolation.READ_COMMITTED))
+    uncommitted.fetch(Ask(log, 1, 1 << 20))
+
+    assert not committed.answers
+    [[found]] = uncommitted.answers
+    assert (found.size > 0, found.log_end, found.stable_end) == (True, 2, 1)
+
+    clock.advance(500)
+    [[found]] = committed.answers
+    assert (found.size, found.log_end, found.stable_end) == (0, 2, 1)
 
 
 async def test_who_waits_can_be_answered_before_the_end_of_the_turn_and_only_once(
@@ -302,7 +326,12 @@ class Late:
     def check_readable(self, offset: int) -> None:
         pass
 
-    def at_end(self, offset: int) -> bool:
+    has_gaps = False
+
+    def visible_end(self, isolation: Isolation) -> int:
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         return False
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
@@ -342,7 +371,12 @@ class Sized(Late):
         self.log_end = 1
         self.allowed: list[int] = []
 
-    def at_end(self, offset: int) -> bool:
+    has_gaps = False
+
+    def visible_end(self, isolation: Isolation) -> int:
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         return offset > 0
 
     async def read_stored(

@@ -15,7 +15,7 @@ import structlog
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.read import next_offset
-from headrace.broker.partition.source import UNKNOWN_SIZE, Readable
+from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
@@ -39,6 +39,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """Bytes of the largest record batch that the partition takes."""
     join: bool = False
     """Whether batches may come joined; see `Readable.read_stored`."""
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
 
 
 class Found(msgspec.Struct, gc=False):
@@ -47,6 +48,11 @@ class Found(msgspec.Struct, gc=False):
     error: Exception | None = None
     log_start: int = -1
     log_end: int = -1
+    """The high watermark."""
+    stable_end: int = -1
+    """Where `READ_COMMITTED` ends: the last stable offset."""
+    has_gaps: bool = False
+    """See `Readable.has_gaps`."""
     chunks: list[Buffer] = []
     size: int = 0
 
@@ -193,7 +199,10 @@ class Fetch:
             self._granted = more
         # What is appended between Redis' answer and its turn here is in none that is told later.
         self._watch()
-        self._ends = [-1 if isinstance(ask.partition, Exception) else ask.partition.log_end for ask in self._asks]
+        self._ends = [
+            -1 if isinstance(ask.partition, Exception) else ask.partition.visible_end(ask.isolation)
+            for ask in self._asks
+        ]
         self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
 
     def cancel(self) -> None:
@@ -230,7 +239,7 @@ class Fetch:
             except TopicError as error:
                 answer.error = error
                 continue
-            if partition.at_end(ask.offset):
+            if partition.at_end(ask.offset, ask.isolation):
                 continue
             # What was read ahead has its turn: else it would take the room of those that are read only now.
             if not partition.cached(ask.offset, ahead=not stored):
@@ -348,7 +357,7 @@ class Fetch:
             if isinstance(partition, Exception) or answer.error is not None:
                 continue
             following = next_offset(answer.chunks) if answer.chunks else ask.offset
-            if not partition.at_end(following) and not (self._ends and following >= self._ends[index]):
+            if not partition.at_end(following, ask.isolation) and not (self._ends and following >= self._ends[index]):
                 return True
         return False
 
@@ -367,6 +376,8 @@ class Fetch:
             if not isinstance(partition, Exception) and answer.error is None:
                 answer.log_start = partition.log_start
                 answer.log_end = partition.log_end
+                answer.stable_end = partition.visible_end(Isolation.READ_COMMITTED)
+                answer.has_gaps = partition.has_gaps
         self._give_back(sum(answer.size for answer in found))
         done(found)
 

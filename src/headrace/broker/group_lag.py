@@ -114,7 +114,7 @@ def _standing(
     partition = live.partitions[place.partition]
     if partition.leader is not None:
         return CommittedOffset(place, offset, None, None, member)
-    lag = natives.get(place) if live.config.native else to_come(offset, partition.log_start, partition.log_end)
+    lag = natives.get(place) if partition.has_gaps else to_come(offset, partition.log_start, partition.log_end)
     return CommittedOffset(place, offset, partition.log_end, lag, member)
 
 
@@ -150,7 +150,7 @@ def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
 def log_lags(
     broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]
 ) -> Iterator[tuple[str, int, int]]:
-    """Records to come in each partition of these topics, as far as they are logs and this server leads it.
+    """Records to come in each partition of these topics, as far as offsets count them and this server leads it.
 
     Where nothing was committed they count from the log start.
 
@@ -158,11 +158,11 @@ def log_lags(
         Topic, partition, records.
     """
     for topic in topics:
-        if not broker.topics.has(topic) or (live := broker.topics.get(topic)).config.native:
+        if not broker.topics.has(topic):
             continue
         offsets = {place.partition: position.offset for place, position in positions.items() if place.topic == topic}
-        for partition in live.partitions:
-            if partition.leader is None:
+        for partition in broker.topics.get(topic).partitions:
+            if partition.leader is None and not partition.has_gaps:
                 offset = offsets.get(partition.index)
                 yield topic, partition.index, to_come(offset, partition.log_start, partition.log_end)
 
@@ -202,7 +202,7 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
             at = (await broker.find_offset(partition, target.time_ms, searcher)).offset
         to = destination(target, partition.log_start, partition.log_end, at)
         before = positions.get(place)
-        lag = partition.log_end - to if not live.config.native or to == partition.log_end else None
+        lag = partition.log_end - to if not partition.has_gaps or to == partition.log_end else None
         present = None if before is None else before.offset
         moves.append(Planned(place.topic, place.partition, present, to, lag, live.topic.id))
     return moves

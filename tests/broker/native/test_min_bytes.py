@@ -7,7 +7,7 @@ import pytest
 
 from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.source import UNKNOWN_SIZE, Watchers
+from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
@@ -36,7 +36,12 @@ class Stream:
     def check_readable(self, offset: int) -> None:
         """It may be read."""
 
-    def at_end(self, offset: int) -> bool:
+    has_gaps = False
+
+    def visible_end(self, isolation: Isolation) -> int:
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         return self.reads > 0 and offset >= self.log_end
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:

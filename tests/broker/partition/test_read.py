@@ -10,7 +10,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import read
-from headrace.broker.partition.source import Source
+from headrace.broker.partition.source import Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.batch import peek
 from headrace.records.build import build
@@ -51,6 +51,9 @@ class Sized:
     """A partition of one record, of a size that nobody knows before."""
 
     log_end = 1
+
+    def visible_end(self, isolation: Isolation) -> int:
+        return self.log_end
 
     def __init__(self, size: int) -> None:
         self.batch = bytes(build([(None, b"x" * size, 1, ())]))

@@ -10,7 +10,7 @@ from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import first_readable, fitting
 from headrace.broker.partition.remote import ColdPartition
-from headrace.broker.partition.source import Watcher, gone, outside
+from headrace.broker.partition.source import Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
@@ -24,6 +24,8 @@ reader has come further, it is asked once more after this."""
 
 class FollowedLog:
     """Implements `broker.partition.partition.Source`. Nobody waits for records here, and nothing is in memory."""
+
+    has_gaps = False
 
     def __init__(self, partition: LeaderPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
         """Use `look_at`. `high_watermark_known`: that it is `log_end`; else that is what is known of it."""
@@ -116,9 +118,13 @@ class FollowedLog:
         """Known: it was looked at. Raises NotLeader where that did not tell."""
         self._check_end()
 
-    def at_end(self, offset: int) -> bool:
+    def visible_end(self, isolation: Isolation) -> int:
+        """The high watermark, as far as it is known."""
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """Whether a read would find nothing."""
-        return offset >= self.log_end
+        return offset >= self.visible_end(isolation)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Only that there is nothing at the end is known."""

@@ -17,7 +17,7 @@ from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import Readable, Watcher
+from headrace.broker.partition.source import Isolation, Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.retry import patiently
@@ -60,13 +60,19 @@ class Reader:
         """The offset behind the last record."""
         return self.partition.log_end
 
+    has_gaps = True
+
+    def visible_end(self, isolation: Isolation) -> int:
+        """All there is."""
+        return self.partition.visible_end(isolation)
+
     def check_readable(self, offset: int) -> None:
         """Raise UnknownTopic once the topic is deleted."""
         self.partition.check_readable(offset)
 
-    def at_end(self, offset: int) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """Whether a read would find nothing: not before Redis has been asked."""
-        return self._asked and self.partition.log_end <= offset
+        return self._asked and self.partition.visible_end(isolation) <= offset
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Never: native topics are read from Redis."""
@@ -102,9 +108,9 @@ class GroupReader(Reader):
         self._delivery = delivery
         self._member = member
 
-    def at_end(self, offset: int) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """Whether a read would find nothing: not before Redis has been asked."""
-        return super().at_end(offset) and self._delivery.at_end(self._member, offset)
+        return super().at_end(offset, isolation) and self._delivery.at_end(self._member, offset)
 
     async def read_stored(
         self, offset: int, limit: int, *, join: bool = False, first: int | None = None

@@ -19,7 +19,7 @@ from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
 from headrace.broker.partition.read import take
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
-from headrace.broker.partition.source import UNKNOWN_SIZE, Watchers, changing, gone, outside
+from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
@@ -60,6 +60,7 @@ class NativePartition:
     """A partition whose records are entries of a plain stream: `broker.partition.partition.Partition`."""
 
     log = None
+    has_gaps = True
     leader_epoch = 0
     """There is no owner whose batches could be told from another's."""
 
@@ -95,7 +96,7 @@ class NativePartition:
         """Whether Redis takes no records, and our log has told so."""
         self._exhaustion = ExhaustionReport()
         self._recovery: asyncio.Task[None] | None = None
-        self.listed: Callable[[], Awaitable[bool]] = _listed
+        self.listed: Callable[[], Awaitable[bool]] = partial(_said, listed=True)
         """Asks whether the registry has the partition: a topic goes from there before its streams do."""
         self.place = stream
         self.unfit = 0
@@ -317,6 +318,10 @@ class NativePartition:
         if self.deleted:
             raise gone(self)
 
+    def visible_end(self, isolation: Isolation) -> int:
+        """All there is."""
+        return self.log_end
+
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Nothing is."""
         return False
@@ -443,7 +448,7 @@ class NativePartition:
         """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
         self.learn(await self.storage.extent(self.place))
 
-    def at_end(self, offset: int) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """Whether a read would find nothing, as far as it was heard."""
         return offset == self.log_end
 
@@ -481,16 +486,11 @@ class NativePartition:
             if task is not None:
                 task.cancel()
         self._watchers.tell(0)
-        # It holds the topic, which holds this.
-        self.listed = _unlisted
+        self.listed = partial(_said, listed=False)  # it holds the topic, which holds this
 
 
-async def _unlisted() -> bool:
-    return False
-
-
-async def _listed() -> bool:
-    return True
+async def _said(*, listed: bool) -> bool:
+    return listed
 
 
 def _parts(entry_id: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
 from headrace.broker.partition.remote import ColdPartition
-from headrace.broker.partition.source import Watchers, changing, gone, outside
+from headrace.broker.partition.source import Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
@@ -80,6 +80,8 @@ class LeaderPartition:
     The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
     moves back, unless Redis itself comes back with less than it had acknowledged.
     """
+
+    has_gaps = False
 
     def __init__(
         self,
@@ -411,9 +413,13 @@ class LeaderPartition:
         """Whether nobody can have seen this log longer than it is known to be here."""
         return self._saving.proven and self.replication.high_watermark_known
 
-    def at_end(self, offset: int) -> bool:
+    def visible_end(self, isolation: Isolation) -> int:
+        """The high watermark: every batch is stable as soon as it is stored."""
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """Whether a read at `offset` would find nothing."""
-        return offset >= self.log_end
+        return offset >= self.visible_end(isolation)
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
         """See `broker.partition.offset_lookup.find`."""

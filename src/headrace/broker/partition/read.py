@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.source import Source
+from headrace.broker.partition.source import Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.batch import ATTRIBUTES_AT
 from headrace.topics.errors import StorageUnavailable
@@ -51,8 +51,9 @@ async def read(
     not_before_ms: int | None = None,
     *,
     beside: ReadBudget | None = None,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> int:
-    """Read until the sink is full or the log end is reached; the next offset to read.
+    """Read until the sink is full or the visible end is reached; the next offset to read.
 
     Args:
         partition: the partition.
@@ -60,6 +61,7 @@ async def read(
         sink: takes the records.
         not_before_ms: see `Sink.take`.
         beside: what records are counted in that are larger than their readers know; None: nothing.
+        isolation: how much the reader sees.
 
     Raises:
         OffsetOutOfRange: `offset` is below the log start or beyond the log end.
@@ -68,7 +70,7 @@ async def read(
     """
     partition.check_readable(offset)
     began = offset
-    while offset < partition.log_end and (room := sink.room()) > 0:
+    while offset < partition.visible_end(isolation) and (room := sink.room()) > 0:
         if partition.cached(offset):
             wanted = min(room, _LISTED) if partition.cached(offset, ahead=False) else room
             pieces, _ = partition.read_cached(offset, wanted, whole_first=True)
@@ -116,14 +118,14 @@ def first_readable(cold_start: int | None, local_start: int) -> int:
     return local_start if cold_start is None else min(cold_start, local_start)
 
 
-def count_records(batches: list[Buffer], *, dense: bool) -> int:
+def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
     """How many records are in consecutive batches, by what their headers say.
 
-    Where offsets are `dense` the first and the last header tell it: there may be thousands in between.
+    Where offsets have no gaps the first and the last header tell it: there may be thousands in between.
     """
-    if dense:
-        return next_offset(batches) - int(_SPAN.unpack_from(batches[0])[0])
-    return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
+    if has_gaps:
+        return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
+    return next_offset(batches) - int(_SPAN.unpack_from(batches[0])[0])
 
 
 def next_offset(batches: list[Buffer]) -> int:

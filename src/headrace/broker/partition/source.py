@@ -1,6 +1,7 @@
 """What readers see of a partition, wherever it is led, and how they hear of new records."""
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Protocol
 
 from headrace.aio.callbacks import log_unhandled
@@ -14,6 +15,13 @@ UNKNOWN_SIZE = 1 << 40
 """Said of what comes without its size being known: enough for whoever waits to look again."""
 
 
+class Isolation(IntEnum):
+    """Which records a reader sees (`isolation.level`); the numbers are those of the Kafka protocol."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
 class Readable(Protocol):
     """A partition, as whoever fetches may read it."""
 
@@ -25,11 +33,18 @@ class Readable(Protocol):
     def log_end(self) -> int:
         """The offset behind the last record that may be read: the high watermark."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets between its records may belong to none: offsets then do not count records."""
+
+    def visible_end(self, isolation: Isolation) -> int:
+        """The offset behind the last record that a reader sees: the high watermark, or the last stable offset."""
+
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange or UnknownTopic."""
 
-    def at_end(self, offset: int) -> bool:
-        """Whether a read would find nothing."""
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+        """Whether a reader that sees so much would find nothing."""
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Whether a read can be answered from memory (the log end itself included).

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import Watcher, outside
+from headrace.broker.partition.source import Isolation, Watcher, outside
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader
@@ -28,7 +28,7 @@ class InternalPartition:
 
     log = None
     log_start = log_end = local_start = leader_epoch = 0
-    deleted = paused = False
+    deleted = paused = has_gaps = False
     offline: str | None = None
 
     def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: RejectedBatches) -> None:
@@ -69,7 +69,11 @@ class InternalPartition:
         if offset:
             raise outside(self, offset, 0, 0)
 
-    def at_end(self, offset: int) -> bool:
+    def visible_end(self, isolation: Isolation) -> int:
+        """Its beginning."""
+        return 0
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
         """It always is."""
         return True
 

@@ -21,6 +21,7 @@ from typing import Any
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
 from headrace.broker.partition.read import codecs, count_records
+from headrace.broker.partition.source import Isolation
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, code_of
 from headrace.kafka.leader_epochs import check_epoch
@@ -33,7 +34,6 @@ from headrace.records.compression import ZSTD
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
-READ_COMMITTED = 1
 _ZSTD_FROM = 10
 _MANY = 200
 """Partitions from which on an answer is made in pieces."""
@@ -77,7 +77,7 @@ def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any
     wanted = _Wanted(request)
     if len(wanted.partitions) > _MANY:
         return _many(wanted, request, context)
-    asks = [_ask(context, topic, asked) for (topic, _), asked in wanted.partitions.items()]
+    asks = [_ask(context, topic, asked, wanted.isolation) for (topic, _), asked in wanted.partitions.items()]
 
     def done(found: list[Found]) -> None:
         if _throttled(context, found):
@@ -97,7 +97,10 @@ def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any
 async def _many(wanted: "_Wanted", request: FetchRequest, context: RequestContext) -> FetchResponse:
     """As `handle` for so many partitions that naming them takes long."""
     pace = context.pace()
-    asks = [_ask(context, topic, asked) async for (topic, _), asked in pace.each(wanted.partitions.items())]
+    asks = [
+        _ask(context, topic, asked, wanted.isolation)
+        async for (topic, _), asked in pace.each(wanted.partitions.items())
+    ]
     answered: asyncio.Future[list[Found]] = asyncio.get_running_loop().create_future()
 
     def done(found: list[Found]) -> None:
@@ -161,9 +164,9 @@ class _Wanted:
         self.partitions: dict[tuple[str, int], FetchRequest.FetchPartition] = {
             (topic.topic, asked.partition): asked for topic in request.topics for asked in topic.partitions
         }
-        self._aborted: list[FetchResponse.AbortedTransaction] | None = (
-            [] if request.isolation_level == READ_COMMITTED else None
-        )
+        committed = request.isolation_level == Isolation.READ_COMMITTED
+        self.isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
+        self._aborted: list[FetchResponse.AbortedTransaction] | None = [] if committed else None
 
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
         """A partition's topic and answer."""
@@ -176,12 +179,12 @@ class _Wanted:
             if live.tracer is not None:
                 live.tracer.handed_out(topic, index, found.chunks)
             counted.bytes_out += found.size
-            counted.records_out += count_records(found.chunks, dense=not live.config.native)
+            counted.records_out += count_records(found.chunks, has_gaps=found.has_gaps)
         return topic, PartitionData(
             partition_index=index,
             error_code=code_of(found.error),
             high_watermark=found.log_end,
-            last_stable_offset=found.log_end,
+            last_stable_offset=found.stable_end,
             log_start_offset=found.log_start,
             aborted_transactions=self._aborted,
             records=found.chunks,
@@ -212,7 +215,7 @@ class _Wanted:
         )
 
 
-def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition) -> Ask:
+def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition, isolation: Isolation) -> Ask:
     broker = context.broker
     try:
         live = broker.topics.get(name)
@@ -224,7 +227,7 @@ def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition
     reader = broker.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
     # Whoever looks into batches wants each by itself.
     join = live.tracer is None and context.version >= _ZSTD_FROM
-    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join)
+    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join, isolation)
 
 
 def _refuse_zstd(found: Found) -> None:
