@@ -78,7 +78,7 @@ async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> No
     def delete(*_: object) -> None:
         deleting.append(asyncio.create_task(target.topics.delete("t")))
 
-    target.topics.added.append(delete)
+    clusters.topic_added.append(delete)
     await clusters.move("t", "default", "blue")
     await asyncio.gather(*deleting)
     assert not target.topics.has("t")

@@ -1,7 +1,7 @@
 """The broker: what every API talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from headrace.aio.tasks import end
@@ -26,7 +26,7 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Parts
 from headrace.broker.topics import retention
 from headrace.broker.topics.internal import consumer_offsets
-from headrace.broker.topics.live import LiveTopic, not_for_clients
+from headrace.broker.topics.live import LiveTopic, TopicListener, not_for_clients
 from headrace.broker.topics.offline import OfflinePartitions
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
@@ -75,6 +75,7 @@ class Broker:
         stream_of: StreamName,
         cluster: str = "default",
         parts: Parts | None = None,
+        listen: Callable[["Broker"], TopicListener] | None = None,
     ) -> None:
         """Put it together; `start` loads what is stored.
 
@@ -86,6 +87,7 @@ class Broker:
             stream_of: names the Redis key of a new partition's stream.
             cluster: the name of the virtual cluster it is.
             parts: what it shares with the other virtual clusters; None: it is the only one.
+            listen: makes what hears of its topics after the broker itself; None: nothing else does.
         """
         parts = parts or Parts(storage.documents, settings, clock)
         self.settings = settings
@@ -102,14 +104,24 @@ class Broker:
         self.reads = parts.reads
         self.beside = parts.beside
         self.ownership = parts.ownership
-        self._archives = parts.archives
+        self.archives = parts.archives
         self._snapshots = SnapshotSchedule()
         leading = Leadership(self.ownership, parts.leaders, storage.topics)
         self.topics = TopicTable(
-            storage, clock, settings.topic_defaults, self.cache, self._snapshots, stream_of, self.reads, leading
+            storage,
+            clock,
+            settings.topic_defaults,
+            self.cache,
+            self._snapshots,
+            stream_of,
+            self.reads,
+            leading,
+            most_partitions=settings.max_broker_partitions,
+            producers=parts.producers,
+            listener=BrokerTopics(self, TopicListener() if listen is None else listen(self)),
         )
-        self.topics.most_partitions = settings.max_broker_partitions
-        self.topics.producers = parts.producers
+        if self.archives is not None:
+            leading.before_opening = self._attach
         self.native_groups = NativeGroups(
             storage.groups, settings.headrace_native_max_pending, self._committed, self.reads, self.lane
         )
@@ -134,34 +146,19 @@ class Broker:
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self._wakeups = Wakeups()
-        self._watch_topics()
         offsets = consumer_offsets(
             self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, RejectedBatches(clock.ticks_ms)
         )
         self.topics.internal[offsets.topic.name] = offsets
 
-    def _watch_topics(self) -> None:
-        """Have the other parts told of topics that come and go."""
-        topics = self.topics
-        if self._archives is not None:
-            archives = self._archives
-            topics.removed.append(lambda live: archives.dismiss(live.topic))
-            topics.deleted.append(lambda live: archives.forget(live.topic))
-            topics.leading.before_opening = self._attach
-        topics.reread = lambda name: refresh(topics, name)
-        topics.added.append(self.native_groups.topic_added)
-        topics.adopted.append(self.native_groups.topic_added)
-        topics.left.append(self.native_groups.topic_deleted)
-        topics.forget.append(lambda topic: self.groups.topic_deleted(DropTopic(topic.name, topic.id), self.lane.pace()))
-
     async def start(self, progress: Progress | None = None) -> None:
         """Load topics and groups, then keep retention going."""
         await self.topics.load(progress)
-        if self._archives is not None:
+        if self.archives is not None:
             await self._attach({log: live.topic for live in self.topics for log in _logs(live)})
         await self.groups.load()
         loop = asyncio.get_running_loop()
-        enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self._archives)
+        enforcing = retention.keep_enforcing(self.topics, self.clock, self.settings, self.archives)
         self._tasks.append(loop.create_task(enforcing))
         self._tasks.append(loop.create_task(self._snapshots.keep_saving(self.clock)))
         await self.unopened.look()
@@ -169,13 +166,13 @@ class Broker:
 
     async def _attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
         """Let logs of archived topics read from there. Raises StorageUnavailable."""
-        assert self._archives is not None
+        assert self.archives is not None
         topics = {topic.id: topic for topic in logs.values()}
         archived = {each for each, topic in topics.items() if resolve(topic.config, self.topics.defaults).remote}
         if archived:
-            await self._archives.load_starts()
+            await self.archives.load_starts()
         for log, topic in logs.items():
-            if topic.id in archived and (cold := self._archives.partition(topic, log.index)) is not None:
+            if topic.id in archived and (cold := self.archives.partition(topic, log.index)) is not None:
                 log.cold = cold
 
     def configure(self, settings: BrokerSettings) -> None:
@@ -318,7 +315,7 @@ class Broker:
         if log.is_end_known and (not self.ownership.shared or (log.is_leader and offset <= log.log_end)):
             return log
         live = self.topics.get(partition.topic)
-        if self._archives is not None and live.config.remote and not log.is_leader:
+        if self.archives is not None and live.config.remote and not log.is_leader:
             # The archive may have begun after the topic was loaded here.
             await self._attach(dict.fromkeys(_logs(live), live.topic))
         return await FollowedLog.look_at(log, self.storage.logs, offset)
@@ -361,3 +358,49 @@ class Broker:
 
 def _logs(live: LiveTopic) -> list[LeaderPartition]:
     return [partition.log for partition in live.partitions if partition.log is not None]
+
+
+class BrokerTopics(TopicListener):
+    """Tells the parts of a broker of its topics, and then those outside."""
+
+    def __init__(self, broker: Broker, outside: TopicListener) -> None:
+        """The broker may still be under construction; `outside` hears of topics behind it."""
+        self._broker = broker
+        self._outside = outside
+
+    def added(self, live: LiveTopic) -> None:
+        """Groups may read it."""
+        self._broker.native_groups.topic_added(live)
+        self._outside.added(live)
+
+    def replaced(self, live: LiveTopic) -> None:
+        """Groups read the other partitions."""
+        self._broker.native_groups.topic_added(live)
+        self._outside.replaced(live)
+
+    def deleted(self, live: LiveTopic) -> None:
+        """Its archive is forgotten, in storage too."""
+        if self._broker.archives is not None:
+            self._broker.archives.forget(live.topic)
+        self._outside.deleted(live)
+
+    def left(self, name: str) -> None:
+        """Groups read it no longer."""
+        self._broker.native_groups.topic_deleted(name)
+        self._outside.left(name)
+
+    def removed(self, live: LiveTopic) -> None:
+        """Its archive is not looked at any more."""
+        if self._broker.archives is not None:
+            self._broker.archives.dismiss(live.topic)
+        self._outside.removed(live)
+
+    async def forget(self, topic: Topic) -> None:
+        """Groups forget their committed offsets."""
+        broker = self._broker
+        await broker.groups.topic_deleted(DropTopic(topic.name, topic.id), broker.lane.pace())
+        await self._outside.forget(topic)
+
+    async def reread(self, name: str) -> None:
+        """Take over what another broker has made of it."""
+        await refresh(self._broker.topics, name)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Parts
 from headrace.broker.stored_values import readable
-from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.live import LiveTopic, TopicListener
 from headrace.broker.topics.reconcile import take_move
 from headrace.broker.topics.table import Progress, StreamName
 from headrace.groups.model import DropGroup
@@ -42,7 +43,7 @@ They have nothing but an id, and are written before the move: a name too many do
 
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
-TopicListener = Callable[[Broker, LiveTopic], None]
+Told = Callable[[Broker, LiveTopic], None]
 Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
 """Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
@@ -90,11 +91,11 @@ class Clusters:
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
         self._own: dict[str, dict[str, str]] = {}
-        self.topic_added: list[TopicListener] = []
+        self.topic_added: list[Told] = []
         """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
-        self.topic_removed: list[TopicListener] = []
+        self.topic_removed: list[Told] = []
         """Called with each topic that is nowhere any more, as far as this broker knows."""
-        self.topic_deleted: list[TopicListener] = []
+        self.topic_deleted: list[Told] = []
         """Called before that with each topic that this broker itself has deleted."""
         self.removed: list[Callable[[str], None]] = []
         """Called with the name of each cluster that was deleted."""
@@ -230,14 +231,11 @@ class Clusters:
             stream_of=self._namer(name),
             cluster=name,
             parts=self._parts,
+            listen=partial(ClusterTopics, self),
         )
         broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
             broker.advertised = self.default.advertised
-        broker.topics.added.append(lambda live: self._tell(self.topic_added, broker, live))
-        broker.topics.removed.append(lambda live: self._tell(self.topic_removed, broker, live))
-        broker.topics.deleted.append(lambda live: self._tell(self.topic_deleted, broker, live))
-        broker.topics.removed.append(lambda live: self.leaders.forget(live.topic.streams))
         broker.topics.partitions_elsewhere = lambda: sum(
             each.topics.partitions for other, each in self._brokers.items() if other != name
         )
@@ -282,11 +280,6 @@ class Clusters:
         own = self._own.get(name, {})
         given = {key: text for key, text in self.settings.given.items() if not _overruled(key, own)}
         return BrokerSettings.of(given | own)
-
-    @staticmethod
-    def _tell(listeners: list[TopicListener], broker: Broker, live: LiveTopic) -> None:
-        for listener in listeners:
-            listener(broker, live)
 
     # Look-ups
 
@@ -463,3 +456,27 @@ async def load_moved_topics(documents: DocumentStorage) -> set[str]:
 def _moved_topic_name(name: str, _: bytes) -> str:
     name.encode()  # raises ValueError for what is no text
     return name
+
+
+class ClusterTopics(TopicListener):
+    """Tells those who hear of the topics of every virtual cluster, with the broker that a topic is in."""
+
+    def __init__(self, clusters: Clusters, broker: Broker) -> None:
+        self._clusters = clusters
+        self._broker = broker
+
+    def added(self, live: LiveTopic) -> None:
+        """See `Clusters.topic_added`."""
+        for told in self._clusters.topic_added:
+            told(self._broker, live)
+
+    def deleted(self, live: LiveTopic) -> None:
+        """See `Clusters.topic_deleted`."""
+        for told in self._clusters.topic_deleted:
+            told(self._broker, live)
+
+    def removed(self, live: LiveTopic) -> None:
+        """See `Clusters.topic_removed`. Nothing leads its logs any more."""
+        for told in self._clusters.topic_removed:
+            told(self._broker, live)
+        self._clusters.leaders.forget(live.topic.streams)

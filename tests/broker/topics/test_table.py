@@ -9,6 +9,7 @@ from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
+from headrace.broker.topics.live import LiveTopic, TopicListener
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock
@@ -30,10 +31,38 @@ def stream_of(name: str, _: UUID, index: int) -> str:
     return f"headrace:{name}:{index}"
 
 
+class Told(TopicListener):
+    """Keeps what it hears of topics, by name."""
+
+    def __init__(self) -> None:
+        self.deletions: list[tuple[str, str]] = []
+        self.names_left: list[str] = []
+
+    def deleted(self, live: LiveTopic) -> None:
+        self.deletions.append(("deleted", live.topic.name))
+
+    def left(self, name: str) -> None:
+        self.names_left.append(name)
+
+    def removed(self, live: LiveTopic) -> None:
+        self.deletions.append(("removed", live.topic.name))
+
+
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock) -> TopicTable:
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def table(storage: MemoryStorage, clock: ManualClock, told: Told) -> TopicTable:
     return TopicTable(
-        storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda name, _, index: f"headrace:{name}:{index}"
+        storage,
+        clock,
+        TopicDefaults(),
+        BUDGET,
+        SnapshotSchedule(),
+        lambda name, _, index: f"headrace:{name}:{index}",
+        listener=told,
     )
 
 
@@ -63,12 +92,10 @@ async def test_what_cannot_be_created_leaves_nothing(table: TopicTable, storage:
     assert list(storage.topics.stored) == table.names() == ["t"]
 
 
-async def test_a_topic_created_again_has_another_id(table: TopicTable) -> None:
-    gone: list[str] = []
-    table.left.append(gone.append)
+async def test_a_topic_created_again_has_another_id(table: TopicTable, told: Told) -> None:
     first = await table.create("t", 1, {})
     await table.delete("t")
-    assert gone == ["t"]
+    assert told.names_left == ["t"]
     with pytest.raises(UnknownTopic):
         table.get("t")
     second = await table.create("t", 1, {})
@@ -216,34 +243,33 @@ async def test_whether_a_topic_is_made_is_asked_where_the_answer_is_lost(
     assert table.names() == list(storage.topics.stored)
 
 
-async def test_where_everything_was_deleted_nothing_can_be_created(table: TopicTable, storage: MemoryStorage) -> None:
-    gone: list[str] = []
-    table.removed.append(lambda live: gone.append(live.topic.name))
+async def test_where_everything_was_deleted_nothing_can_be_created(
+    table: TopicTable, storage: MemoryStorage, told: Told
+) -> None:
     for name in ("a", "b"):
         await table.create(name, 1, {})
     await table.delete_all()
-    assert (gone, storage.topics.stored, table.names()) == (["a", "b"], {}, [])
+    assert (storage.topics.stored, table.names()) == ({}, [])
+    assert [name for what, name in told.deletions if what == "removed"] == ["a", "b"]
     with pytest.raises(UnknownTopic, match="was deleted"):
         await table.create("a", 1, {})
 
 
-async def test_only_who_deletes_a_topic_tidies_up_behind_it(table: TopicTable, storage: MemoryStorage) -> None:
-    told: list[tuple[str, str]] = []
-    table.deleted.append(lambda live: told.append(("deleted", live.topic.name)))
-    table.removed.append(lambda live: told.append(("removed", live.topic.name)))
+async def test_only_who_deletes_a_topic_tidies_up_behind_it(
+    table: TopicTable, storage: MemoryStorage, told: Told
+) -> None:
     for name in ("a", "b"):
         await table.create(name, 1, {})
     await table.delete("a")
     # Another broker has deleted it, or moved it to another virtual cluster.
     del storage.topics.stored["b"]
     await refresh(table, "b")
-    assert told == [("deleted", "a"), ("removed", "a"), ("removed", "b")]
+    assert told.deletions == [("deleted", "a"), ("removed", "a"), ("removed", "b")]
 
 
-async def test_what_another_broker_has_moved_is_not_deleted(table: TopicTable, storage: MemoryStorage) -> None:
-    told: list[tuple[str, str]] = []
-    table.deleted.append(lambda live: told.append(("deleted", live.topic.name)))
-    table.removed.append(lambda live: told.append(("removed", live.topic.name)))
+async def test_what_another_broker_has_moved_is_not_deleted(
+    table: TopicTable, storage: MemoryStorage, told: Told
+) -> None:
     for name in ("a", "b", "c"):
         await table.create(name, 1, {})
     # Of the moves nobody has told yet.
@@ -253,13 +279,13 @@ async def test_what_another_broker_has_moved_is_not_deleted(table: TopicTable, s
     assert not table.has("a")
     await table.delete_all()
     assert table.names() == []
-    assert told == [("removed", "a"), ("removed", "b"), ("deleted", "c"), ("removed", "c")]
+    assert told.deletions == [("removed", "a"), ("removed", "b"), ("deleted", "c"), ("removed", "c")]
 
 
-async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(table: TopicTable, storage: MemoryStorage) -> None:
+async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(
+    table: TopicTable, storage: MemoryStorage, told: Told
+) -> None:
     """Its records are another virtual cluster's by now: nobody is told that they are gone."""
-    told: list[str] = []
-    table.deleted.append(lambda live: told.append(live.topic.name))
     moved = (await table.create("a", 1, {})).topic
 
     async def lost(topic: Topic) -> Topic:
@@ -275,7 +301,7 @@ async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(table: TopicTa
     del storage.topics.stored["a"]
     with pytest.raises(UnknownTopic, match="was moved"):
         await table.delete("a")
-    assert (told, table.names()) == ([], [])
+    assert ([name for what, name in told.deletions if what == "deleted"], table.names()) == ([], [])
 
 
 async def test_what_cannot_all_be_deleted_goes_on(table: TopicTable, storage: MemoryStorage) -> None:

@@ -35,6 +35,31 @@ class BatchTracer(Protocol):
         """Batches are on their way to a client."""
 
 
+class TopicListener:
+    """Hears of a virtual cluster's topics that come, change and go, in this order; it does nothing by itself."""
+
+    def added(self, live: "LiveTopic") -> None:
+        """A topic is there from now on: loaded, created or moved here."""
+
+    def replaced(self, live: "LiveTopic") -> None:
+        """A topic's partitions are others, or more, from now on."""
+
+    def deleted(self, live: "LiveTopic") -> None:
+        """This broker itself has deleted a topic: what is kept of it elsewhere goes. `left` comes next."""
+
+    def left(self, name: str) -> None:
+        """A topic is here no longer, deleted or moved to another virtual cluster."""
+
+    def removed(self, live: "LiveTopic") -> None:
+        """A topic was deleted, or another broker has deleted or moved it. Its partitions are closed next."""
+
+    async def forget(self, topic: Topic) -> None:
+        """As `left`, where it takes long: no topic is created before this has ended."""
+
+    async def reread(self, name: str) -> None:
+        """Another broker has changed a topic first: take over what it has made of it."""
+
+
 class LiveTopic(msgspec.Struct):
     """A topic with its open partitions and its resolved configuration."""
 

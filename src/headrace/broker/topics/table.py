@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,7 +27,7 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.known import KnownTopics, check_room
-from headrace.broker.topics.live import LiveTopic
+from headrace.broker.topics.live import LiveTopic, TopicListener
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
@@ -69,6 +69,10 @@ class TopicTable(KnownTopics):
         stream_of: StreamName,
         reads: ReadBudget | None = None,
         leading: Leadership | None = None,
+        *,
+        most_partitions: int = _NO_LIMIT,
+        producers: ProducerTotal | None = None,
+        listener: TopicListener | None = None,
     ) -> None:
         """Start empty.
 
@@ -81,6 +85,9 @@ class TopicTable(KnownTopics):
             stream_of: names a new partition's stream.
             reads: budget of what is read ahead; None: one of each partition's own.
             leading: opens logs, where this server is to; None: it is alone.
+            most_partitions: how many partitions there may be, those of other virtual clusters included.
+            producers: counts the producers of logs that are opened; None: nothing does.
+            listener: hears of topics that come, change and go; None: nothing does.
         """
         super().__init__()
         self.storage = storage
@@ -91,34 +98,19 @@ class TopicTable(KnownTopics):
         self._stream_of = stream_of
         self.native_stream_of = stream_of
         """Names a new partition's stream in a native topic."""
-        self.reread: Callable[[str], Awaitable[None]] = _nothing
-        """Takes over what another broker has changed of a topic."""
+        self._listener = listener or TopicListener()
         self.leading = leading or Leadership(Ownership(0), LeaderRegistry(), storage.topics)
         self._reads = reads
         self.changing = asyncio.Lock()
         self._closed = False
-        self.most_partitions = _NO_LIMIT
-        """How many partitions there may be, those of other virtual clusters included."""
-        self.producers: ProducerTotal | None = None
-        """Counts the producers of logs that are opened from now on; None: nothing does."""
+        self.most_partitions = most_partitions
+        self._producers = producers
         self.partitions_elsewhere: Callable[[], int] = int
         """Tells how many partitions other virtual clusters have."""
         self.partitions = 0
         """How many there are here."""
-        self.forget: list[Callable[[Topic], Awaitable[None]]] = []
-        """As `left`, with the topic, where it takes long: no topic is created before it has ended."""
-        self.left: list[Callable[[str], None]] = []
-        """Called with the name of each topic that is here no longer, deleted or moved to another virtual cluster."""
-        self.added: list[Callable[[LiveTopic], None]] = []
-        """Called with each topic that is there from now on: loaded, created or moved here."""
-        self.removed: list[Callable[[LiveTopic], None]] = []
-        """Called with each topic that was deleted, or that another broker has deleted or moved."""
-        self.deleted: list[Callable[[LiveTopic], None]] = []
-        """Called before that with each topic that this broker itself has deleted: what is kept of it elsewhere goes."""
         self.elsewhere: Callable[[], Iterable[LiveTopic]] = tuple
         """Tells the topics of other virtual clusters, whose streams are theirs."""
-        self.adopted: list[Callable[[LiveTopic], None]] = []
-        """Called with each topic whose partitions are others, or more, from now on."""
 
     def _missing(self, name: str) -> UnknownTopic:
         reason = self.storage.topics.unreadable(name)
@@ -171,7 +163,7 @@ class TopicTable(KnownTopics):
                 self.clock,
                 self.snapshots,
                 self._reads,
-                self.producers,
+                self._producers,
             )
             log.want_copies(config.min_insync_replicas)
             logs.append(log)
@@ -187,19 +179,16 @@ class TopicTable(KnownTopics):
         point_to_registry(live, self.storage.topics)
         self._enter(live)
         self.partitions += len(live.partitions)
-        for listener in self.added:
-            listener(live)
+        self._listener.added(live)
 
     def _remove(self, live: LiveTopic) -> None:
         self._strike(live)
         self.partitions -= len(live.partitions)
-        for listener in self.left:
-            listener(live.topic.name)
+        self._listener.left(live.topic.name)
 
     async def forgotten(self, topic: Topic) -> None:
         """Have everybody forget a topic that is gone."""
-        for forget in self.forget:
-            await forget(topic)
+        await self._listener.forget(topic)
 
     def put(self, live: LiveTopic, partitions: list[Partition], natives: list[NativePartition]) -> None:
         """A topic's partitions are others, or more, from now on."""
@@ -208,8 +197,7 @@ class TopicTable(KnownTopics):
         self.leading.forget({each.stream for each in live.partitions} - {each.stream for each in partitions})
         live.partitions, live.natives = partitions, natives
         point_to_registry(live, self.storage.topics)
-        for listener in self.adopted:
-            listener(live)
+        self._listener.replaced(live)
 
     def validate(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
@@ -303,7 +291,7 @@ class TopicTable(KnownTopics):
             try:
                 await to_the_end(change())
             except TopicChanged:
-                await self.reread(name)
+                await self._listener.reread(name)
             else:
                 return
         await to_the_end(change())
@@ -381,8 +369,7 @@ class TopicTable(KnownTopics):
             if await self.leading.has_moved(live.topic.name, live.topic.streams[0]):
                 await self._gone(live)
                 raise UnknownTopic(f"topic {live.topic.name!r} was moved to another virtual cluster") from None
-        for listener in self.deleted:
-            listener(live)
+        self._listener.deleted(live)
         await self._gone(live)
         _log.info("topic deleted", topic=live.topic.name)
 
@@ -393,8 +380,7 @@ class TopicTable(KnownTopics):
     async def dismiss(self, live: LiveTopic) -> None:
         """A topic is not here any more: nobody finds it, then its partitions are closed."""
         self._remove(live)
-        for listener in self.removed:
-            listener(live)
+        self._listener.removed(live)
         for number, partition in enumerate(live.partitions, 1):
             partition.close()
             # A plain stream may be another topic's in the next turn of the loop.
@@ -465,7 +451,3 @@ class TopicTable(KnownTopics):
         live.configure(resolve(live.topic.config, target.defaults))
         target.add(live)
         await self.forgotten(live.topic)
-
-
-async def _nothing(_: str) -> None:
-    pass
