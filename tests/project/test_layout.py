@@ -37,8 +37,6 @@ SHORT = {
     "protocol.tables.users": "tables of one group of messages",
     # Waiting for their neighbors:
     "aio.callbacks": "",
-    "broker.partition.batch_tracing": "",
-    "broker.partition.sizes": "",
     "http.error_responses": "",
     "kafka.authorized_operations": "",
     "kafka.leader_epochs": "",
@@ -55,7 +53,7 @@ NOUNS = {
     # nouns
     "archive", "table", "delta_table", "escaping", "paging", "routing",
     # names: native topics, a product, OpenTelemetry, a package that users import
-    "native", "oci_streaming", "tracing", "batch_tracing", "testing",
+    "native", "oci_streaming", "tracing", "testing",
     # to be renamed
     "balanced", "blocking", "denied", "forwarding", "live", "typed",
 }  # fmt: skip
@@ -63,14 +61,6 @@ NOUNS = {
 
 CYCLES: set[frozenset[str]] = {
     frozenset({"broker.config.listeners", "broker.config.settings"}),
-    frozenset({"broker.native.adoption", "broker.native.conversion", "broker.topics.table"}),
-    frozenset(
-        {
-            "broker.native.partition", "broker.native.timestamps", "broker.partition.high_watermark",
-            "broker.partition.leader", "broker.partition.partition", "broker.partition.read", "broker.partition.reader",
-            "broker.partition.remote", "broker.partition.timestamps", "broker.topics.live",
-        }
-    ),
     frozenset({"http.connection", "http.listener"}),
     frozenset(
         {
