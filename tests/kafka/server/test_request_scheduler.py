@@ -20,47 +20,24 @@ def begin(order: Order, key: int) -> None:
     if key == PRODUCE:
         order.produces += 1
     else:
-        order.begin(key)
+        order.exclusive += 1
 
 
-@pytest.mark.parametrize(
-    ("under_way", "key", "waits"),
-    [
-        (PRODUCE, PRODUCE, False),
-        (PRODUCE, FETCH, False),
-        (PRODUCE, METADATA, True),
-        (METADATA, PRODUCE, True),
-        (METADATA, METADATA, True),
-        (METADATA, FETCH, False),
-        (FETCH, FETCH, True),
-        (FETCH, METADATA, True),
-        (FETCH, HEARTBEAT, False),
-        (JOIN, JOIN, False),
-        (JOIN, PRODUCE, False),
-    ],
-)
-def test_what_waits_for_what(order: Order, under_way: int, key: int, waits: bool) -> None:
+@pytest.mark.parametrize("key", [PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT])
+@pytest.mark.parametrize("in_flight", [PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT])
+def test_only_a_produce_follows_a_produce(order: Order, in_flight: int, key: int) -> None:
     assert not order.must_wait(key, SMALL)
-    begin(order, under_way)
-    assert order.must_wait(key, SMALL) is waits
+    begin(order, in_flight)
+    assert order.must_wait(key, SMALL) is not (in_flight == key == PRODUCE)
+    assert order.must_wait_for_others(key) is order.must_wait(key, SMALL)
 
 
-def test_what_is_put_off_comes_in_order_when_nothing_holds_it_up(order: Order) -> None:
-    order.begin(METADATA)
-    for key in (PRODUCE, METADATA, PRODUCE):
-        assert order.must_wait(key, SMALL)
-        order.put_off.append((memoryview(key.to_bytes(2, "big") + b"..."), 7))
-    assert not order.ready
-    assert order.take() is None
-    order.end(METADATA)
-    assert order.ready
-    taken = []
-    while (one := order.take()) is not None:
-        taken.append(one[0])
-        begin(order, one[0])
-    assert taken == [PRODUCE], "what follows has to see the outcome of this one"
-    order.produces -= 1
-    assert order.take() == (METADATA, b"\0\3...", 7)
+def test_nothing_follows_while_the_client_waits_for_its_quota(order: Order) -> None:
+    order.mute()
+    order.mute()
+    assert order.must_wait(PRODUCE, SMALL)
+    order.unmute()
+    assert not order.must_wait(PRODUCE, SMALL)
 
 
 def test_a_client_that_takes_no_answers_is_served_nothing_but_appends(order: Order) -> None:
@@ -106,13 +83,11 @@ def test_in_a_large_crowd_each_is_served_one_request(monkeypatch: pytest.MonkeyP
     order = Order()
     order.begin_slice(100.0, turn_began=99.9)
     waits = []
-    for _ in range(3):
+    for _ in range(2):
         order.quota -= 1
-        if waiting := order.must_wait(PRODUCE, SMALL):
-            order.put_off.append((memoryview(b"\0\0..."), 7))
-        waits.append(waiting)
-    assert waits == [False, True, True]
-    assert order.ready
+        waits.append(order.must_wait(PRODUCE, SMALL))
+    assert waits == [False, True]
+    assert not order.must_wait_for_others(PRODUCE)
 
 
 @pytest.mark.parametrize(("key", "size", "waits"), [

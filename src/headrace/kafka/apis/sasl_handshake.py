@@ -3,8 +3,8 @@
 Behavior
 - Agrees on the mechanism, one of `sasl.enabled.mechanisms`, before any other request but ApiVersions (KIP-43). With any
   other mechanism the answer is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
-- ILLEGAL_SASL_STATE where nobody can log in, after a login that lasts for ever, and while other requests are under way
-  before the first one.
+- ILLEGAL_SASL_STATE where nobody can log in, after a login that lasts for ever, and before the first one while
+  something is under way that another request asked for.
 
 Version notes
 - 0: the token follows bare, in a frame without a header, and is answered by an empty one.
@@ -22,7 +22,7 @@ from headrace.security.access.required_acls import ANYBODY
 def handle(request: SaslHandshakeRequest, context: RequestContext) -> None:
     """Agree on a mechanism."""
     channel = context.channel
-    if channel.login.first and channel.is_busy(beside=context):
+    if channel.login.first and channel.is_busy:
         code = Code.ILLEGAL_SASL_STATE
     else:
         code = channel.login.begin(request.mechanism, context.version)

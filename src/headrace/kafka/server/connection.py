@@ -16,8 +16,6 @@ from headrace.aio.tasks import close_with, counted
 from headrace.broker.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
-from headrace.kafka.server.connection_tasks import ConnectionTasks
-from headrace.kafka.server.deferred_requests import DeferredRequests
 from headrace.kafka.server.frames import Framing
 from headrace.kafka.server.login import take_bare
 from headrace.kafka.server.memory_pool import SMALL_BYTES
@@ -33,10 +31,9 @@ from headrace.kafka.server.request_scheduler import (
     PAUSE_BYTES,
     PAUSE_REQUESTS,
     PRODUCE,
-    Order,
 )
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
-from headrace.kafka.server.timeout_responses import TimeoutResponses, is_over, overdue_among
+from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -61,12 +58,11 @@ class Connection(Framing):
         self.client_host = "?"
         self.local_host = "?"
         self._listener = listener
-        self._order = Order()
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener)
-        self._put_off = DeferredRequests(self._order, self._memory)
-        self._muting = ChannelThrottle(self._order, self.broker.clock, self._unmuted)
-        self._going_on = False  # what was put off has its turn coming
+        self._muting = ChannelThrottle(self._order, self.broker.clock, self.resume)
+        self._going_on = False  # what waits has its turn coming
+        self._unopened = False  # the first that waits is a large request, and too many of those are served
         self._serving = False  # requests are being served: answers leave together behind them
         self._flushing = False
         self._seen = -1  # requests counted at the last look for idle connections
@@ -74,7 +70,7 @@ class Connection(Framing):
         self.fetches = 0
         self._idle_since_ms = 0
         self._now = 0.0  # when the requests being served were taken up
-        self._work = ConnectionTasks()
+        self._tasks: dict[asyncio.Task[None], RequestContext | None] = {}
 
     # Life of the connection
 
@@ -97,20 +93,27 @@ class Connection(Framing):
         self._listener.forget(self)
         self._take_unread()
         self._muting.end()
-        (self._put_off.drop if self._closed or self.login.pending else self._put_off.leave)()
+        # Kafka goes on with what it has received of a client that has left, until it would have to answer: with acks=0
+        # producers leave as soon as all is sent. Where the memory is used up nothing stays: clients that come and leave
+        # would fill it beyond all bounds.
+        self._left = not (self._closed or self.login.pending or self._memory.full)
         self._closed = True
+        if self._left:
+            self._order.leave()
+        else:
+            self._drop_held()
         self._answers.drop(self.broker.reads)
-        if self._work.let_go():
-            self._listener.gone.add(self._work)
+        if self.cancel_tasks():
+            self._listener.gone.add(self)
         self.login.end()
         self._drop_frame()
         self._memory.forget(self)
-        self._go_on()
+        self.resume()
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log; answers that are complete still leave."""
         # Also where the client has left: what ends a connection ends what was sent behind it.
-        self._put_off.drop()
+        self._drop_held()
         if not self._closed:
             self._closed = True
             self._flush()
@@ -127,7 +130,7 @@ class Connection(Framing):
 
     def close_if_idle(self, oldest_ms: int) -> None:
         """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
-        if self.requests != self._seen or self._waiting:
+        if self.requests != self._seen or self._waiting or self._holds:
             self._seen = self.requests
             self._idle_since_ms = self.broker.clock.ticks_ms()
         elif self._idle_since_ms <= oldest_ms:
@@ -136,7 +139,7 @@ class Connection(Framing):
     def abort(self, reason: str) -> None:
         """Close at once, with a line in the log; answers that have not left are lost."""
         self._closed = True
-        self._put_off.drop()
+        self._drop_held()
         _log.warning("connection closed", client=self.client_host, reason=reason)
         self.transport.abort()
 
@@ -149,7 +152,7 @@ class Connection(Framing):
         frame = self._frame
         # Who has to wait for a quota holds up others with what it has sent ahead.
         sending = self._memory.short and (
-            bool(self._order.put_off) if self._order.muted else frame is not None and not self._read_paused
+            self._holds if self._order.muted else frame is not None and not self._read_paused
         )
         taking = self._answers.held > 0 and self._order.write_paused and self.broker.reads.short
         if not sending and not taking:
@@ -165,9 +168,12 @@ class Connection(Framing):
         if not lane.turn_began:
             lane.begin_turn(now)
         self._order.begin_slice(now, lane.turn_began)
+        if self._holds:
+            self._hold_read(nbytes)
+            return
         if self._frame is None:
             self._serving = True
-            self._take_frames(nbytes)
+            self._take_read(nbytes)
         elif self._took(nbytes):
             self._serving = True
             self._take_frame()
@@ -177,58 +183,46 @@ class Connection(Framing):
 
     # Requests
 
-    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
-        """Serve one request, or put it off: a client that sends ahead counts on each seeing what came before it."""
+    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
+        """Serve one request; False: it has to wait."""
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
+        if self._left and key != PRODUCE:
+            return True
         order = self._order
         order.quota -= 1
         # Most requests are Produce; they need not wait unless something has to.
-        if (key != PRODUCE or order.others or order.put_off or order.quota < 0) and order.must_wait(key, stop - start):
-            self._defer(buffer[start:stop], owned=owned)
-        else:
-            self._serve(buffer, start, stop, key, owned=owned)
+        if (key != PRODUCE or order.exclusive or order.quota < 0) and (
+            order.must_wait_for_others(key) or order.slice_over() or not self._may_open(key, stop - start)
+            if in_turn
+            else order.must_wait(key, stop - start)
+        ):
+            return False
+        return self._serve(buffer, start, stop, key, owned=owned, in_turn=in_turn)
 
-    def _defer(self, frame: memoryview, *, owned: bool) -> None:
-        """Put a request off."""
-        if self._put_off.add(frame, self.broker.clock.ticks_ms(), owned=owned):
-            self._pause_reading()
-        else:
-            self.abort("sent ahead of requests that wait, while too much does")
+    def _may_open(self, key: int, size: int) -> bool:
+        """Whether a request may be served now that may be made of thousands of elements."""
+        self._unopened = key != PRODUCE and size > LARGE and not self._memory.may_open(self)
+        return not self._unopened
 
-    def _go_on(self) -> None:
-        """Serve what was put off when it is this connection's turn."""
-        if self._order.put_off and not self._going_on and (self._put_off.left or not self._closed):
-            self._going_on = True
-            self.broker.lane.later(self._serve_put_off)
-
-    def _serve_put_off(self) -> None:
-        """Serve what was put off, as far as it need not wait any longer."""
+    def _serve_held(self) -> None:
+        """Serve what waits, as far as it may be served now."""
         self._going_on = False
         self._serving = True
         self._now = perf_counter()
-        order = self._order
-        order.begin_slice(self._now, self._now)
+        self._order.begin_slice(self._now, self._now)
+        self._unopened = False
         try:
-            while not self._closed and not (order.large_next and not self._memory.may_open(self)):
-                taken = self._put_off.take()
-                if taken is None:
-                    break
-                key, frame, arrived_ms = taken
-                self._serve(frame, 0, len(frame), key, owned=True, arrived_ms=arrived_ms)
-            while self._put_off.left and (taken := self._put_off.take()) is not None:
-                self._decode(taken[1], owned=True)
-                self._answers.drop(self.broker.reads)
+            self._take_held()
         except Exception:
             # As the event loop does where bytes have come: a client must not wait for what is never answered.
             self.abort("a request could not be served")
             raise
-        self._memory.had_turn(self, waits=order.large_next)
+        if self._closed:
+            self._answers.drop(self.broker.reads)
+        self._memory.had_turn(self, waits=self._unopened)
         self._served()
-        self._read_on()
-
-    def may_open(self) -> None:
-        """It is its turn to have a large request read."""
-        self._go_on()
+        if not self._holds:
+            self.resume()
 
     def _served(self) -> None:
         """Answer what can be answered now."""
@@ -238,26 +232,25 @@ class Connection(Framing):
         waiting = self._waiting
         if waiting and waiting[0].done:
             self._flush()
-        if self._order.ready:
-            self._go_on()
+        if self._holds and not self._unopened:
+            request = self._held_request
+            if not self._order.must_wait_for_others(request[0] << 8 | request[1]):
+                self.resume()
 
-    def _serve(
-        self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool, arrived_ms: int | None = None
-    ) -> None:
-        """Serve one request, by its shortcut if it is plain enough.
+    def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool, in_turn: bool) -> bool:
+        """Serve one request, by its shortcut if it is plain enough; False: it has to wait.
 
-        `key`: its API; `arrived_ms`: when it came (ticks), if it was put off; the rest as `_request`.
+        `key`: its API; the rest as `_request`.
         """
         if self.login.pending and not self._admit(buffer[start:stop]):
-            return
-        shortcut = SHORTCUTS.get(key)
+            return True
+        shortcut = None if self._left else SHORTCUTS.get(key)
         context = None if shortcut is None else shortcut.begin(self, buffer, start, stop, owned)
         if context is None or (self._grants is not None and not may(context, self._grants)):
             if key == PRODUCE and self._order.must_wait_if_not_plain(stop - start):
-                self._defer(buffer[start:stop], owned=owned)
-            else:
-                self._decode(buffer[start:stop], owned=owned, arrived_ms=arrived_ms)
-            return
+                return False
+            self._decode(buffer[start:stop], owned=owned, in_turn=in_turn)
+            return True
         if self.broker.quotas.limiting:
             context.client_id = client_id_of(buffer, start)
         self._begin(context)
@@ -267,8 +260,9 @@ class Connection(Framing):
             self._failed(context)
         if context.account is not None:
             context.account.pause()
+        return True
 
-    def _decode(self, frame: memoryview, *, owned: bool, arrived_ms: int | None = None) -> None:
+    def _decode(self, frame: memoryview, *, owned: bool, in_turn: bool) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
             api, context, request = decode_request(frame, self)
@@ -279,15 +273,14 @@ class Connection(Framing):
             self._begin(context)
             self._listener.refuse_api_versions(context)
             return
-        if self._put_off.left and request.acks:
+        if self._left and request.acks:
             return
         context.owned = owned
-        over = False
         if api.bound is not None:
             context.late = TimeoutResponses(api, api.bound, request)
-            if context.api_key == COMMIT and arrived_ms is not None and self._order.kept:
-                over = is_over(context, arrived_ms, self._waiting)
         self._begin(context)
+        # Commits that waited for one that is given up would wait as long, and the heartbeats behind them as well.
+        over = in_turn and context.api_key == COMMIT and self._order.kept > 0
         if over or (context.api_key in MEMBERS and not context.may_wait()):
             context.give_up()
             return
@@ -301,7 +294,24 @@ class Connection(Framing):
         if account is not None:
             account.pause()
         if later is not None:
-            close_with(self._work.keep(self._complete(later, context), context), later)
+            close_with(self._keep(self._complete(later, context), context), later)
+
+    def _keep(self, work: Coroutine[Any, Any, None], context: RequestContext | None = None) -> asyncio.Task[None]:
+        """Do something that ends with the connection, unless it is for a request that is kept then."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = context
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def cancel_tasks(self) -> bool:
+        """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
+
+        What comes to wait for something else then, such as other members, is ended the next time.
+        """
+        for task, context in self._tasks.items():
+            if context is None or not context.stays:
+                task.cancel()
+        return bool(self._tasks)
 
     def _failed(self, context: RequestContext) -> None:
         """A bug of ours: say where, and give the connection up."""
@@ -316,7 +326,7 @@ class Connection(Framing):
             # Until it has its answer nothing may come, though the look at it begins a moment later.
             self.login.raw = False
             self._flush()
-            self._work.keep(take_bare(self, bytes(frame), self.transport.write))
+            self._keep(take_bare(self, bytes(frame), self.transport.write))
             return False
         key = int.from_bytes(frame[:2], "big")
         if not self.login.admits(key):
@@ -338,11 +348,12 @@ class Connection(Framing):
     def hold_up(self, context: RequestContext) -> None:
         """Serve nothing that was sent behind this request before it has its answer."""
         context.alone = True
-        self._order.others += 1
+        self._order.exclusive += 1
 
-    def is_busy(self, beside: RequestContext) -> bool:
-        """Whether another request than this one is without an answer."""
-        return self._order.kept > 0 or any(not each.done for each in self._waiting if each is not beside)
+    @property
+    def is_busy(self) -> bool:
+        """Whether what another request asked for is still under way."""
+        return self._order.kept > 0
 
     def _begin(self, context: RequestContext) -> None:
         self.requests += 1
@@ -357,7 +368,7 @@ class Connection(Framing):
         if key == PRODUCE:
             order.produces += 1
         else:
-            order.begin(key)
+            order.exclusive += 1
             if context.size > LARGE and not self.login.pending:
                 self._memory.open(context)
         if len(order.waiting) > PAUSE_REQUESTS or order.waiting_bytes > (
@@ -366,21 +377,18 @@ class Connection(Framing):
             self._pause_reading()
 
     def park(self, context: RequestContext, more: int) -> bool:
-        """See `Outlet.park`."""
+        """See `ResponseChannel.park`."""
         self._order.waiting_bytes += more
+        self._park_held()
         return self._memory.park(context, more)
 
     def took_long(self) -> None:
-        """See `Outlet.took_long`."""
+        """See `ResponseChannel.took_long`."""
         self._order.quota = 0
 
     def mute(self, wait_ms: int) -> None:
         """Serve nothing more for so long, though what is under way is answered."""
         self._muting.mute(wait_ms)
-
-    def _unmuted(self) -> None:
-        self._go_on()
-        self._read_on()
 
     async def _complete(self, later: Coroutine[Any, Any, Any], context: RequestContext) -> None:
         # Whatever is logged on behalf of this request says whose it is.
@@ -412,9 +420,6 @@ class Connection(Framing):
                 self._failed(context)
         if self._order.kept > PAUSE_REQUESTS:
             self._pause_reading()
-        elif self._read_paused and not self._closed and self._frame is None and self._put_off.may_hear(now_ms):
-            self._read_paused = False
-            self.transport.resume_reading()  # until one more is put off
 
     def ended(self, context: RequestContext) -> None:
         """What a request asked for is through: it is not counted any longer, if it was beyond its answer."""
@@ -423,11 +428,10 @@ class Connection(Framing):
             self._memory.free(freed)
             held, context.held = context.held, 0
             self.broker.reads.release(held)
-            self._read_on()
             if context.alone:
                 # It has no answer, since its client has left.
-                self._order.others -= 1
-                self._go_on()
+                self._order.exclusive -= 1
+            self.resume()
 
     # Answers out
 
@@ -442,15 +446,15 @@ class Connection(Framing):
         if key == PRODUCE:
             order.produces -= 1
         else:
-            order.end(key)
+            order.exclusive -= 1
             self._memory.settle(context)
             self._memory.unpark(context)
         if context.alone:
             context.alone = False
-            order.others -= 1
+            order.exclusive -= 1
         order.due_bytes += context.answered
-        if order.put_off and not order.others:
-            self._go_on()
+        if self._holds and not order.exclusive:
+            self.resume()
         if self._serving or self._flushing:
             return
         if self._waiting and self._waiting[0].done:
@@ -468,22 +472,22 @@ class Connection(Framing):
         if not self._answers.leave(self.transport, self.broker.reads):
             self.abort("many answers not taken while the memory for answers is used up")
         if self._read_paused:
-            self._go_on()
-            self._read_on()
+            self.resume()
 
-    def _read_on(self) -> None:
-        """Take requests from the client again, unless there is a reason left not to."""
-        if self._read_paused and not self._order.write_paused and not self._closed and self._order.may_read:
-            much = self._order.waiting_bytes > SMALL_BYTES and self._memory.full
+    def resume(self) -> None:
+        """Serve what waits when it is this connection's turn, or else read on."""
+        order = self._order
+        if self._holds:
+            if not self._going_on and (self._left or not self._closed):
+                self._going_on = True
+                self.broker.lane.later(self._serve_held)
+        elif self._read_paused and not (self._closed or order.write_paused) and order.may_read:
+            much = order.waiting_bytes > SMALL_BYTES and self._memory.full
             if much if self._frame is None else self._frame.starved:
                 self._memory.wait(self)
                 return
             self._read_paused = False
             self.transport.resume_reading()
-
-    def memory_free(self) -> None:
-        """There is memory for requests again."""
-        self._read_on()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests from it until it does."""
@@ -494,5 +498,4 @@ class Connection(Framing):
         """The client has taken its answers."""
         self._order.write_paused = False
         self._answers.taken(self.broker.reads)
-        self._go_on()
-        self._read_on()
+        self.resume()

@@ -2,6 +2,8 @@
 
 Reading copies a byte once: small frames are parsed where the kernel put them, in a buffer shared by all connections;
 a frame that does not fit is read straight into memory of its own, which the record batches in it then keep.
+
+Where a request has to wait, it stays here with what was read behind it, and nothing more is read until it is served.
 """
 
 import asyncio
@@ -10,8 +12,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
-from headrace.kafka.server.memory_pool import Frame
+from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame
 from headrace.kafka.server.registry import APIS
+from headrace.kafka.server.request_scheduler import MAY_WAIT, Order
 from headrace.security.tls.writes import unread
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ _LEAST_BEGUN = 2
 """Bytes of a frame by which its API is known."""
 
 
+_NOTHING = memoryview(b"")
 _HANDSHAKE = 0x1603
 """With what TLS begins: a record of a handshake, of TLS 1.something."""
 
@@ -38,38 +42,48 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     def __init__(self, listener: "KafkaListener") -> None:
         self.login = Login(listener.logins)
+        self._order = Order()
         self._memory = listener.memory
         self._most_bytes = listener.max_request_bytes
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
         self._head = b""  # the first bytes of a frame, cut off by the end of a read
         self._frame: Frame | None = None
+        self._held = _NOTHING
+        """What was read and waits, from the first byte of a request on."""
+        self._held_frame: memoryview | None = None
+        """A request with memory of its own that waits, before `_held`."""
+        self._held_bytes = 0  # counted in the memory for requests
+        self._held_parked = 0  # of these, behind a request that may wait for long
         self._closed = False
+        self._left = False
+        """Whether the client has left: what it wants no answer to is served all the same."""
         self._read_paused = False
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     @abstractmethod
-    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool) -> None:
-        """Serve one request, or put it off.
+    def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
+        """Serve one request; False: it has to wait.
 
         Args:
             buffer: where the request lies.
             start: its first byte, behind its length.
             stop: the byte behind it.
             owned: the buffer is the request's own and may be kept; else it is overwritten by the next read.
+            in_turn: the connection has its turn, because requests had to wait.
         """
+
+    @abstractmethod
+    def abort(self, reason: str) -> None:
+        """Close at once, with a line in the log."""
 
     @abstractmethod
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close after a line in the log."""
 
     @abstractmethod
-    def memory_free(self) -> None:
-        """There is memory for requests again."""
-
-    @abstractmethod
-    def may_open(self) -> None:
-        """A large request may be read now."""
+    def resume(self) -> None:
+        """Serve what waits, or read on, unless there is a reason left not to."""
 
     def eof_received(self) -> bool:
         """The client sends no more: close."""
@@ -109,37 +123,100 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._pause_reading()
             self._memory.wait(self)
 
+    @property
+    def _holds(self) -> bool:
+        """Whether a request waits that was read."""
+        return self._held_frame is not None or len(self._held) > 0
+
+    @property
+    def _held_request(self) -> memoryview:
+        """The first request that waits, behind its length."""
+        return self._held[_SIZE.size :] if self._held_frame is None else self._held_frame
+
     def _take_frame(self) -> None:
         """Hand over the frame that has memory of its own."""
         frame, self._frame = self._frame, None
         assert frame is not None
-        self._request(frame.take(), 0, frame.size, owned=True)
+        view = frame.take()
+        if not self._request(view, 0, frame.size, owned=True, in_turn=False):
+            self._held_frame = view
+            self._count_held(frame.size)
 
-    def _take_frames(self, nbytes: int) -> None:
+    def _take_read(self, nbytes: int) -> None:
         """Hand over the frames that are complete with the bytes that one read has put into the shared buffer."""
         end = len(self._head) + nbytes
         self._head = b""
-        scratch = self._scratch
-        position = 0
-        while end - position >= 4 and not self._closed:
-            size: int = _SIZE.unpack_from(scratch, position)[0]
+        self._take_frames(self._scratch_view, 0, end, in_turn=False)
+
+    def _take_held(self) -> None:
+        """Hand over what waited, as far as it may be served now."""
+        frame = self._held_frame
+        if frame is not None:
+            if not self._request(frame, 0, len(frame), owned=True, in_turn=True):
+                return
+            self._held_frame = None
+        held, self._held = self._held, _NOTHING
+        self._take_frames(held, 0, len(held), in_turn=True)
+        if not self._holds:
+            self._drop_held()
+
+    def _hold_read(self, nbytes: int) -> None:
+        """Put what one read has brought behind what waits: only what comes with the end of a connection."""
+        self._held = memoryview(bytearray(self._held) + self._scratch_view[:nbytes])
+        self._count_held(nbytes)
+
+    def _count_held(self, size: int) -> None:
+        """So many bytes wait that did not before."""
+        self._pause_reading()
+        self._held_bytes += size
+        self._memory.add(size)
+        if any(each.api_key in MAY_WAIT and not each.done for each in self._order.waiting):
+            self._park_held()
+        if self._held_parked > SMALL_BYTES and self._memory.many_parked:
+            self.abort("sent ahead of requests that wait, while too much does")
+
+    def _park_held(self) -> None:
+        """What waits does so behind a request that may wait for long."""
+        self._memory.parked += self._held_bytes - self._held_parked
+        self._held_parked = self._held_bytes
+
+    def _drop_held(self) -> None:
+        """Nothing waits any more."""
+        self._left = False
+        self._held, self._held_frame = _NOTHING, None
+        self._memory.parked -= self._held_parked
+        size = self._held_bytes
+        self._held_bytes = self._held_parked = 0
+        self._memory.free(size)
+
+    def _take_frames(self, buffer: memoryview, position: int, end: int, *, in_turn: bool) -> None:
+        """Hand over the frames that are complete, from one position in a buffer to another."""
+        while end - position >= 4 and (self._left or not self._closed):
+            size: int = _SIZE.unpack_from(buffer, position)[0]
             if not 0 < size <= self._most_bytes:
                 self.close(_misfit(size, self._most_bytes))
                 return
             if end - position < 4 + min(size, _LEAST_BEGUN):
                 break
-            position += 4
-            if end - position < size:
-                self._begin_frame(size, self._scratch_view[position:end])
+            start = position + 4
+            if end - start < size:
+                self._begin_frame(size, buffer[start:end])
                 return
-            stop = position + size
-            self._request(self._scratch_view, position, stop, owned=False)
-            position = stop
+            if not self._request(buffer, start, start + size, owned=False, in_turn=in_turn):
+                if buffer is self._scratch_view:
+                    self._held = memoryview(bytearray(buffer[position:end]))
+                    self._count_held(end - position)
+                else:
+                    self._held = buffer[position:end]
+                return
+            position = start + size
         if position < end and not self._closed:
-            self._head = bytes(self._scratch_view[position:end])
+            self._head = bytes(buffer[position:end])
 
     def _begin_frame(self, size: int, begun: memoryview) -> None:
         """Go on with a request that one read has not brought whole, if it may be as large as it says."""
+        if self._closed:
+            return
         if self.login.pending and size > MOST_LOGIN_BYTES:
             self.close(f"a frame of {size} bytes before the client has logged in")
             return

@@ -15,7 +15,6 @@ from headrace.broker.runtime.clock import Timer
 from headrace.kafka import apis
 from headrace.kafka.apis import api_versions
 from headrace.kafka.server.connection import Connection
-from headrace.kafka.server.connection_tasks import ConnectionTasks
 from headrace.kafka.server.memory_pool import MemoryPool
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext
@@ -116,7 +115,7 @@ class KafkaListener:
         self._max_idle_ms = max_idle_ms
         self._sweep: Timer | None = None
         self._overdue: asyncio.Task[None] | None = None
-        self.gone: set[ConnectionTasks] = set()
+        self.gone: set[Connection] = set()
         """Of connections that have ended: what storage has not answered."""
 
     async def start(self, sock: socket.socket) -> None:
@@ -160,9 +159,9 @@ class KafkaListener:
             pace = self.broker.lane.pace()
             async for connection in pace.each(tuple(self.connections)):
                 await pace.drain(connection.answer_overdue(self.broker.clock.ticks_ms()))
-            async for work in pace.each(tuple(self.gone)):
-                if not work.let_go():
-                    self.gone.discard(work)
+            async for connection in pace.each(tuple(self.gone)):
+                if not connection.cancel_tasks():
+                    self.gone.discard(connection)
             await asyncio.sleep(SWEEP_MS / 1000)
 
     def clients(self) -> dict[str, tuple[int, int]]:

@@ -18,11 +18,8 @@ _STEP_BYTES = 8 << 20
 class Sender(Protocol):
     """A connection that may have to wait before it is read from again."""
 
-    def memory_free(self) -> None:
-        """There is memory again."""
-
-    def may_open(self) -> None:
-        """A large request may be read now."""
+    def resume(self) -> None:
+        """There is memory again, or a large request may be read now."""
 
 
 class Request(Protocol):
@@ -94,7 +91,7 @@ class MemoryPool:
     def _open_others(self) -> None:
         """Tell those who wait to have a large request read, as many as there is room for."""
         for sender in tuple(islice(self._unopened, max(0, MOST_OPENED - self._opened))):
-            sender.may_open()
+            sender.resume()
 
     def park(self, request: Request, more: int) -> bool:
         """A request waits for something else than the server from now on; whether it may for as long as it likes.
@@ -169,7 +166,7 @@ class MemoryPool:
     def _go_on(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for sender in waiting:
-            sender.memory_free()
+            sender.resume()
 
 
 class Frame:

@@ -61,8 +61,9 @@ class ResponseChannel(Protocol):
     def hold_up(self, context: "RequestContext") -> None:
         """Serve nothing that was sent behind this request before it has its answer."""
 
-    def is_busy(self, beside: "RequestContext") -> bool:
-        """Whether another request than this one is without an answer."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether what another request asked for is still under way."""
 
     def park(self, context: "RequestContext", more: int) -> bool:
         """Count a request that waits for something else than the server, as `RequestContext.may_wait`."""

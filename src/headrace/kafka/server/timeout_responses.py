@@ -77,19 +77,6 @@ def overdue_among(waiting: Reversible[RequestContext], now_ms: int) -> list[Requ
     return overdue
 
 
-def is_over(context: RequestContext, arrived_ms: int, waiting: Reversible[RequestContext]) -> bool:
-    """Whether the time of a request that came then (ticks) is over before it is served: it waited behind one given up.
-
-    `waiting`: as for `overdue_among`, without this request.
-    """
-    now_ms = context.broker.clock.ticks_ms()
-    # Who has been seen tells that those before it were.
-    _see(waiting, now_ms)
-    context.seen_ms = arrived_ms
-    due_ms = context.due_ms()
-    return due_ms is not None and due_ms <= now_ms
-
-
 def _see(waiting: Reversible[RequestContext], now_ms: int) -> None:
     for context in reversed(waiting):
         if context.seen_ms >= 0:
