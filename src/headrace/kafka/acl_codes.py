@@ -1,13 +1,16 @@
 """Access rules as the protocol writes them: numbers for types, patterns, operations and permissions.
 
+Also the authorized operations in a response (KIP-430), one bit for each.
+
 Source: Kafka's `ResourceType`, `PatternType`, `AclOperation` and `AclPermissionType`.
 """
 
 from typing import Any, NamedTuple
 
 from headrace.kafka.errors import Code, RequestError
+from headrace.kafka.server.request_context import RequestContext
 from headrace.security.access.acls import Acl, AclFilter, InvalidAcl, Pattern
-from headrace.security.access.required_acls import Operation, ResourceType
+from headrace.security.access.required_acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
 
 _ANY, _ALL, _MATCH = 1, 2, 2
 TYPES = {
@@ -40,6 +43,9 @@ _TYPE_CODES = {kind: code for code, kind in TYPES.items()}
 _PATTERN_CODES = {pattern: code for code, pattern in PATTERNS.items()}
 _OPERATION_CODES = {operation: code for code, operation in OPERATIONS.items()}
 _PERMISSION_CODES = {allow: code for code, allow in PERMISSIONS.items()}
+UNASKED = -(2**31)
+"""The client did not ask for them."""
+_BITS = {operation: 1 << code for code, operation in OPERATIONS.items() if operation is not None}
 
 
 class Codes(NamedTuple):
@@ -111,3 +117,15 @@ def check_enabled(enabled: bool) -> None:
     """Raises RequestError (SECURITY_DISABLED), in Kafka's words, where access rules do not count."""
     if not enabled:
         raise RequestError(Code.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def authorized(context: RequestContext, kind: ResourceType, name: str) -> int:
+    """Return the operations granted to the client, one bit each (KIP-430); all of them where no access rules hold."""
+    broker = context.broker
+    grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
+    return sum(_BITS[each] for each in SUPPORTED[kind] if grants is None or grants.may(each, kind, name))
+
+
+def authorized_on_cluster(context: RequestContext) -> int:
+    """Return the operations granted on the cluster; 0 if not even Describe is."""
+    return authorized(context, ResourceType.CLUSTER, CLUSTER_NAME)

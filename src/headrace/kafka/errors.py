@@ -153,3 +153,10 @@ def code_of(error: Exception | GroupError | None) -> Code:
         if kind in _TOPICS:
             return _TOPICS[kind]
     return Code.UNKNOWN_SERVER_ERROR
+
+
+def check_epoch(present: int, known: int) -> None:
+    """Raise RequestError if a client knows another leader epoch than the partition's (KIP-320); -1: it names none."""
+    if known >= 0 and known != present:
+        code = Code.FENCED_LEADER_EPOCH if known < present else Code.UNKNOWN_LEADER_EPOCH
+        raise RequestError(code, f"leader epoch {known}, now {present}")

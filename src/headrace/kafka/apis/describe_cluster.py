@@ -5,7 +5,7 @@ Behavior
   controllers alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
 """
 
-from headrace.kafka.authorized_operations import UNASKED, authorized_on_cluster
+from headrace.kafka.acl_codes import UNASKED, authorized_on_cluster
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext

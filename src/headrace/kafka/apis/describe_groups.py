@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
-from headrace.kafka.authorized_operations import authorized
+from headrace.kafka.acl_codes import authorized
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups

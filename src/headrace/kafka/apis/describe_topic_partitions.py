@@ -16,7 +16,7 @@ from uuid import UUID
 from headrace.broker.brokers.replicas import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
-from headrace.kafka.authorized_operations import authorized
+from headrace.kafka.acl_codes import authorized
 from headrace.kafka.denied import No, parts, topic_named
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import each_topic, topics

@@ -23,8 +23,7 @@ from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
 from headrace.broker.partition.read import codecs, count_records
 from headrace.broker.partition.source import Isolation
 from headrace.kafka.denied import No, Place, parts
-from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -196,7 +195,7 @@ class _Wanted:
         librdkafka then asks where its epoch ended and begins there again, and would have been given it twice.
         """
         try:
-            check_epoch(broker.topics.partition(*place), self.partitions[place].current_leader_epoch)
+            check_epoch(broker.topics.partition(*place).leader_epoch, self.partitions[place].current_leader_epoch)
         except (TopicError, RequestError) as error:
             found.error, found.chunks, found.size = error, [], 0
 
@@ -221,7 +220,7 @@ def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition
         live = broker.topics.get(name)
         partition = live.partition(wanted.partition)
         partition.check_led()
-        check_epoch(partition, wanted.current_leader_epoch)
+        check_epoch(partition.leader_epoch, wanted.current_leader_epoch)
     except (TopicError, RequestError) as error:
         return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
     reader = broker.reader(partition, context.client_id or "", f"/{context.channel.client_host}")

@@ -15,8 +15,7 @@ Version notes
 from collections import Counter
 
 from headrace.kafka.denied import No, parts, topic_named
-from headrace.kafka.errors import Code, RequestError, code_of
-from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -84,7 +83,7 @@ class _Search:
     async def _find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> Partition:
         partition = self._broker.topics.partition(topic, asked.partition_index)
         partition.check_led()
-        check_epoch(partition, asked.current_leader_epoch)
+        check_epoch(partition.leader_epoch, asked.current_leader_epoch)
         timestamp = asked.timestamp
         if timestamp < -2 - (self._version >= 7) - (self._version >= 8):
             raise RequestError(

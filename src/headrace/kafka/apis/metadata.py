@@ -26,7 +26,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.replicas import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
-from headrace.kafka.authorized_operations import UNASKED, authorized, authorized_on_cluster
+from headrace.kafka.acl_codes import UNASKED, authorized, authorized_on_cluster
 from headrace.kafka.denied import No, Place, Refusal, parts
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import names_of, topics

@@ -16,8 +16,7 @@ from typing import Any
 from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition as Asked
 from headrace.kafka.denied import No, Place, parts
-from headrace.kafka.errors import RequestError, code_of
-from headrace.kafka.leader_epochs import check_epoch
+from headrace.kafka.errors import RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import topics
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
@@ -96,7 +95,7 @@ async def _end(
     try:
         partition = broker.topics.partition(topic, asked.partition)
         partition.check_led()
-        check_epoch(partition, asked.current_leader_epoch)
+        check_epoch(partition.leader_epoch, asked.current_leader_epoch)
         # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
         await ends.ask(partition)
         epoch, end = partition.end_of_epoch(asked.leader_epoch)

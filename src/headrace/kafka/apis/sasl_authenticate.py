@@ -16,9 +16,9 @@ from structlog.contextvars import bound_contextvars
 
 from headrace.broker.logins import LoginRefused
 from headrace.kafka.errors import Code
-from headrace.kafka.server.login import refuse, tell_refused
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.sasl import refuse, tell_refused
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.security.access.required_acls import ANYBODY
 

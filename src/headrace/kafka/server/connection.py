@@ -5,24 +5,23 @@ all connections share: see docs/limits.md.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.aio.tasks import close_with, counted
+from headrace.broker.admin.authorizer import Grants
 from headrace.broker.logins import Admitted
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
-from headrace.kafka.server.frames import Framing
-from headrace.kafka.server.login import take_bare
+from headrace.kafka.server.frames import Framing, Listener
 from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS
-from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.request_context import RequestContext, VersionRange
 from headrace.kafka.server.request_decoder import NotServed, client_id_of, decode_request
-from headrace.kafka.server.request_log import tell_ended, tell_opened
 from headrace.kafka.server.request_scheduler import (
     COMMIT,
     FETCH,
@@ -33,13 +32,9 @@ from headrace.kafka.server.request_scheduler import (
     PRODUCE,
 )
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
+from headrace.kafka.server.sasl import take_bare
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
-
-if TYPE_CHECKING:
-    from headrace.broker.admin.authorizer import Grants
-    from headrace.broker.broker import Broker
-    from headrace.kafka.server.listener import KafkaListener
 
 _log = structlog.get_logger("headrace.kafka.server")
 
@@ -47,19 +42,19 @@ _log = structlog.get_logger("headrace.kafka.server")
 class Connection(Framing):
     """A client of the Kafka listener."""
 
-    def __init__(self, listener: "KafkaListener") -> None:
+    def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
-        self.broker: Broker = listener.broker
+        self.broker = listener.broker
         self.principal = ANONYMOUS
         self._grants: Grants | None = None
         self.listener_name = listener.name
-        self.served = listener.served
+        self.served: Mapping[int, VersionRange] = listener.served
         self.counted = listener.counted
         self.client_host = "?"
         self.local_host = "?"
         self._listener = listener
         self._waiting = self._order.waiting
-        self._answers = Answers(self._order, listener)
+        self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
         self._muting = ChannelThrottle(self._order, self.broker.clock, self.resume)
         self._going_on = False  # what waits has its turn coming
         self._unopened = False  # the first that waits is a large request, and too many of those are served
@@ -84,12 +79,13 @@ class Connection(Framing):
         self.transport.set_write_buffer_limits(high=UNWRITTEN)
         self._listener.admit(self)
         if self._listener.telling:
-            tell_opened(self.client_host, peer, self.listener_name)
+            port = peer[1] if isinstance(peer, tuple) else 0
+            _log.debug("connection opened", client=self.client_host, port=port, listener=self.listener_name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
         if self._listener.telling and not self._closed:
-            tell_ended(self.client_host, exc)
+            _log.debug("connection ended by the client", client=self.client_host, reason=str(exc or "closed"))
         self._listener.forget(self)
         self._take_unread()
         self._muting.end()
@@ -265,7 +261,7 @@ class Connection(Framing):
     def _decode(self, frame: memoryview, *, owned: bool, in_turn: bool) -> None:
         """Read a request as the message tables say, and hand it to its handler."""
         try:
-            api, context, request = decode_request(frame, self)
+            api, context, request = decode_request(frame, self, self._listener.served)
         except NotServed as reason:
             self.close(str(reason))
             return

@@ -8,17 +8,19 @@ Where a request has to wait, it stays here with what was read behind it, and not
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import Any, Protocol, cast
 
+from headrace.broker.broker import Broker
+from headrace.broker.logins import Logins
 from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
-from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame
-from headrace.kafka.server.registry import APIS
+from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame, MemoryPool
+from headrace.kafka.server.registry import APIS, Api
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_scheduler import MAY_WAIT, Order
+from headrace.metrics.counters import ListenerCounters
 from headrace.security.tls.writes import unread
-
-if TYPE_CHECKING:
-    from headrace.kafka.server.listener import KafkaListener
 
 _SIZE = Struct(">i")
 _LEAST_BEGUN = 2
@@ -37,10 +39,41 @@ def _misfit(size: int, most: int) -> str:
     return f"a frame of {size} bytes: wanted 1 to {most} (socket.request.max.bytes)"
 
 
+class Listener(Protocol):
+    """What accepts connections, and what they share."""
+
+    logins: Logins | None
+    max_request_bytes: int
+    memory: MemoryPool
+    scratch: bytearray
+    """Where small requests are read to; a request is parsed before the next read."""
+    scratch_view: memoryview
+    broker: Broker
+    name: str
+    served: Mapping[int, Api]
+    counted: ListenerCounters
+    telling: bool
+    """Whether each connection and request has a line in the log."""
+    gone: set[Any]
+    """Connections that have ended, and whose requests storage has not answered."""
+
+    def admit(self, connection: Any) -> None:
+        """Take a connection in, or close it."""
+
+    def forget(self, connection: Any) -> None:
+        """A connection is gone."""
+
+    def end_later(self, connection: Any) -> None:
+        """Drop a connection that was closed, if its client does not take what is left for it."""
+
+    def refuse_api_versions(self, context: RequestContext) -> None:
+        """Answer an ApiVersions request newer than ours (KIP-511)."""
+
+
 class Framing(asyncio.BufferedProtocol, ABC):
     """The part of a connection that knows where a request begins and ends; the rest serves it."""
 
-    def __init__(self, listener: "KafkaListener") -> None:
+    def __init__(self, listener: Listener) -> None:
         self.login = Login(listener.logins)
         self._order = Order()
         self._memory = listener.memory

@@ -4,11 +4,11 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
 from headrace.broker.admin.connections import ConnectionLimits
+from headrace.broker.broker import Broker
 from headrace.broker.coordinator.event_log import tells_requests
 from headrace.broker.logins import Admitted, Logins
 from headrace.broker.runtime.clock import Timer
@@ -24,9 +24,6 @@ from headrace.metrics.counters import Counters
 from headrace.security.access.principal import ANONYMOUS
 from headrace.security.tls.contexts import Tls, principal_of
 from headrace.security.tls.handshakes import TlsAcceptor
-
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
 
 SCRATCH_BYTES = 256 << 10
 _LEAST_SWEEP_MS = 100
@@ -61,7 +58,7 @@ class KafkaListener:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: Broker,
         *,
         max_request_bytes: int,
         max_idle_ms: int = -1,

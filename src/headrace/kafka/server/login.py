@@ -4,19 +4,13 @@ Handshake first, which names the mechanism; then its tokens, in SaslAuthenticate
 version 0 of the handshake. Whatever else comes in between ends the connection, as in Kafka.
 """
 
-from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
 from headrace.broker.logins import Answer, LoginRefused, Logins, Mechanism
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.security.access.principal import Principal
-
-if TYPE_CHECKING:
-    from headrace.kafka.server.connection import Connection
-    from headrace.kafka.server.request_context import ResponseChannel
 
 MOST_LOGIN_BYTES = 512 << 10
 """Bytes of a frame before a login, as Kafka's `sasl.server.max.receive.size`: strangers get little memory."""
@@ -154,31 +148,3 @@ class Login:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-
-
-async def take_bare(connection: "Connection", token: bytes, send: Callable[[bytes], None]) -> None:
-    """Take a token that came bare, and answer it likewise: with its length before it."""
-    try:
-        answer = await connection.login.take(token)
-    except LoginRefused as refused:
-        refuse(connection, refused)
-        return
-    if answer.admitted is not None:
-        connection.enter(answer.admitted, connection.login.mechanism)
-    elif answer.refused is not None:
-        tell_refused(connection, answer.refused)
-    send(len(answer.token).to_bytes(4, "big") + answer.token)
-
-
-def tell_refused(channel: "ResponseChannel", refused: LoginRefused, request: int | None = None) -> None:
-    """Tell the log of a login that was refused."""
-    channel.login.told = refused
-    audit, more = channel.broker.access.audit, {} if request is None else {"request": request}
-    audit.login_refused(str(channel.principal), channel.client_host, channel.login.mechanism, refused.reason, **more)
-
-
-def refuse(channel: "ResponseChannel", refused: LoginRefused, request: int | None = None) -> None:
-    """Tell of a login that was refused, if nobody has, and end its connection."""
-    if channel.login.told is not refused:
-        tell_refused(channel, refused, request)
-    channel.close(f"login refused: {refused.reason}", expected=True)

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from headrace.aio.tasks import to_the_end
+from headrace.broker.broker import Broker
 from headrace.broker.logins import Admitted
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.effects import Result
@@ -20,20 +21,27 @@ from headrace.protocol.response_errors import FINDERS, FINDERS_IN_PIECES
 from headrace.security.access.principal import Principal
 from headrace.text.addresses import is_everywhere
 
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.kafka.server.registry import Api
-
-
 _SIZE = Struct(">i")
 _WORTH_COUNTING = 256 << 10
 T = TypeVar("T")
 
 
+class VersionRange(Protocol):
+    """The versions of an API that a listener serves."""
+
+    @property
+    def oldest(self) -> int:
+        """The first one that is advertised."""
+
+    @property
+    def newest(self) -> int:
+        """The last one."""
+
+
 class ResponseChannel(Protocol):
     """Where finished answers go: the connection, or a list in a test."""
 
-    broker: "Broker"
+    broker: Broker
     """The virtual cluster that this connection is for; a login may choose another."""
     login: Login
     principal: Principal
@@ -42,7 +50,7 @@ class ResponseChannel(Protocol):
     local_host: str
     """The address of ours that the client connected to."""
     listener_name: str
-    served: "Mapping[int, Api]"
+    served: Mapping[int, VersionRange]
     """The APIs that this listener serves, by key."""
     counted: ListenerCounters
     """What this listener's connections count together."""
@@ -137,7 +145,7 @@ class RequestContext(msgspec.Struct, eq=False):
     """Bytes that are counted until what it asked for is through, whatever has become of its answer."""
 
     @property
-    def broker(self) -> "Broker":
+    def broker(self) -> Broker:
         """The broker behind this listener."""
         return self.channel.broker
 

@@ -1,5 +1,6 @@
 """A request as the message tables say, with the API that serves it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.kafka.server.registry import APIS, Api
@@ -16,12 +17,15 @@ class NotServed(Exception):
     """Why a request ends its connection: there is no answer that its client could read."""
 
 
-def decode_request(frame: memoryview, channel: ResponseChannel) -> tuple[Api, RequestContext, Any]:
+def decode_request(
+    frame: memoryview, channel: ResponseChannel, served: Mapping[int, Api]
+) -> tuple[Api, RequestContext, Any]:
     """Read a request.
 
     Args:
         frame: its header and body.
         channel: the connection that it came by.
+        served: the APIs that its listener serves, by key.
 
     Returns:
         Its API, its exchange, and the request; None for ApiVersions in a version that is to be refused in the form of
@@ -32,7 +36,7 @@ def decode_request(frame: memoryview, channel: ResponseChannel) -> tuple[Api, Re
     """
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
-        api = channel.served.get(key)
+        api = served.get(key)
         if api is None:
             raise NotServed(f"API {APIS[key].name if key in APIS else f'key {key}'} is not served")
         context = RequestContext(channel, key, version, correlation_id, client_id, len(frame))

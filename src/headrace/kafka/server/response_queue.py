@@ -6,19 +6,20 @@ clients which ask and never read cannot fill the memory with answers.
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import structlog
 
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.kafka.server.request_log import tell_answered
+from headrace.kafka.server.memory_pool import MemoryPool
+from headrace.kafka.server.registry import APIS
+from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_scheduler import PRODUCE, Order
-from headrace.metrics.counters import TICKS
+from headrace.metrics.counters import TICKS, ListenerCounters
 from headrace.security.tls import writes as tls
 
-if TYPE_CHECKING:
-    from headrace.kafka.server.listener import KafkaListener
+_log = structlog.get_logger("headrace.kafka.server")
 
-
-# Answers as they are written: few pieces, large ones uncopied.
 _SMALL = 2_048
 """Chunks below so many bytes are joined before they are written."""
 
@@ -62,12 +63,21 @@ UNWRITTEN = 64 << 10
 class Answers:
     """Those that are due, and those that were written and not taken."""
 
-    __slots__ = ("_listener", "_order", "held")
+    __slots__ = ("_counted", "_logs_requests", "_memory", "_order", "held")
 
-    def __init__(self, order: Order, listener: "KafkaListener") -> None:
-        """None is due."""
+    def __init__(self, order: Order, memory: MemoryPool, counted: ListenerCounters, *, logs_requests: bool) -> None:
+        """None is due.
+
+        Args:
+            order: the connection's requests.
+            memory: what they are counted in.
+            counted: what the listener's connections count together.
+            logs_requests: whether each request has a line in the log.
+        """
         self._order = order
-        self._listener = listener
+        self._memory = memory
+        self._counted = counted
+        self._logs_requests = logs_requests
         self.held = 0
         """Bytes of the broker's budget for reads, by answers that the client has not taken."""
 
@@ -76,7 +86,7 @@ class Answers:
         out: list[Any] = []
         order = self._order
         waiting = order.waiting
-        apis = self._listener.counted.apis
+        apis = self._counted.apis
         now = perf_counter()
         served = held = answered = 0
         while waiting and waiting[0].done:
@@ -92,11 +102,11 @@ class Answers:
             took = int((now - context.began) * TICKS)
             api.ticks += took
             api.slots[took.bit_length()] += 1
-            if self._listener.telling:
-                tell_answered(context, now)
+            if self._logs_requests:
+                log_answered(context, now)
         order.due_bytes -= answered
         order.waiting_bytes -= served
-        self._listener.memory.free(served)
+        self._memory.free(served)
         write(transport, out)
         if order.write_paused:
             return self._hold(reads, held, answered)
@@ -127,8 +137,8 @@ class Answers:
         for context in order.waiting:
             if not context.kept:
                 held += context.held
-            self._listener.memory.settle(context)
-            self._listener.memory.unpark(context)
+            self._memory.settle(context)
+            self._memory.unpark(context)
             if context.cancel is not None:
                 context.cancel()
             elif not context.done and (context.api_key == PRODUCE or context.stays):
@@ -137,4 +147,18 @@ class Answers:
         order.waiting.clear()
         reads.release(held)
         free, order.waiting_bytes = order.waiting_bytes - order.kept_bytes, order.kept_bytes
-        self._listener.memory.free(free)
+        self._memory.free(free)
+
+
+def log_answered(context: RequestContext, now: float) -> None:
+    """A request was answered; `now` as `RequestContext.began`."""
+    _log.debug(
+        "request",
+        api=APIS[context.api_key].name,
+        version=context.version,
+        request=context.correlation_id,
+        client=context.channel.client_host,
+        client_id=context.client_id,
+        bytes=context.size or context.kept,
+        ms=round((now - context.began) * 1000, 3),
+    )
