@@ -38,10 +38,6 @@ SHORT = {
     # Waiting for their neighbors:
     "aio.callbacks": "",
     "http.error_responses": "",
-    "kafka.authorized_operations": "",
-    "kafka.leader_epochs": "",
-    "kafka.server.connection_tasks": "",
-    "kafka.server.request_log": "",
     "oci.ocids": "",
     "oci.resources.harnesses": "",
 }
@@ -62,16 +58,6 @@ NOUNS = {
 CYCLES: set[frozenset[str]] = {
     frozenset({"broker.config.listeners", "broker.config.settings"}),
     frozenset({"http.connection", "http.listener"}),
-    frozenset(
-        {
-            "kafka.apis.api_versions", "kafka.denied", "kafka.required_acls", "kafka.server.authorization",
-            "kafka.server.channel_throttle", "kafka.server.connection", "kafka.server.connection_tasks",
-            "kafka.server.deferred_requests", "kafka.server.frames", "kafka.server.listener", "kafka.server.login",
-            "kafka.server.registry", "kafka.server.request_context", "kafka.server.request_decoder",
-            "kafka.server.request_log", "kafka.server.request_scheduler", "kafka.server.response_queue",
-            "kafka.server.restriction", "kafka.server.timeout_responses", "kafka.server.timeouts",
-        }
-    ),
 }  # fmt: skip
 """Files that import each other, imports for type checkers included. What remains of one may be a part of it."""
 

@@ -12,13 +12,14 @@ Version notes
 - 1: tells how long the login lasts (KIP-368): `connections.max.reauth.ms`, or 0 for ever. 2: flexible.
 """
 
+from collections.abc import Callable
+
 from structlog.contextvars import bound_contextvars
 
 from headrace.broker.logins import LoginRefused
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import register
-from headrace.kafka.server.request_context import RequestContext
-from headrace.kafka.server.sasl import refuse, tell_refused
+from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.security.access.required_acls import ANYBODY
 
@@ -47,3 +48,31 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
 
 def _failure(code: Code, message: str) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"")
+
+
+async def take_bare(channel: ResponseChannel, token: bytes, send: Callable[[bytes], None]) -> None:
+    """Take a token that came bare, and answer it likewise: with its length before it."""
+    try:
+        answer = await channel.login.take(token)
+    except LoginRefused as refused:
+        refuse(channel, refused)
+        return
+    if answer.admitted is not None:
+        channel.enter(answer.admitted, channel.login.mechanism)
+    elif answer.refused is not None:
+        tell_refused(channel, answer.refused)
+    send(len(answer.token).to_bytes(4, "big") + answer.token)
+
+
+def tell_refused(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
+    """Tell the log of a login that was refused."""
+    channel.login.told = refused
+    audit, more = channel.broker.access.audit, {} if request is None else {"request": request}
+    audit.login_refused(str(channel.principal), channel.client_host, channel.login.mechanism, refused.reason, **more)
+
+
+def refuse(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
+    """Tell of a login that was refused, if nobody has, and end its channel."""
+    if channel.login.told is not refused:
+        tell_refused(channel, refused, request)
+    channel.close(f"login refused: {refused.reason}", expected=True)

@@ -15,6 +15,7 @@ from structlog.contextvars import bind_contextvars
 from headrace.aio.tasks import close_with, counted
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.logins import Admitted
+from headrace.kafka.apis.sasl_authenticate import take_bare
 from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
 from headrace.kafka.server.frames import Framing, Listener
@@ -32,7 +33,6 @@ from headrace.kafka.server.request_scheduler import (
     PRODUCE,
 )
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
-from headrace.kafka.server.sasl import take_bare
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
 
