@@ -44,12 +44,10 @@ def _uncounted() -> None:
     """Count no producers."""
 
 
-# What is left of a log whose topic was deleted, for what was under way in it then.
 class EndedLog(msgspec.Struct):
-    """Stands in for the log where its parts ask it.
+    """Stands in for the log of a deleted topic: its parts then do not hold the log, which holds them.
 
-    So the parts do not hold the log, which holds them: its memory is free as soon as nobody has it any more. The
-    collector would find it when it walks all that there is, which is once in 100 million new objects.
+    Its memory is freed without the garbage collector, which walks all objects only once in 100 million new ones.
     """
 
     topic: str
