@@ -41,7 +41,7 @@ def build(folder: Path, extensions: Extensions) -> Path:
 
 
 def _kept(extensions: Extensions) -> Path:
-    """The one wheel of a kind that is kept."""
+    """The one wheel of a kind that is kept for this Python."""
     for left in _BUILT.glob(f"making-{extensions}-*"):
         shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=f"making-{extensions}-", dir=_BUILT) as scratch:
@@ -50,12 +50,13 @@ def _kept(extensions: Extensions) -> Path:
         for name in _SOURCES:
             shutil.copy(ROOT / name, copy)
         shutil.copytree(ROOT / "src", copy / "src", ignore=_PRODUCTS)
-        kept = _BUILT / f"{extensions}-{_digest(copy)}"
+        ours = f"{extensions}-{sys.implementation.cache_tag}"
+        kept = _BUILT / f"{ours}-{_digest(copy)}"
         if not kept.exists():
             made = Path(scratch) / "wheel"
             options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(made)]
             _pip("wheel", *options, str(copy), environment={"HEADRACE_EXTENSIONS": extensions})
-            for older in _BUILT.glob(f"{extensions}-*"):
+            for older in _BUILT.glob(f"{ours}-*"):
                 shutil.rmtree(older)
             made.rename(kept)
     [built] = kept.glob("headrace-*.whl")

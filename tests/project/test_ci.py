@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -102,6 +103,27 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
     assert "the end of LANE=pure" in shown
     assert "the end of LANE=redis-cluster" in shown
     assert "(of at most 600)" in shown
+
+
+def test_a_python_is_found_by_its_version(tmp_path: Path) -> None:
+    """On PATH, where a shim may be that starts nothing; else where pyenv has it."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    programs = tmp_path / "programs"
+    kept = tmp_path / "versions" / f"{own}.99" / "bin"
+    for folder, text in ((programs, "exit 127"), (kept, f'exec "{sys.executable}" "$@"')):
+        folder.mkdir(parents=True)
+        name = f"python{own}" if folder == programs else "python"
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o700)
+    variables = {"PATH": str(programs), "PYENV_ROOT": str(tmp_path)}
+
+    def found(version: str) -> tuple[int, str]:
+        command = [str(ROOT / ".ci/python"), version]
+        ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+        return ended.returncode, ended.stdout.strip()
+
+    assert found(own) == (0, str(kept / "python"))
+    assert found("2.0") == (1, "")
 
 
 def opened_early(fifo: Path) -> BinaryIO:
