@@ -80,6 +80,15 @@ build/spark43/pyspark: | $(BIN)/python
 	@$(INSTALL) --no-deps --target $(@D) pyspark==4.3.0
 	@$(BIN)/python -m tests.harness.compiled_zip $@/python/lib/*.zip
 
+# Headrace and what the tests of its own packages need, for another Python than that of .venv; no Spark.
+OTHER_TESTS := hypothesis 'kafka-python[lz4,snappy,zstd]' kio pytest pytest-asyncio pytest-randomly pytest-timeout pytest-xdist
+build/python%/.installed: $(SOURCES)
+	@echo "Installing Headrace for Python $*"
+	@"$$(.ci/python $*)" -m venv $(@D)
+	@env HEADRACE_EXTENSIONS=required $(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[pure,lake,oauth]' $(OTHER_TESTS)
+	@touch $@
+
 # What `.ci/run` starts with. It needs the standard library only.
 build/.debian: tests/lanes.toml | $(BIN)/python
 	@$(BIN)/python $(LANES) debian
