@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.groups.model import (
     DropBalanced,
     DropGroup,

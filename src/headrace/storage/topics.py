@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native, registry

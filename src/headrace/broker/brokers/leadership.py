@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import msgspec
 import structlog
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
-from headrace.aio.concurrency import in_slices
 from headrace.aio.retry import retry
 from headrace.aio.single_flight import SingleFlight
+from headrace.aio.tasks import in_slices
 from headrace.broker.coordinator.runtime import Runner
 from headrace.broker.coordinator.timers import Firing
 from headrace.broker.runtime.clock import Clock

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.ports import NativeStorage, TopicStorage
 from headrace.broker.runtime.clock import Clock

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.source import Source
 from headrace.broker.runtime.scheduler import TimeSlice

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 from headrace.broker.partition.recovery import opened_last_by
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock, pause

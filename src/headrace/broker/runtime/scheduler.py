@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from time import perf_counter
 from typing import TypeVar
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 
 SLICE_S = 0.004
 """How long one piece of work may hold the event loop."""

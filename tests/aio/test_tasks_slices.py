@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from headrace.aio.concurrency import in_slices
+from headrace.aio.tasks import in_slices
 
 
 async def test_items_are_asked_about_a_few_at_once_in_their_order() -> None:
