@@ -1,4 +1,4 @@
-"""How those who wait for one thing are told of it."""
+"""Callbacks of several waiters, of which none can stop another."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,9 +10,9 @@ _log = structlog.get_logger("headrace.aio")
 
 
 def tell(done: Callable[[R], None], result: R, to: str) -> None:
-    """Call back one of several: what goes wrong there is logged, and all others are told all the same.
+    """Call one of several callbacks. Its exception is logged, so that the others are called as well.
 
-    `to`: what the result is the answer to, for the log.
+    `to`: what the result answers, for the log.
     """
     try:
         done(result)
@@ -21,5 +21,5 @@ def tell(done: Callable[[R], None], result: R, to: str) -> None:
 
 
 def log_unhandled(to: str) -> None:
-    """Log the present exception as `tell` does, which where batches are many is a call too much for each."""
+    """Log the current exception as `tell` does, for loops over many batches that cannot afford its call for each."""
     _log.exception("an answer could not be handled", to=to)

@@ -1,4 +1,4 @@
-"""One question for all who ask the same at the same time: many may want to know what takes long to find out."""
+"""One lookup for all callers that need the same answer at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Asks, and tells all who wait. Of one thing one question is under way at a time, and one more waits for it.
+    """Shares lookups between callers. One lookup per key is in progress, and at most one more waits for it.
 
-    No answer is older than its question: who asks while a question is under way has the answer of the next one, with
-    all others who come until that begins. With `joins` they have the answer to the question under way.
+    No answer is older than its request: a caller that arrives during a lookup shares the next one with all others that
+    arrive before it begins. With `joins`, it shares the lookup in progress.
     """
 
     def __init__(self, ask: Callable[[K], Awaitable[T]], *, joins: bool = False) -> None:
-        """Nothing is asked.
+        """Start no lookup.
 
         Args:
-            ask: finds out; an error is raised for all who wait.
-            joins: whether an answer may be older than its question.
+            ask: looks a key up; its exception is raised in each caller.
+            joins: whether an answer may be older than its request.
         """
         self._ask = ask
         self._joins = joins

@@ -32,9 +32,9 @@ def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> 
 
 
 def unheard(task: "asyncio.Future[Any]") -> None:
-    """Have a task fail in silence where nobody waits for it any more: whoever waits is told all the same.
+    """Mark the exception of a task as retrieved. Callers that await the task still receive it.
 
-    Python would tell of an error that nobody has looked at, whenever it finds it.
+    Otherwise, Python logs an exception that no caller retrieved when it collects the task.
     """
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -81,9 +81,9 @@ async def in_slices(
 
 
 async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
-    """Have something done in a thread; raises what `work` raises.
+    """Run `work` in a thread, and raise what it raises.
 
-    A thread cannot be stopped: whoever is cancelled, however often, keeps its place until the work is done.
+    A thread cannot be stopped, so a cancelled caller waits until the work is done, however often it is cancelled.
     """
     running = asyncio.get_running_loop().run_in_executor(threads, work)
     try:

@@ -361,10 +361,13 @@ def _logs(live: LiveTopic) -> list[LeaderPartition]:
 
 
 class BrokerTopics(TopicListener):
-    """Tells the parts of a broker of its topics, and then those outside."""
+    """Passes changes of topics to the parts of a broker, and then to the server's listener.
+
+    This is the one place that decides their order.
+    """
 
     def __init__(self, broker: Broker, outside: TopicListener) -> None:
-        """The broker may still be under construction; `outside` hears of topics behind it."""
+        """The broker may still be under construction; `outside` is called after it."""
         self._broker = broker
         self._outside = outside
 

@@ -43,7 +43,7 @@ They have nothing but an id, and are written before the move: a name too many do
 
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
-Told = Callable[[Broker, LiveTopic], None]
+TopicCallback = Callable[[Broker, LiveTopic], None]
 Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
 """Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
@@ -91,11 +91,11 @@ class Clusters:
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
         self._own: dict[str, dict[str, str]] = {}
-        self.topic_added: list[Told] = []
+        self.topic_added: list[TopicCallback] = []
         """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
-        self.topic_removed: list[Told] = []
+        self.topic_removed: list[TopicCallback] = []
         """Called with each topic that is nowhere any more, as far as this broker knows."""
-        self.topic_deleted: list[Told] = []
+        self.topic_deleted: list[TopicCallback] = []
         """Called before that with each topic that this broker itself has deleted."""
         self.removed: list[Callable[[str], None]] = []
         """Called with the name of each cluster that was deleted."""
@@ -459,7 +459,7 @@ def _moved_topic_name(name: str, _: bytes) -> str:
 
 
 class ClusterTopics(TopicListener):
-    """Tells those who hear of the topics of every virtual cluster, with the broker that a topic is in."""
+    """Passes changes of topics to the callbacks of all virtual clusters, with the broker of the topic."""
 
     def __init__(self, clusters: Clusters, broker: Broker) -> None:
         self._clusters = clusters
@@ -467,16 +467,16 @@ class ClusterTopics(TopicListener):
 
     def added(self, live: LiveTopic) -> None:
         """See `Clusters.topic_added`."""
-        for told in self._clusters.topic_added:
-            told(self._broker, live)
+        for callback in self._clusters.topic_added:
+            callback(self._broker, live)
 
     def deleted(self, live: LiveTopic) -> None:
         """See `Clusters.topic_deleted`."""
-        for told in self._clusters.topic_deleted:
-            told(self._broker, live)
+        for callback in self._clusters.topic_deleted:
+            callback(self._broker, live)
 
     def removed(self, live: LiveTopic) -> None:
-        """See `Clusters.topic_removed`. Nothing leads its logs any more."""
-        for told in self._clusters.topic_removed:
-            told(self._broker, live)
+        """See `Clusters.topic_removed`. No broker leads its logs any more."""
+        for callback in self._clusters.topic_removed:
+            callback(self._broker, live)
         self._clusters.leaders.forget(live.topic.streams)

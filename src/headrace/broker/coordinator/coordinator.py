@@ -29,7 +29,7 @@ _AT_ONCE = 64
 _AGAIN_MS, _SELDOM_MS = 250, 1_000
 """How soon machines are tried again that could not be taken over: at first, and at last."""
 _LATELY_MS = 10_000
-"""Within that a member's heartbeat has told it to look for the coordinator again: Kafka's default is one in 3 s."""
+"""Time within which a heartbeat sends each member to the new coordinator: Kafka's default interval is 3 s."""
 _VIEW_CHANGED = "another broker may coordinate it by now"
 _log = structlog.get_logger("headrace.broker.coordinator")
 

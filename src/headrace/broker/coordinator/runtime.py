@@ -32,7 +32,7 @@ T = TypeVar("T")
 AT_ONCE = 200
 """Requests that are answered in one turn of the event loop: each answer is encoded and sent in the same turn."""
 _AGAIN_MS = 1_000
-"""How soon storage is told again of what it refused and no client repeats: a time is over, say."""
+"""Pause before the runtime stores a refused change again that no client repeats, such as the end of a timer."""
 
 
 class _LateReplies(Generic[T]):
@@ -113,7 +113,7 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @abstractmethod
     def refusal(self, request: E, reason: str) -> R:
-        """Return the result that tells a client to ask again: here, or the coordinator by now (`moved`)."""
+        """Return the result for a request that its client must repeat, here or at the new coordinator (`moved`)."""
 
     @abstractmethod
     async def store(self, changes: tuple[C, ...], *, everything: bool) -> None:
@@ -124,7 +124,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         """Take over changes that storage has taken."""
 
     def not_stored(self, reason: str, again_ms: int) -> None:
-        """Storage has refused changes, and the machine was restored. Nothing is told again before `again_ms`."""
+        """Storage refused changes, and the machine was restored. The next attempt is in `again_ms` or later."""
 
     def idle(self) -> None:
         """Every event was handled, and nothing is being written."""
@@ -149,7 +149,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         return future
 
     def post(self, event: E) -> None:
-        """Queue an event nobody waits for, and work through the queue unless a write is under way."""
+        """Queue an event without a caller, and work through the queue unless a write is in progress."""
         if self._closed:
             return
         self._queue.append((event, self._host.clock.ticks_ms()))
@@ -180,7 +180,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         late: _LateReplies[R] = _LateReplies()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
-                # In a context of its own: what is done after the write, and told, is not all of who asked for it.
+                # A context of its own: what follows the write, and is logged then, may belong to other requests.
                 writing = self._write(effect.changes, effects[index + 1 :])
                 self._began_ms = self._host.clock.ticks_ms()
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
@@ -224,7 +224,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         if self._writing is asyncio.current_task() or self._writing is None:
             self._writing = None
             if self._closed:
-                # What it went on with: timers, of which nobody wants to hear any more.
+                # Events that it queued itself: timers, which matter to no caller.
                 self._refuse_all()
                 return
             self._work()
@@ -267,7 +267,7 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits, or a timer is set, or storage has to be told everything again."""
+        """Whether anything waits, a timer is set, or all state must be stored again."""
         return bool(self._waiting or self._timers or self._queue or self._rewrite)
 
     @property

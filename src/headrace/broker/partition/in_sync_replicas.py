@@ -1,4 +1,4 @@
-"""Whether enough servers have what was appended, where a topic's `min.insync.replicas` is above 1."""
+"""Checks that enough replicas have a batch, for topics with `min.insync.replicas` above 1."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from headrace.topics.errors import InvalidConfig, NotEnoughReplicas, NotEnoughRe
 from headrace.topics.model import AppendDone, Appended
 
 _READER_MS = 500
-"""How long a reader waits for copies before it is shown what is known to have them."""
+"""How long a read waits for replicas. After that, it returns what they are known to have."""
 
 
 def check_attainable(
     copies: Copies, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
 ) -> None:
-    """Raise InvalidConfig where a topic's own configuration asks for copies that there can never be.
+    """Raise InvalidConfig if a topic's own configuration needs more replicas than the storage can have.
 
-    `before`: the configuration that it has; what does not change is not asked about.
+    `before`: its configuration until now; an unchanged value is not checked.
     """
     wanted = resolved.min_insync_replicas
     asked = config.get(MIN_INSYNC) != (before or {}).get(MIN_INSYNC)
@@ -30,25 +30,25 @@ def check_attainable(
 
 
 def check_replicas(copies: Copies, stream: str, wanted: int) -> None:
-    """Raise NotEnoughReplicas where it is known that too few servers would have what is appended."""
+    """Raise NotEnoughReplicas if too few replicas are known to follow the primary."""
     why = copies.why_too_few(stream, wanted)
     if why:
         raise NotEnoughReplicas(why)
 
 
 def check_room(budget: CacheBudget) -> None:
-    """Raise NotEnoughReplicas where as many batches as there is memory for wait for replicas already.
+    """Raise NotEnoughReplicas if the batches that wait for replicas fill their memory.
 
-    Also for those who do not wait themselves and those whose clients are gone: what they sent is held all the same.
+    This includes requests with acks=0 or 1, and requests of clients that disconnected: their batches are held as well.
     """
     if budget.held >= budget.most_held:
         raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
 
 
 def done_with_copies(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
-    """Tells `done` of a batch that is there once so many servers have it, and of an error at once.
+    """Return a callback that calls `done` once `wanted` servers have the batch, and at once for an error.
 
-    Use it before the batch is sent: a primary that was promoted meanwhile would answer for replicas of its own.
+    Call this before the batch is sent: a primary that is promoted later would answer for replicas of its own.
     """
     primary = copies.primary(stream)
 
@@ -64,21 +64,21 @@ def done_with_copies(copies: Copies, stream: str, wanted: int, wait_ms: int, don
 
 
 async def copies_have_come(copies: Copies, stream: str, wanted: int) -> bool:
-    """Whether so many servers have all that a stream's primary has; waits for it for a moment.
+    """Return whether `wanted` servers have all that a stream's primary has, after at most 500 ms.
 
     Raises:
-        StorageUnavailable: another primary may have taken over meanwhile.
+        StorageUnavailable: another primary may have taken over.
     """
     if copies.why_too_few(stream, wanted):
         return False
-    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    confirmed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     def done(error: Exception | None) -> None:
-        if not told.done():
-            told.set_result(error)
+        if not confirmed.done():
+            confirmed.set_result(error)
 
     copies.confirm(stream, wanted, _READER_MS, done)
-    error = await told
+    error = await confirmed
     if isinstance(error, NotEnoughReplicasAfterAppend):
         return False
     if error is not None:
