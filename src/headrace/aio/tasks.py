@@ -57,10 +57,7 @@ async def to_the_end(change: Coroutine[Any, Any, R], awaited: Coroutine[Any, Any
 
 
 async def in_slices(
-    items: Sequence[T],
-    ask: Callable[[T], Awaitable[R]],
-    at_once: int,
-    between: Callable[[], Awaitable[object]] | None = None,
+    items: Sequence[T], ask: Callable[[T], Awaitable[R]], at_once: int
 ) -> AsyncIterator[list[tuple[T, R]]]:
     """Yield items with their results, slice by slice and in order. Raises the first error that `ask` raises.
 
@@ -71,11 +68,8 @@ async def in_slices(
         items: may have changed by the time that later slices are read from it.
         ask: called for every item of a slice before any of them is waited for.
         at_once: items of a slice.
-        between: awaited before each slice except the first.
     """
     for first in range(0, len(items), at_once):
-        if first and between is not None:
-            await between()
         some = items[first : first + at_once]
         yield list(zip(some, await asyncio.gather(*map(ask, some)), strict=True))
 

@@ -150,3 +150,39 @@ async def test_however_many_begin_in_one_turn_they_take_some_slices_together(now
     assert len(done) < 10
     await asyncio.gather(*tasks, late)
     assert len(done) == 51
+
+
+async def test_hundreds_of_long_requests_have_a_bounded_number_of_questions_open() -> None:
+    """When their clients disconnect, all of them are cancelled in one turn of the loop."""
+    lane, release = CooperativeScheduler(), asyncio.Event()
+    open_now, most = 0, 0
+
+    async def ask(item: int) -> int:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        try:
+            await release.wait()
+        finally:
+            open_now -= 1
+        return item
+
+    async def request() -> list[int]:
+        return [answer async for _, answer in lane.a_few_at_once(range(120), ask)]
+
+    requests = [asyncio.ensure_future(request()) for _ in range(300)]
+    while open_now < 800:
+        await asyncio.sleep(0)
+    # A short one waits for none of them.
+    short = asyncio.ensure_future(lane.a_few_at_once([7], ask).__anext__())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert open_now == 801
+    for each in requests[1:]:
+        each.cancel()
+    release.set()
+    assert await short == (7, 7)
+    assert await requests[0] == list(range(120))
+    assert most == 801
+    await asyncio.gather(*requests[1:], return_exceptions=True)
+    assert open_now == 0

@@ -3,16 +3,12 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.aio.tasks import in_slices
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.source import Source
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.membership.view import Leader
 from headrace.topics.model import Append, AppendDone, StoredBatch
 from headrace.topics.rejected_batches import RejectedBatches
-
-_AT_ONCE = 64
-"""Partitions whose sizes are asked for together: ten thousand of them keep nothing else waiting."""
 
 
 class Partition(Source, Protocol):
@@ -90,9 +86,4 @@ class Partition(Source, Protocol):
 
 async def sizes_of(partitions: Iterable[Partition], pace: TimeSlice) -> list[int]:
     """Bytes of each partition: of the record batches in a log, of a native topic what Redis says of its stream."""
-    chosen = list(partitions)
-    sizes: list[int] = []
-    # Redis answers many who ask in one turn of the loop.
-    async for part in in_slices(chosen, lambda each: each.size(), _AT_ONCE, pace.rest):
-        sizes += [size for _, size in part]
-    return sizes
+    return [size async for _, size in pace.a_few_at_once(list(partitions), lambda each: each.size())]
