@@ -30,7 +30,7 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import SystemClock
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.metrics import MetricsPage
 from headrace.kafka.errors import error_name
 from headrace.kafka.server.connection import Connection
@@ -199,7 +199,7 @@ async def _page() -> tuple[int, int, float, float]:
         return StoreFacts(memory_bytes=1, memory_max_bytes=1, replicas=0, append_file_bytes=1, append_file_ok=True)
 
     page = MetricsPage(
-        cast("Clusters", _Full(_TOPICS)),
+        cast("VirtualClusters", _Full(_TOPICS)),
         counters,
         connections={},
         store=facts,

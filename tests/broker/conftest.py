@@ -6,7 +6,7 @@ from tests.broker.world import World
 from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
 
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -49,8 +49,8 @@ async def partition(storage: MemoryStorage, budget: CacheBudget, clock: ManualCl
 
 
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition) -> GroupTable:
-    return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
+def table(storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition) -> GroupCoordinator:
+    return GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition)
 
 
 @pytest.fixture

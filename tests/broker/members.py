@@ -1,11 +1,11 @@
-"""What members of a classic group ask of a `GroupTable`."""
+"""What members of a classic group ask of a `GroupCoordinator`."""
 
 import asyncio
 
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.groups.effects import JoinResult, SyncResult
 from headrace.groups.events import Commit, Join, Sync
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.testing.clock import ManualClock
 
 PARTITION = TopicPartition("t", 0)
@@ -34,11 +34,11 @@ def commit(offset: int, generation: int = -1, member_id: str = "") -> Commit:
         generation=generation,
         member_id=member_id,
         instance_id=None,
-        positions={PARTITION: Position(offset=offset)},
+        positions={PARTITION: OffsetAndMetadata(offset=offset)},
     )
 
 
-async def stable(table: GroupTable, clock: ManualClock, group: str = "g") -> JoinResult:
+async def stable(table: GroupCoordinator, clock: ManualClock, group: str = "g") -> JoinResult:
     """A group with one member, assigned."""
     joining = asyncio.ensure_future(table.request(group, join()))
     await asyncio.sleep(0)

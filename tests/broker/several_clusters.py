@@ -6,9 +6,9 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.services import Parts
+from headrace.broker.services import Services
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.records.build import build
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.storage import RedisStorage
@@ -24,23 +24,23 @@ class World:
         self.given = given or {}
         self.epoch = 0
         self.cache = CacheBudget(1 << 20)
-        self.clusters: Clusters
+        self.clusters: VirtualClusters
         self.storage: RedisStorage
         self.told: list[tuple[str, str]] = []
 
-    async def start(self, ownership: Ownership | None = None) -> Clusters:
+    async def start(self, ownership: Ownership | None = None) -> VirtualClusters:
         self.epoch += 1
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
         self.storage = await RedisStorage.open(self.url, link, self.epoch)
         settings, clock = BrokerSettings.of(self.given), ManualClock()
-        self.clusters = Clusters(
+        self.clusters = VirtualClusters(
             self.storage,
             settings,
             clock,
             cluster_id="c",
             stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
-            parts=Parts(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
+            parts=Services(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
         )
         self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
         self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
@@ -51,7 +51,7 @@ class World:
     def _at(broker: Broker, live: LiveTopic) -> str:
         return f"{broker.cluster}/{live.topic.name}"
 
-    async def restart(self, ownership: Ownership | None = None) -> Clusters:
+    async def restart(self, ownership: Ownership | None = None) -> VirtualClusters:
         await self.stop()
         return await self.start(ownership)
 

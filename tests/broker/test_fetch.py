@@ -8,7 +8,7 @@ from time import perf_counter
 from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
+from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -29,9 +29,14 @@ class Reader:
         self.answers: list[list[Found]] = []
 
     def fetch(
-        self, *asks: Ask, min_bytes: int = 1, max_bytes: int = 1 << 20, max_wait_ms: int = 500, first: int = 0
-    ) -> Fetch:
-        fetch = Fetch(
+        self,
+        *asks: PartitionFetch,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        first: int = 0,
+    ) -> DelayedFetch:
+        fetch = DelayedFetch(
             asks,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -74,7 +79,7 @@ async def test_records_that_are_there_are_answered_at_once(
 ) -> None:
     size = fill(partition, storage, 3)
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 1, 1 << 20))
+    reader.fetch(PartitionFetch(partition, 1, 1 << 20))
 
     assert reader.sizes == [2 * size]
     assert (reader.answers[0][0].log_end, reader.answers[0][0].log_start) == (3, 0)
@@ -85,7 +90,7 @@ async def test_a_fetch_at_the_log_end_wakes_on_append(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20))
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20))
     assert not reader.answers
     assert clock.pending == 1
 
@@ -108,8 +113,8 @@ async def test_a_reader_waits_where_its_isolation_ends(storage: MemoryStorage, c
     await log.open(create=True)
     fill(log, storage, 2)
     committed, uncommitted = Reader(clock), Reader(clock)
-    committed.fetch(Ask(log, 1, 1 << 20, isolation=Isolation.READ_COMMITTED))
-    uncommitted.fetch(Ask(log, 1, 1 << 20))
+    committed.fetch(PartitionFetch(log, 1, 1 << 20, isolation=Isolation.READ_COMMITTED))
+    uncommitted.fetch(PartitionFetch(log, 1, 1 << 20))
 
     assert not committed.answers
     [[found]] = uncommitted.answers
@@ -124,7 +129,7 @@ async def test_who_waits_can_be_answered_before_the_end_of_the_turn_and_only_onc
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20))
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20))
     size = fill(partition, storage, 3)
     assert not reader.answers
 
@@ -177,7 +182,7 @@ async def test_many_that_are_woken_together_leave_time_for_others(clock: ManualC
 
 async def test_nothing_new_is_answered_empty_at_the_deadline(partition: LeaderPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20))
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20))
     clock.advance(499)
     assert not reader.answers
     clock.advance(1)
@@ -192,7 +197,7 @@ async def test_a_fetch_waits_for_min_bytes_over_all_partitions(
     other = await another(storage, budget)
     size = fill(partition, storage)
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20), Ask(other, 0, 1 << 20), min_bytes=3 * size)
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20), PartitionFetch(other, 0, 1 << 20), min_bytes=3 * size)
     fill(other, storage)
     await turn()
     assert not reader.answers
@@ -211,18 +216,20 @@ async def test_a_fetch_that_takes_all_it_has_room_for_does_not_wait(
     size = fill(partition, storage, 5)
     fill(other, storage)
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 3 * size + 1), min_bytes=3 * size + 1)
+    reader.fetch(PartitionFetch(partition, 0, 3 * size + 1), min_bytes=3 * size + 1)
     assert reader.sizes == [3 * size]
-    reader.fetch(Ask(partition, 0, 5 * size), Ask(other, 0, size), min_bytes=6 * size, max_bytes=5 * size)
+    reader.fetch(
+        PartitionFetch(partition, 0, 5 * size), PartitionFetch(other, 0, size), min_bytes=6 * size, max_bytes=5 * size
+    )
     assert reader.sizes == [5 * size, 0]
-    reader.fetch(Ask(partition, 2, 3 * size + 1), min_bytes=3 * size + 1)
+    reader.fetch(PartitionFetch(partition, 2, 3 * size + 1), min_bytes=3 * size + 1)
     assert len(reader.answers) == 2
 
 
 async def test_min_bytes_zero_and_max_wait_zero_answer_at_once(partition: LeaderPartition, clock: ManualClock) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=0)
-    reader.fetch(Ask(partition, 0, 1 << 20), max_wait_ms=0)
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20), min_bytes=0)
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20), max_wait_ms=0)
 
     assert [found[0].size for found in reader.answers] == [0, 0]
 
@@ -234,9 +241,9 @@ async def test_an_error_in_one_partition_is_answered_at_once_with_the_others(
     size = fill(partition, storage)
     reader = Reader(clock)
     reader.fetch(
-        Ask(partition, 0, 1 << 20),
-        Ask(other, 7, 1 << 20),
-        Ask(UnknownTopic("no such topic"), 0, 1 << 20),
+        PartitionFetch(partition, 0, 1 << 20),
+        PartitionFetch(other, 7, 1 << 20),
+        PartitionFetch(UnknownTopic("no such topic"), 0, 1 << 20),
         min_bytes=1 << 20,
     )
     answer = reader.answers[0]
@@ -254,7 +261,7 @@ async def test_a_batch_larger_than_every_limit_is_still_returned_whole(
     size = fill(partition, storage, 2)
     fill(other, storage)
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1), Ask(other, 0, 1), max_bytes=1)
+    reader.fetch(PartitionFetch(partition, 0, 1), PartitionFetch(other, 0, 1), max_bytes=1)
 
     assert reader.sizes == [size, 0]
 
@@ -267,7 +274,9 @@ async def test_under_a_byte_limit_another_partition_comes_first_each_time(
     fill(other, storage)
     reader = Reader(clock)
     for first in (0, 1):
-        reader.fetch(Ask(partition, 0, 1 << 20), Ask(other, 0, 1 << 20), max_bytes=size, first=first)
+        reader.fetch(
+            PartitionFetch(partition, 0, 1 << 20), PartitionFetch(other, 0, 1 << 20), max_bytes=size, first=first
+        )
 
     assert [[found.size for found in answer] for answer in reader.answers] == [[size, 0], [0, size]]
 
@@ -281,7 +290,7 @@ async def test_what_left_memory_is_read_from_redis(
     warm = await another(storage, budget)
     fill(warm, storage)
     reader = Reader(clock)
-    reader.fetch(Ask(cold, 1, 1 << 20), Ask(warm, 0, 1 << 20))
+    reader.fetch(PartitionFetch(cold, 1, 1 << 20), PartitionFetch(warm, 0, 1 << 20))
     while not reader.answers:
         await turn()
 
@@ -302,7 +311,7 @@ async def test_what_was_read_ahead_does_not_starve_what_is_read_only_now(
     reader = Reader(clock)
     offsets = [0, 0]
     for first in range(10):
-        asks = [Ask(each, offset, 2 * sizes[0]) for each, offset in zip(partitions, offsets, strict=True)]
+        asks = [PartitionFetch(each, offset, 2 * sizes[0]) for each, offset in zip(partitions, offsets, strict=True)]
         reader.fetch(*asks, max_bytes=2 * sizes[0], first=first)
         while len(reader.answers) <= first:
             await turn()
@@ -354,7 +363,7 @@ class Late:
 
 async def test_what_is_appended_while_redis_answers_is_not_waited_for(clock: ManualClock) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(Late(), 0, 1 << 20))
+    reader.fetch(PartitionFetch(Late(), 0, 1 << 20))
     for _ in range(10):
         await turn()
 
@@ -399,7 +408,7 @@ async def test_a_record_of_unknown_size_is_read_once_there_is_room_for_it(clock:
     reader.budget = ReadBudget(40_000)
     reader.budget.take(25_000)
     large = Sized(20_000)
-    reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=2_000)
+    reader.fetch(PartitionFetch(large, 0, 1_000, 1_000), max_bytes=2_000)
     await turns()
     assert (reader.answers, len(large.allowed)) == ([], 1)
     assert reader.budget.used == 25_000, "who waits has nothing"
@@ -415,7 +424,7 @@ async def test_many_who_want_more_than_there_is_have_it_in_turns(clock: ManualCl
     reader.budget = ReadBudget(2_560_000)
     large = Sized(600_000)
     for _ in range(8):
-        reader.fetch(Ask(large, 0, 10_000, 10_000), max_bytes=500_000)
+        reader.fetch(PartitionFetch(large, 0, 10_000, 10_000), max_bytes=500_000)
     answered = 0
     for _ in range(100):
         await turns()
@@ -430,7 +439,7 @@ async def test_many_who_want_more_than_there_is_have_it_in_turns(clock: ManualCl
 
 async def test_a_record_may_have_all_that_was_taken_for_a_fetch(clock: ManualClock) -> None:
     reader, large = Reader(clock), Sized(200_000)
-    reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=300_000)
+    reader.fetch(PartitionFetch(large, 0, 1_000, 1_000), max_bytes=300_000)
     await turns()
     assert (reader.sizes, large.allowed) == ([200_000], [301_000])
 
@@ -439,7 +448,7 @@ async def test_a_fetch_that_ends_wants_no_room(clock: ManualClock) -> None:
     reader, large = Reader(clock), Sized(20_000)
     reader.budget = ReadBudget(40_000)
     reader.budget.take(25_000)
-    fetch = reader.fetch(Ask(large, 0, 1_000, 1_000), max_bytes=2_000)
+    fetch = reader.fetch(PartitionFetch(large, 0, 1_000, 1_000), max_bytes=2_000)
     await turns()
     fetch.cancel()
     reader.budget.release(25_000)
@@ -450,7 +459,7 @@ async def test_a_fetch_that_ends_wants_no_room(clock: ManualClock) -> None:
 async def test_a_large_record_comes_where_its_fetch_begins_and_does_not_hold_up_the_others(clock: ManualClock) -> None:
     reader = Reader(clock)
     for first, sizes in ((0, [20_000, 0]), (1, [0, 500])):
-        asks = [Ask(Sized(size), 0, 1_000, 1_000) for size in (20_000, 500)]
+        asks = [PartitionFetch(Sized(size), 0, 1_000, 1_000) for size in (20_000, 500)]
         reader.fetch(*asks, max_bytes=2_000, first=first)
         await turns()
         assert reader.sizes == sizes
@@ -461,7 +470,7 @@ async def test_a_cancelled_fetch_leaves_no_timer_and_never_answers(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
-    fetch = reader.fetch(Ask(partition, 0, 1 << 20))
+    fetch = reader.fetch(PartitionFetch(partition, 0, 1 << 20))
     fetch.cancel()
     fill(partition, storage)
     await turn()
@@ -474,7 +483,7 @@ async def test_a_waiting_fetch_learns_that_its_topic_was_deleted(
     partition: LeaderPartition, clock: ManualClock
 ) -> None:
     reader = Reader(clock)
-    reader.fetch(Ask(partition, 0, 1 << 20), min_bytes=1 << 20)
+    reader.fetch(PartitionFetch(partition, 0, 1 << 20), min_bytes=1 << 20)
     partition.close()
     await turn()
 

@@ -9,7 +9,7 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.group_lag import Share, plan_reset, reset, shares
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import assignment
 from headrace.groups.description import GroupDescription, MemberDescription
@@ -77,7 +77,7 @@ async def test_what_is_no_assignment_is_no_partitions() -> None:
 
 async def test_a_reset_is_of_the_topics_that_there_were_when_it_was_planned(storage: MemoryStorage) -> None:
     """One that is made again meanwhile has other records at these offsets."""
-    clusters = Clusters(
+    clusters = VirtualClusters(
         storage,  # type: ignore[arg-type]
         BrokerSettings.of({}),
         ManualClock(),

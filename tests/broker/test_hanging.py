@@ -7,7 +7,7 @@ import pytest
 from tests.broker.members import PARTITION, commit, stable
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Event, Heartbeat
@@ -21,7 +21,7 @@ def _heartbeat(member: JoinResult, generation: int | None = None) -> Heartbeat:
 
 
 async def _hanging(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> tuple[JoinResult, asyncio.Event, "asyncio.Future[Result]"]:
     """The one member of a group, what storage waits for before it answers, and the member's commit, which waits."""
     member = await stable(table, clock)
@@ -31,7 +31,7 @@ async def _hanging(
     return member, answers, committing
 
 
-async def _at_once(table: GroupTable, beat: Heartbeat) -> Result:
+async def _at_once(table: GroupCoordinator, beat: Heartbeat) -> Result:
     """The answer that waits for no storage."""
     asked = asyncio.ensure_future(table.request("g", beat))
     for _ in range(3):
@@ -41,7 +41,7 @@ async def _at_once(table: GroupTable, beat: Heartbeat) -> Result:
 
 
 async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     member, answers, committing = await _hanging(table, storage, clock)
     for _ in range(10):
@@ -63,7 +63,7 @@ async def test_while_storage_hangs_members_that_say_so_stay_and_others_go(
 
 
 async def test_many_heartbeats_while_storage_hangs_are_one_thing_to_do_later(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, answers, committing = await _hanging(table, storage, clock)
     for _ in range(100):

@@ -8,7 +8,7 @@ from tests.broker.partition.test_high_watermark import waits
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers import remote_reader
-from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.brokers.remote_reader import RemotePartitionReader
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -79,11 +79,11 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
     storage.logs.answer()
     storage.logs.copies.answer()
     partition.release(7)
-    assert (await FollowedLog.look_at(partition, storage.logs, 3)).log_end == 3
+    assert (await RemotePartitionReader.look_at(partition, storage.logs, 3)).log_end == 3
     await _lose_it(partition, storage, clock)
 
     storage.logs.copies.why = "1 has it"
-    followed = await FollowedLog.look_at(partition, storage.logs, 3)
+    followed = await RemotePartitionReader.look_at(partition, storage.logs, 3)
     assert followed.log_end == 0
     followed.check_readable(3)
     with pytest.raises(NotLeader):
@@ -112,7 +112,7 @@ async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_c
         return looks.pop() if looks else await look(stream)
 
     monkeypatch.setattr(storage.logs, "look", told)
-    followed = await FollowedLog.look_at(partition, storage.logs, 7)
+    followed = await RemotePartitionReader.look_at(partition, storage.logs, 7)
     followed.check_readable(7)
     assert followed.log_end == 7
 
@@ -128,7 +128,7 @@ async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
     await _lose_it(partition, storage, clock)
     for copies in (1, 2):
         partition.want_copies(copies)
-        looking = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 7))
+        looking = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 7))
         if copies > 1:
             await waits(storage)
             storage.logs.copies.answer()
@@ -146,7 +146,7 @@ async def test_by_time_a_log_is_the_same_wherever_it_is_led(partition: LeaderPar
     storage.logs.copies.answer()
     partition.release(7)
     storage.logs.copies.why = "1 has it"
-    followed = await FollowedLog.look_at(partition, storage.logs, 0)
+    followed = await RemotePartitionReader.look_at(partition, storage.logs, 0)
     partition.lead(8)
     await partition.open()
     for each in (partition, followed):

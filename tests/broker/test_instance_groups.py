@@ -12,7 +12,7 @@ from tests.harness.basket import Basket
 from headrace.broker.coordinator.instances import GroupCursor, InstanceError, InstanceProblem
 from headrace.groups.effects import CommitResult, DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
-from headrace.groups.model import GroupSettings, Position, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, TopicPartition
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import UnknownTopic
 
@@ -56,7 +56,7 @@ async def test_the_51st_group_is_refused_and_the_others_still_open(world: World)
         generation=-1,
         member_id="",
         instance_id=None,
-        positions={PLACE: Position(offset=0)},
+        positions={PLACE: OffsetAndMetadata(offset=0)},
     )
     assert isinstance(await world.broker.groups.request("kafka", commit), CommitResult)
     assert world.broker.groups.exists("kafka")
@@ -150,7 +150,7 @@ async def test_nothing_is_left_of_an_earlier_topic_of_the_name(world: World) -> 
     _, cursor = await world.get(await world.cursor())
     await world.get(cursor)
     committed = Commit(
-        token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: Position(offset=2)}
+        token=object(), generation=-1, member_id="", instance_id=None, positions={PLACE: OffsetAndMetadata(offset=2)}
     )
     assert isinstance(await world.broker.groups.request("k", committed), CommitResult)
     assert world.broker.groups.positions("g")[PLACE].offset == 3

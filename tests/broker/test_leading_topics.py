@@ -12,8 +12,8 @@ from tests.harness.waiting import until
 from headrace.broker.brokers import leadership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.services import Parts
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.services import Services
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
@@ -22,14 +22,14 @@ from headrace.topics.model import OpenedLog, Topic
 OTHER_TOPIC = Topic(name="t2", id=UUID(int=2), streams=(STREAM + "@2",), config={}, created_ms=0)
 
 
-async def leading_in_clusters(broker: OneBroker) -> tuple[Clusters, Leader]:
+async def leading_in_clusters(broker: OneBroker) -> tuple[VirtualClusters, Leader]:
     """Virtual clusters over the same storage, whose log this broker has opened, and what it has told of it."""
     await broker.storage.topics.create(TOPIC)
     broker.go_by(2, WITHOUT_2)
     storage: Any = broker.storage
     settings, clock = BrokerSettings.of({}), ManualClock()
-    parts = Parts(storage.documents, settings, clock, ownership=broker.ownership, leaders=broker.leaders)
-    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: STREAM, parts=parts)
+    parts = Services(storage.documents, settings, clock, ownership=broker.ownership, leaders=broker.leaders)
+    clusters = VirtualClusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: STREAM, parts=parts)
     await clusters.start()
     await broker.has_told()
     return clusters, broker.told.pop(STREAM)
@@ -85,7 +85,7 @@ async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> No
     await clusters.stop()
 
 
-async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: Clusters) -> LeaderPartition:
+async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: VirtualClusters) -> LeaderPartition:
     """The log is another broker's for a moment, and its topic leaves the cluster before this one opens it again."""
     log = clusters.default.topics.get("t").partitions[0].log
     assert log is not None

@@ -10,7 +10,7 @@ from tests.harness.waiting import until
 
 from headrace.broker import metadata
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.metadata import Follower
+from headrace.broker.metadata import MetadataListener
 from headrace.broker.virtual_clusters import UnknownCluster
 from headrace.membership.view import Leader, View
 from headrace.storage.layout.membership import Change
@@ -95,7 +95,7 @@ class Site:
         )
         storage: Any = self.redis
         clusters: Any = self.clusters
-        self.follower = Follower(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
+        self.follower = MetadataListener(storage, clusters, lambda _: asyncio.sleep(0), lambda: None)
         self.follower.start("0-0")
 
     async def _take_moves(self, *places: Iterable[tuple[str, str]]) -> None:

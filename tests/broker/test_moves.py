@@ -12,7 +12,7 @@ from tests.harness.waiting import until
 from headrace.broker import virtual_clusters
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh
-from headrace.broker.virtual_clusters import DEFAULT, Clusters
+from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
 from headrace.records.batch import number
 from headrace.records.build import build
 from headrace.storage.layout.keys import producers_of
@@ -40,7 +40,7 @@ async def _moved_elsewhere(world: World, live: LiveTopic, source: str, target: s
     await world.clusters.refresh_clusters()
 
 
-def _is_known(clusters: Clusters, topic_id: UUID) -> bool:
+def _is_known(clusters: VirtualClusters, topic_id: UUID) -> bool:
     try:
         clusters.holding(topic_id, DEFAULT)
     except UnknownTopic:

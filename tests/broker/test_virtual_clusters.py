@@ -18,7 +18,7 @@ from headrace.broker.native.conversion import convert
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.groups.model import Position, SavePositions, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, SavePositions, TopicPartition
 from headrace.membership.view import Member, View
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
@@ -104,7 +104,7 @@ async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisSe
         blue = await world.clusters.create("blue", {})
         await blue.topics.create("t", 3, {})
         await append(blue, "t", b"1")
-        await blue.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+        await blue.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
         gone: list[str] = []
         world.clusters.removed.append(gone.append)
         await world.clusters.delete("blue")
@@ -143,7 +143,7 @@ async def test_a_moved_topic_takes_its_records_along_and_leaves_positions_behind
     blue = await world.clusters.create("blue", {"log.retention.hours": "1"})
     live = await default.topics.create("t", 1, {})
     await append(default, "t", b"1")
-    await default.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): Position(offset=1)})])
+    await default.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
     await default.groups.load()
     world.told.clear()
 

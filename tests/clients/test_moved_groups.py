@@ -9,7 +9,7 @@ import pytest
 from tests.harness.clients import Record
 from tests.harness.wire import Wire
 
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.groups.errors import GroupError
 from headrace.kafka.apis import offset_fetch
 from headrace.testing import InProcessServer
@@ -24,12 +24,12 @@ REFUSALS = 3
 def refusing(monkeypatch: pytest.MonkeyPatch) -> list[GroupError]:
     """Whoever asks for positions is refused by each of these in turn, and may join meanwhile."""
     refusals: list[GroupError] = []
-    ready = GroupTable.ready
+    ready = GroupCoordinator.ready
 
     async def refused() -> GroupError:
         return refusals.pop()
 
-    def asked(self: GroupTable, name: str) -> Any:
+    def asked(self: GroupCoordinator, name: str) -> Any:
         frame = inspect.currentframe()
         assert frame is not None
         assert frame.f_back is not None
@@ -37,8 +37,8 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> list[GroupError]:
             return refused()
         return ready(self, name)
 
-    monkeypatch.setattr(GroupTable, "ready", asked)
-    monkeypatch.setattr(GroupTable, "moved_lately", lambda _: True)
+    monkeypatch.setattr(GroupCoordinator, "ready", asked)
+    monkeypatch.setattr(GroupCoordinator, "moved_lately", lambda _: True)
     return refusals
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 import oci
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 from headrace.testing.oci import OciClients
 
@@ -23,7 +23,7 @@ OPEN = ["PLAIN", "TLS", "BARE", "LOGIN"]
 class Running:
     """A server with a listener of each kind, and a stream pool with one stream."""
 
-    def __init__(self, server: InProcessServer, made: Made, mode: str, pool: str) -> None:
+    def __init__(self, server: InProcessServer, made: GeneratedFiles, mode: str, pool: str) -> None:
         self.server, self.made, self.mode, self.pool = server, made, mode, pool
 
     def options(self, listener: str, user: str, password: str, mechanism: str = "PLAIN") -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Running:
         return " ".join(said)
 
 
-def opened(folder: Path, made: Made, **settings: Any) -> InProcessServer:
+def opened(folder: Path, made: GeneratedFiles, **settings: Any) -> InProcessServer:
     return InProcessServer(
         folder / "data",
         bootstrap_user=folder / "first",

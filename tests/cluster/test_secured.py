@@ -28,7 +28,7 @@ from tests.harness.waiting import wait_for
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import Server, server
 from headrace.testing.oci import OciClients
 
@@ -40,7 +40,7 @@ class Secured(msgspec.Struct):
     """The brokers, and what their clients need."""
 
     servers: list[Server]
-    made: Made
+    made: GeneratedFiles
     config: dict[str, Any]
 
     def kafka(self, broker: Server, name: str = "jane", mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from headrace.broker.admin.users import Users
 from headrace.broker.logins import Bearer
 from headrace.console.authentication import AGAIN_MS, Visitors
 from headrace.console.pages import asker_of
-from headrace.console.registry import PRINCIPAL, Asker
+from headrace.console.registry import PRINCIPAL, Viewer
 from headrace.console.sessions import Sessions
 from headrace.security.access.credentials import Mechanism
 from headrace.security.access.listeners import is_loopback
@@ -147,7 +147,7 @@ async def test_what_stays_open_asks_whether_the_login_lasts(users: Users) -> Non
         return Bearer("jane", 1_000)
 
     visitors = Visitors(users, check, Sessions(users, clock, 60_000), Audit(clock), clock, 0, is_loopback)
-    askers: list[Asker] = []
+    askers: list[Viewer] = []
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
         askers.append(asker_of(Request(scope)))

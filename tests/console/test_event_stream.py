@@ -12,9 +12,8 @@ from urllib.parse import quote
 from tests.console.visiting import EVIL, Safe, ask, create, produce
 from tests.harness.wire import Wire
 
-from headrace.console.event_stream import MOST, MOST_OF_ONE, Streams
-from headrace.console.event_stream import Stream as EventStream
-from headrace.console.registry import PAGES, Asker, Target
+from headrace.console.event_stream import MOST, MOST_OF_ONE, EventStream, EventStreams
+from headrace.console.registry import PAGES, Target, Viewer
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,
     CreatePartitionsRequest,
@@ -157,11 +156,13 @@ def test_one_visitor_has_a_share_of_the_open_pages(tmp_path: Path) -> None:
 
 def test_who_has_many_pages_open_makes_room_for_who_has_few() -> None:
     figures = SimpleNamespace(sampler=SimpleNamespace(looks=set()))
-    streams = Streams(cast("Figures", figures), cast("TellPage", None), cast("Fragment", None), cast("Granted", None))
+    streams = EventStreams(
+        cast("Figures", figures), cast("TellPage", None), cast("Fragment", None), cast("Granted", None)
+    )
 
     def target(user: str) -> Target:
         made = Target("/", "")
-        made.asker = Asker(Principal(user), "10.0.0.1")
+        made.asker = Viewer(Principal(user), "10.0.0.1")
         return made
 
     def opens(user: str) -> bool:

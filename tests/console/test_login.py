@@ -20,7 +20,7 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.console import sessions as module
 from headrace.console.sessions import Sessions
 from headrace.security.access.credentials import Mechanism
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 from headrace.testing.clock import ManualClock
 
@@ -85,12 +85,12 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     return create(tmp_path_factory.mktemp("certificates"), (), "client", dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture(scope="module")
-def server(made: Made) -> Iterator[InProcessServer]:
+def server(made: GeneratedFiles) -> Iterator[InProcessServer]:
     """With users and access rules, by which nobody unknown sees anything."""
     first = made.authority.with_name("first")
     first.write_text(f"jane:{PASSWORD}", "utf-8")
@@ -111,7 +111,7 @@ def server(made: Made) -> Iterator[InProcessServer]:
 
 
 @pytest.fixture
-def browser(server: InProcessServer, made: Made) -> Browser:
+def browser(server: InProcessServer, made: GeneratedFiles) -> Browser:
     return Browser(server.http, made.authority)
 
 
@@ -180,7 +180,7 @@ def test_another_login_is_another_session(browser: Browser) -> None:
         assert browser.ask("/brokers", cookie=f"{name}={wrong}").status == 303
 
 
-def test_a_certificate_is_as_good_as_a_login(server: InProcessServer, made: Made, tmp_path: Path) -> None:
+def test_a_certificate_is_as_good_as_a_login(server: InProcessServer, made: GeneratedFiles, tmp_path: Path) -> None:
     certified = Browser(server.http, made.authority, made.client)
     page = certified.ask("/brokers")
     assert (page.status, "<bdi>client</bdi>" in page.text, "Log out" in page.text) == (200, True, False)
@@ -192,7 +192,7 @@ def test_a_certificate_is_as_good_as_a_login(server: InProcessServer, made: Made
         Browser(server.http, made.authority, foreign.client).ask("/brokers")
 
 
-def test_a_certificate_without_a_name_by_the_rules_gets_no_further(made: Made) -> None:
+def test_a_certificate_without_a_name_by_the_rules_gets_no_further(made: GeneratedFiles) -> None:
     with InProcessServer(
         https=True,
         ssl_keystore_location=made.server,

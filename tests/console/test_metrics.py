@@ -21,7 +21,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import BESIDE_FILE_BYTES
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import sampler
 from headrace.console.metrics import MetricsPage
 from headrace.console.sampler import in_pieces
@@ -297,7 +297,7 @@ def page_of(
         return StoreFacts(memory_bytes=1, memory_max_bytes=2, replicas=3, append_file_bytes=4, append_file_ok=False)
 
     return MetricsPage(
-        cast("Clusters", clusters or NoClusters()),
+        cast("VirtualClusters", clusters or NoClusters()),
         counters,
         connections={},
         store=facts,

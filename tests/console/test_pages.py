@@ -16,7 +16,7 @@ from headrace.console import links, views
 from headrace.console.registry import PAGES
 from headrace.lakehouse.status.counters import Figures, Progress, TopicProgress
 from headrace.lakehouse.status.document import Teller, Told
-from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveTold, Commit, FlowTold, PipelineTold, State
+from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
 from headrace.security.access.required_acls import ANYBODY
 from headrace.testing import InProcessServer
 
@@ -183,7 +183,7 @@ def test_many_topics_and_groups_come_a_page_at_a_time() -> None:
 
 
 def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
-    told = ArchiveTold(
+    told = ArchiveReport(
         topic="plain", table=EVIL, group="archiver", host="here", started_ms=1, told_ms=server.clock.now_ms(),
         rows=1234, files=7, bytes=2_000_000, version=5, lag=66, fresh_ms=server.clock.now_ms() - 90_000,
         group_failures=2, commits=(Commit(1_700_000_000_000, 1234, 2.5, 5),), problem=EVIL,
@@ -216,11 +216,11 @@ def test_runs_of_one_archive_are_counted_together_until_its_table_is_made_anew(s
 
 def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
     flows = (
-        FlowTold(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
-        FlowTold(name=EVIL, state=EVIL),
+        FlowReport(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
+        FlowReport(name=EVIL, state=EVIL),
     )
     now_ms = server.clock.now_ms()
-    told = PipelineTold(
+    told = PipelineReport(
         name=EVIL, folder="/home/me/shop", host="here", state=State.FAILED, problem="no such topic",
         started_ms=now_ms - 42_000, told_ms=now_ms, flows=flows,
     )  # fmt: skip

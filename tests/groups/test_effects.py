@@ -16,7 +16,7 @@ from headrace.groups.effects import (
 )
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 ERROR = GroupError.COORDINATOR_NOT_AVAILABLE
 PARTITION = TopicPartition("t", 0)
@@ -35,7 +35,9 @@ JOIN = Join(
     skip_assignment_supported=True,
 )
 SYNC = Sync(token=1, generation=1, member_id="m", instance_id=None, protocol_type=None, protocol=None, assignments={})
-COMMIT = Commit(token=1, generation=1, member_id="m", instance_id=None, positions={PARTITION: Position(offset=1)})
+COMMIT = Commit(
+    token=1, generation=1, member_id="m", instance_id=None, positions={PARTITION: OffsetAndMetadata(offset=1)}
+)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, DropTopic
-from headrace.groups.model import DropPositions, GroupSettings, Position, SavePositions, TopicPartition
+from headrace.groups.model import DropPositions, GroupSettings, OffsetAndMetadata, SavePositions, TopicPartition
 from headrace.groups.offsets import Positions
 
 SETTINGS = GroupSettings(offset_metadata_max=10, offsets_retention_ms=100)
@@ -17,33 +17,35 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 def test_a_commit_is_stamped_with_the_time() -> None:
     positions = Positions()
-    changes, outcome = positions.commit({A: Position(offset=5, committed_ms=999)}, SETTINGS, 42)
+    changes, outcome = positions.commit({A: OffsetAndMetadata(offset=5, committed_ms=999)}, SETTINGS, 42)
 
     assert outcome == {A: None}
-    assert changes == [SavePositions({A: Position(offset=5, committed_ms=42)})]
-    assert positions.get(A) == Position(offset=5, committed_ms=42)
+    assert changes == [SavePositions({A: OffsetAndMetadata(offset=5, committed_ms=42)})]
+    assert positions.get(A) == OffsetAndMetadata(offset=5, committed_ms=42)
 
 
 def test_metadata_that_is_too_long_fails_its_own_partition_only() -> None:
     positions = Positions()
     changes, outcome = positions.commit(
-        {A: Position(offset=1, metadata="x" * 11), B: Position(offset=2, metadata="x" * 10)}, SETTINGS, 0
+        {A: OffsetAndMetadata(offset=1, metadata="x" * 11), B: OffsetAndMetadata(offset=2, metadata="x" * 10)},
+        SETTINGS,
+        0,
     )
 
     assert outcome == {A: GroupError.OFFSET_METADATA_TOO_LARGE, B: None}
     assert positions.get(A) is None
-    assert changes == [SavePositions({B: Position(offset=2, metadata="x" * 10)})]
+    assert changes == [SavePositions({B: OffsetAndMetadata(offset=2, metadata="x" * 10)})]
 
 
 def test_a_commit_of_which_nothing_is_taken_changes_nothing() -> None:
     assert Positions().commit({}, SETTINGS, 0) == ([], {})
-    changes, _ = Positions().commit({A: Position(offset=1, metadata="x" * 11)}, SETTINGS, 0)
+    changes, _ = Positions().commit({A: OffsetAndMetadata(offset=1, metadata="x" * 11)}, SETTINGS, 0)
     assert changes == []
 
 
 def test_an_offset_may_go_back() -> None:
-    positions = Positions({A: Position(offset=9)})
-    positions.commit({A: Position(offset=3)}, SETTINGS, 0)
+    positions = Positions({A: OffsetAndMetadata(offset=9)})
+    positions.commit({A: OffsetAndMetadata(offset=3)}, SETTINGS, 0)
 
     position = positions.get(A)
     assert position is not None
@@ -51,7 +53,9 @@ def test_an_offset_may_go_back() -> None:
 
 
 def test_a_topic_is_dropped_with_all_its_partitions() -> None:
-    positions = Positions({A: Position(offset=1), B: Position(offset=1), C: Position(offset=1)})
+    positions = Positions(
+        {A: OffsetAndMetadata(offset=1), B: OffsetAndMetadata(offset=1), C: OffsetAndMetadata(offset=1)}
+    )
 
     assert positions.drop_topic(DropTopic("t")) == [DropPositions((A, B))]
     assert positions.drop_topic(DropTopic("t")) == []
@@ -59,9 +63,11 @@ def test_a_topic_is_dropped_with_all_its_partitions() -> None:
 
 
 def test_only_what_is_out_of_use_for_the_whole_retention_expires() -> None:
-    positions = Positions({A: Position(offset=1, committed_ms=10), B: Position(offset=1, committed_ms=11)})
+    positions = Positions(
+        {A: OffsetAndMetadata(offset=1, committed_ms=10), B: OffsetAndMetadata(offset=1, committed_ms=11)}
+    )
 
-    def since(partition: TopicPartition, position: Position) -> int | None:
+    def since(partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
         return position.committed_ms
 
     assert positions.next_expiry_ms(since, SETTINGS) == 110
@@ -71,7 +77,7 @@ def test_only_what_is_out_of_use_for_the_whole_retention_expires() -> None:
 
 
 def test_what_is_in_use_never_expires() -> None:
-    positions = Positions({A: Position(offset=1)})
+    positions = Positions({A: OffsetAndMetadata(offset=1)})
 
     assert positions.next_expiry_ms(lambda *_: None, SETTINGS) is None
     assert positions.expire(lambda *_: None, SETTINGS, 10**15) == []
@@ -79,9 +85,9 @@ def test_what_is_in_use_never_expires() -> None:
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 300)), st.integers(0, 500))
 def test_what_is_due_by_the_next_expiry_expires_then(committed: dict[TopicPartition, int], now_ms: int) -> None:
-    positions = Positions({each: Position(offset=0, committed_ms=ms) for each, ms in committed.items()})
+    positions = Positions({each: OffsetAndMetadata(offset=0, committed_ms=ms) for each, ms in committed.items()})
 
-    def since(partition: TopicPartition, position: Position) -> int | None:
+    def since(partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
         return position.committed_ms
 
     due = positions.next_expiry_ms(since, SETTINGS)
@@ -101,6 +107,10 @@ def test_what_is_due_by_the_next_expiry_expires_then(committed: dict[TopicPartit
 )
 def test_a_drop_takes_what_it_means(drop: DropTopic, gone: tuple[TopicPartition, ...]) -> None:
     """A position that says no topic is of the one that has the name: a deleted one's, or a later one's."""
-    stored = {A: Position(offset=1, topic_id=OLD), B: Position(offset=1), D: Position(offset=1, topic_id=NEW)}
-    positions = Positions({**stored, C: Position(offset=1, topic_id=OLD)})
+    stored = {
+        A: OffsetAndMetadata(offset=1, topic_id=OLD),
+        B: OffsetAndMetadata(offset=1),
+        D: OffsetAndMetadata(offset=1, topic_id=NEW),
+    }
+    positions = Positions({**stored, C: OffsetAndMetadata(offset=1, topic_id=OLD)})
     assert positions.drop_topic(drop) == [DropPositions(gone)]

@@ -4,7 +4,7 @@ from headrace.groups.model import (
     DropMember,
     DropPositions,
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
@@ -42,7 +42,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = (
     SaveHeader(HEADER),
     SaveMember(MEMBER),
-    SavePositions({A: Position(offset=1), B: Position(offset=2)}),
+    SavePositions({A: OffsetAndMetadata(offset=1), B: OffsetAndMetadata(offset=2)}),
     SaveBalanced(SECTION),
 )
 
@@ -55,7 +55,7 @@ def test_changes_add_up_to_the_stored_group() -> None:
 
     stored = snapshot.stored
     assert (stored.name, stored.header, stored.members) == ("g", HEADER, (MEMBER,))
-    assert stored.positions == {B: Position(offset=2)}
+    assert stored.positions == {B: OffsetAndMetadata(offset=2)}
     assert stored.balanced == (SECTION,)
     assert snapshot.sections == {"t": SECTION}
 
@@ -82,7 +82,7 @@ def test_a_rewrite_brings_any_storage_to_the_same_state() -> None:
     snapshot = Snapshot.empty("g")
     snapshot.apply(ALL)
     other = Snapshot.empty("g")
-    other.apply((SavePositions({TopicPartition("old", 0): Position(offset=9)}),))
+    other.apply((SavePositions({TopicPartition("old", 0): OffsetAndMetadata(offset=9)}),))
     other.apply(snapshot.rewrite())
 
     assert other.stored == snapshot.stored

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.offsets import Range, TopicPartition
-from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveTold
+from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveReport
 from headrace.records.arrow import schema
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription
@@ -100,11 +100,11 @@ def _text(time: Any) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z"
 
 
-def told_of(storage: str, topic: str) -> ArchiveTold:
+def told_of(storage: str, topic: str) -> ArchiveReport:
     """What the archive of a topic last told the console."""
     with redis.Redis.from_url(storage) as connection:
         documents = connection.hvals(Keyspace().documents(ARCHIVE_RUNS))
     (found,) = [
-        each for each in (msgspec.json.decode(text, type=ArchiveTold) for text in documents) if each.topic == topic
+        each for each in (msgspec.json.decode(text, type=ArchiveReport) for text in documents) if each.topic == topic
     ]
     return found

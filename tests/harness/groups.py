@@ -38,7 +38,7 @@ from headrace.groups.events import (
     TimerFired,
 )
 from headrace.groups.group import Group
-from headrace.groups.model import GroupSettings, Position, StoredGroup, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.machines.effects import CancelTimer, Now, Persist, Reply, SetTimer
@@ -211,7 +211,7 @@ class GroupContext:
         metadata: str = "",
     ) -> Ticket[CommitResult]:
         """Send an OffsetCommit of one position."""
-        position = Position(offset=offset, metadata=metadata)
+        position = OffsetAndMetadata(offset=offset, metadata=metadata)
         return self.commit_all(
             member_id, {TopicPartition(topic, partition): position}, generation=generation, instance=instance
         )
@@ -219,7 +219,7 @@ class GroupContext:
     def commit_all(
         self,
         member_id: str,
-        positions: dict[TopicPartition, Position],
+        positions: dict[TopicPartition, OffsetAndMetadata],
         *,
         generation: int | None = None,
         instance: str | None = None,

@@ -13,7 +13,7 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.logins import Admitted
 from headrace.broker.runtime.clock import SystemClock
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.kafka.server.listener import KafkaListener
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.sasl.listener import Plain
@@ -34,7 +34,7 @@ class Everybody:
 
     required = False
 
-    def __init__(self, clusters: Clusters) -> None:
+    def __init__(self, clusters: VirtualClusters) -> None:
         self.mechanisms: tuple[str, ...] = ("PLAIN",)
         self._clusters = clusters
 
@@ -52,7 +52,7 @@ class Everybody:
 class Guarded:
     """The server, in a thread of its own."""
 
-    def __init__(self, clusters: Clusters, address: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, clusters: VirtualClusters, address: str, loop: asyncio.AbstractEventLoop) -> None:
         self.clusters = clusters
         self.address = address
         self._loop = loop
@@ -93,13 +93,15 @@ class Guarded:
 
 
 @contextlib.asynccontextmanager
-async def _opened(url: str, given: dict[str, str], clusters: Iterable[str]) -> AsyncIterator[tuple[Clusters, str]]:
+async def _opened(
+    url: str, given: dict[str, str], clusters: Iterable[str]
+) -> AsyncIterator[tuple[VirtualClusters, str]]:
     async with contextlib.AsyncExitStack() as stack:
         admin = redis.asyncio.from_url(url)
         stack.push_async_callback(admin.aclose)
         storage = await RedisStorage.open(url, admin, 1)
         stack.push_async_callback(storage.close)
-        made = Clusters(
+        made = VirtualClusters(
             storage,
             BrokerSettings.of(given),
             SystemClock(),

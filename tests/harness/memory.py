@@ -15,7 +15,7 @@ from headrace.topics.errors import StorageUnavailable, TopicChanged, TopicExists
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
 from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import STORAGE
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 
 
 def _joined(found: list[StoredBatch], most: int) -> list[StoredBatch]:
@@ -39,7 +39,7 @@ class _Log:
         self.start = 0
         self.term = 0
         self.rows: list[EpochRow] = []
-        self.producers: dict[int, Producer] = {}
+        self.producers: dict[int, ProducerStateEntry] = {}
         self.high_watermark = 0
         self.lost: Lost | None = None
 
@@ -151,7 +151,7 @@ class MemoryLogs:
             assert base_offset == log.end, "the owner leaves no hole"
             log.batches.append(StoredBatch(base_offset, base_offset + append.span, bytes(append.batch)))
             if append.producer_id >= 0:
-                known = log.producers.setdefault(append.producer_id, Producer(append.producer_epoch))
+                known = log.producers.setdefault(append.producer_id, ProducerStateEntry(append.producer_epoch))
                 known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 0)
             done(None)
 
@@ -183,7 +183,11 @@ class MemoryLogs:
         return None if found is None or peek(found.batch).max_timestamp < 0 else found
 
     async def save_producers(
-        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self,
+        stream: str,
+        offset: int | None,
+        changes: dict[int, ProducerStateEntry | None],
+        high_watermark: int | None = None,
     ) -> None:
         self._shared.check()
         self.answer()

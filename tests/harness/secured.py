@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.cli import main
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import Server, server
 
 PASSWORD = 'päss"wörd, \\ =2C;'
@@ -38,7 +38,7 @@ class SecuredServer(msgspec.Struct):
     """The server, and what its clients need. `admin` may do everything."""
 
     server: Server
-    made: Made
+    made: GeneratedFiles
 
     def kafka(self, name: str = "admin") -> dict[str, Any]:
         """Options of confluent-kafka."""

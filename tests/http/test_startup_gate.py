@@ -8,14 +8,14 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from headrace.http.app import Health
-from headrace.http.startup_gate import Front
+from headrace.http.startup_gate import StartupGate
 
 PARTLY = Health(version="1", storage=True, detail="10.0.0.1:6379: no connection")
 WELL = Health(version="1", storage=True)
 ILL = Health(version="1", storage=False, detail="Redis is away")
 
 
-async def ask(front: Front, path: str, method: str = "GET") -> tuple[int, Any]:
+async def ask(front: StartupGate, path: str, method: str = "GET") -> tuple[int, Any]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -42,17 +42,17 @@ class App:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-def opened(app: App, health: Health = WELL) -> Front:
+def opened(app: App, health: Health = WELL) -> StartupGate:
     async def tell() -> Health:
         return health
 
-    front = Front()
+    front = StartupGate()
     front.open(app, tell)
     return front
 
 
 async def test_before_it_is_open_it_lives_and_is_not_ready() -> None:
-    front = Front()
+    front = StartupGate()
     assert await ask(front, "/livez") == (200, {"status": "alive"})
     assert await ask(front, "/readyz") == (503, {"status": "starting"})
     for path in ("/", "/healthz", "/20180418/streams"):
@@ -101,5 +101,5 @@ async def test_asked_to_end_it_is_not_ready_and_answers_what_is_under_way() -> N
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 async def test_other_methods_are_not_allowed(path: str) -> None:
-    assert (await ask(Front(), path, "POST"))[0] == 405
-    assert (await ask(Front(), path, "HEAD"))[0] in {200, 503}
+    assert (await ask(StartupGate(), path, "POST"))[0] == 405
+    assert (await ask(StartupGate(), path, "HEAD"))[0] in {200, 503}

@@ -14,7 +14,7 @@ from tests.harness.waiting import until, wait_for
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
 from headrace.broker.logins import Admitted
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.kafka.server import listener as listeners
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
@@ -23,7 +23,7 @@ from headrace.protocol import headers
 from headrace.protocol import messages as m
 from headrace.protocol.message import Message
 from headrace.security.access.principal import Principal
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 
 PARTITIONS = 101
@@ -51,7 +51,7 @@ class Left(InProcessServer):
 
     memories: list[MemoryPool]
 
-    def leave(self, made: Made, *sent: Message, says_so: bool = True) -> None:
+    def leave(self, made: GeneratedFiles, *sent: Message, says_so: bool = True) -> None:
         """Send requests, and say in the same moment that nothing more comes: only TLS has a word for it."""
         host, port = self.listeners["SSL"].rsplit(":", 1)
         context = ssl.create_default_context(cafile=made.authority)
@@ -68,12 +68,12 @@ class Left(InProcessServer):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     return create(tmp_path_factory.mktemp("made"), (), NAME, dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture(scope="module")
-def server(made: Made) -> Iterator[Left]:
+def server(made: GeneratedFiles) -> Iterator[Left]:
     memories: list[MemoryPool] = []
 
     def counted(limit: int) -> MemoryPool:
@@ -115,7 +115,7 @@ def values(wire: Wire, topic: str) -> list[bytes | None]:
 
 
 def test_what_is_sent_behind_what_takes_long_is_stored_in_its_order(
-    server: Left, made: Made, wire: Wire, topic: str
+    server: Left, made: GeneratedFiles, wire: Wire, topic: str
 ) -> None:
     sent = [b"%d" % number for number in range(100)]
     server.leave(made, long(topic), *(short(topic, each) for each in sent), long(topic), short(topic, b"last"))
@@ -126,7 +126,7 @@ def test_what_is_sent_behind_what_takes_long_is_stored_in_its_order(
 
 @pytest.mark.parametrize("says_so", [False, True])
 def test_so_is_what_was_not_read_when_the_client_left(
-    server: Left, made: Made, wire: Wire, topic: str, says_so: bool
+    server: Left, made: GeneratedFiles, wire: Wire, topic: str, says_so: bool
 ) -> None:
     """Event loops drop it where reading was paused."""
     large = bytes(5_000)
@@ -136,7 +136,9 @@ def test_so_is_what_was_not_read_when_the_client_left(
     wait_for(server.is_through, "nothing that is counted")
 
 
-def test_so_it_is_behind_a_request_whose_answer_nobody_takes(server: Left, made: Made, wire: Wire, topic: str) -> None:
+def test_so_it_is_behind_a_request_whose_answer_nobody_takes(
+    server: Left, made: GeneratedFiles, wire: Wire, topic: str
+) -> None:
     asked = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
     server.leave(made, long(topic, acks=1), asked, short(topic, b"first"), asked, short(topic, b"last"))
     wait_for(lambda: b"last" in values(wire, topic), "the last one")
@@ -144,7 +146,7 @@ def test_so_it_is_behind_a_request_whose_answer_nobody_takes(server: Left, made:
     wait_for(server.is_through, "nothing that is counted")
 
 
-def test_what_is_refused_ends_what_is_sent_behind_it_as_ever(server: Left, made: Made, wire: Wire) -> None:
+def test_what_is_refused_ends_what_is_sent_behind_it_as_ever(server: Left, made: GeneratedFiles, wire: Wire) -> None:
     topic = wire.create("refused", PARTITIONS)
     broken = short(topic, b"broken")
     damaged = bytearray(batch(b"broken"))
@@ -155,7 +157,7 @@ def test_what_is_refused_ends_what_is_sent_behind_it_as_ever(server: Left, made:
     assert values(wire, topic) == [b"long", b"good"]
 
 
-def test_a_quota_of_who_has_left_keeps_nothing_in_memory(server: Left, made: Made, wire: Wire) -> None:
+def test_a_quota_of_who_has_left_keeps_nothing_in_memory(server: Left, made: GeneratedFiles, wire: Wire) -> None:
     topic = wire.create("limited", PARTITIONS)
     part = m.AlterClientQuotasRequest.EntityData(entity_type="client-id", entity_name=NAME)
     limit = m.AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1.0, remove=False)
@@ -183,7 +185,7 @@ class Gone:
         return True
 
 
-async def leave(clusters: Clusters, *requests: Message, most: int = 1 << 20) -> None:
+async def leave(clusters: VirtualClusters, *requests: Message, most: int = 1 << 20) -> None:
     """Send requests as a client that is gone before any other turn of the loop, and wait until they are through.
 
     `most`: bytes of requests with which the memory is used up.

@@ -13,7 +13,7 @@ import pytest
 from tests.broker.test_fetch import Reader
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.fetch import Ask, Found
+from headrace.broker.fetch import Found, PartitionFetch
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -86,7 +86,7 @@ class Lagging:
         if random.random() < 0.05:
             offsets[wanted[0]] = max(0, offsets[wanted[0]] - random.randrange(10))
         join, most = client == 0 or random.random() < 0.5, self.bytes()
-        asks = [Ask(self.logs[each], offsets[each], self.bytes(), join=join) for each in wanted]
+        asks = [PartitionFetch(self.logs[each], offsets[each], self.bytes(), join=join) for each in wanted]
         least, first = min(most, self.bytes()), random.randrange(3)
         answers = self.reader.answers
         answers.clear()
@@ -108,7 +108,7 @@ class Lagging:
         self.reader.budget.release(sum(answer.size for answer in found))
 
 
-def check(asks: Sequence[Ask], found: Sequence[Found], most: int) -> None:
+def check(asks: Sequence[PartitionFetch], found: Sequence[Found], most: int) -> None:
     """What an answer has is whole, and no more than was asked for."""
     several = 0
     for ask, answer in zip(asks, found, strict=True):

@@ -21,7 +21,7 @@ from tests.harness.waiting import wait_for
 from tests.sasl.going_on import goes_on_when_a_login_ends
 
 from headrace.cli.main import run
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.server.config import StartError
 from headrace.testing import InProcessServer
 
@@ -33,7 +33,7 @@ class Secured(msgspec.Struct):
     """A server with a user, and what its clients need."""
 
     server: InProcessServer
-    made: Made
+    made: GeneratedFiles
 
     @property
     def address(self) -> str:

@@ -29,7 +29,7 @@ from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.client.blocking import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.server.config import StartError
 from headrace.testing import InProcessServer
 
@@ -45,7 +45,7 @@ class Tokened(msgspec.Struct):
     """A server that takes tokens, who gives them out, and what clients need."""
 
     server: InProcessServer
-    made: Made
+    made: GeneratedFiles
     issuer: Issuer
 
     @property

@@ -17,7 +17,7 @@ from tests.harness.instances import TOPIC, Got, InstanceContext, ServerGone
 from headrace.groups.balanced.events import Plan
 from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.errors import InstanceError, InstanceProblem
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 STEPS = 400
 LIMITS = (1, 3, 10, 50, 10**9)
@@ -205,7 +205,7 @@ class World:
             partition = TopicPartition(TOPIC, self.random.randrange(self.partitions))
             position = self.ctx.at(partition.partition)
             offset = self.random.randint(position, max(position, self.ctx.logs[TOPIC][partition.partition].end))
-            self.ctx.commit_all(member, {partition: Position(offset=offset)})
+            self.ctx.commit_all(member, {partition: OffsetAndMetadata(offset=offset)})
             for client in self.clients:
                 if client.running and client.cursor is not None:
                     cursor = client.cursor

@@ -18,7 +18,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, Request, Sync
-from headrace.groups.model import GroupSettings, Position, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, TopicPartition
 
 STEPS = 250
 SESSION_MS = 10_000
@@ -199,7 +199,7 @@ class World:
 
     def _commit(self, client: Client) -> None:
         positions = {
-            each: Position(offset=self.random.randint(0, 10**6))
+            each: OffsetAndMetadata(offset=self.random.randint(0, 10**6))
             for each in client.owned
             if each.topic in self.partitions
         }

@@ -7,7 +7,7 @@ import hiredis
 from headrace.records.accelerator import stamp
 from headrace.records.build import build
 from headrace.storage.logs.append import StreamAppender
-from headrace.storage.logs.leader_log import OwnedLog
+from headrace.storage.logs.leader_log import LeaderLog
 from headrace.topics.model import Append
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ def batch(span: int = 1, *, time: int = 5, size: int = 10) -> Append:
     return Append(build([(None, b"x" * size, time, ())] * span), span, time)
 
 
-def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> OwnedLog:
+def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> LeaderLog:
     """A log as an opening leaves it."""
-    log = OwnedLog(name)
+    log = LeaderLog(name)
     log.term, log.id, log.entries, log.fenced_reason = TERM, b"id", entries, None
     log.connection = wire  # type: ignore[assignment]
     return log
@@ -36,7 +36,7 @@ def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> OwnedLog:
 class Sender:
     """Places batches one behind the other and keeps what is told."""
 
-    def __init__(self, appender: StreamAppender, log: OwnedLog) -> None:
+    def __init__(self, appender: StreamAppender, log: LeaderLog) -> None:
         self.appender = appender
         self.log = log
         self.told: list[tuple[int, Exception | None]] = []

@@ -7,10 +7,10 @@ from tests.storage.conftest import Wire
 from tests.storage.sending import ABORTED, MISCONF, NOW, OOM, Sender, batch, opened
 
 from headrace.storage.free_space import RESERVE_BYTES, FreeSpace
-from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.journal.journal import SMALLEST, Journal
 from headrace.storage.logs.append import LARGE, StreamAppender
-from headrace.topics.errors import StorageFull, StorageUnwritten, UnknownTopic
+from headrace.topics.errors import StorageFull, StorageNotWritten, UnknownTopic
 
 # The disk
 
@@ -61,7 +61,7 @@ def test_nor_is_it_acknowledged_where_the_proof_is_refused(wire: Wire) -> None:
     wire.turn()
     wire.answer(b"9-1", 1)
     wire.answer(MISCONF)
-    assert sender.errors() == [StorageUnwritten]
+    assert sender.errors() == [StorageNotWritten]
     assert len(sender.lost) == 1
 
 
@@ -69,16 +69,16 @@ def test_nor_is_it_acknowledged_where_the_proof_is_refused(wire: Wire) -> None:
 
 
 @pytest.fixture
-async def early(tmp_path: Path, wire: Wire) -> EarlyAcknowledgement:
+async def early(tmp_path: Path, wire: Wire) -> JournaledAcks:
     journal = Journal.open(tmp_path / "journal", SMALLEST).renewed(SMALLEST)
-    made = EarlyAcknowledgement(journal, wire, lambda: NOW)  # type: ignore[arg-type]
+    made = JournaledAcks(journal, wire, lambda: NOW)  # type: ignore[arg-type]
     made.enter(b"other", b"id", 0, batch())
     wire.answer(b"used_memory:1\r\nmaxmemory:0\r\n")
     return made
 
 
 @pytest.fixture
-async def quick(early: EarlyAcknowledgement, wire: Wire) -> Sender:
+async def quick(early: JournaledAcks, wire: Wire) -> Sender:
     """One whose small batches are acknowledged at once."""
     return Sender(StreamAppender(lambda: NOW, early), opened(wire))
 
@@ -131,7 +131,7 @@ async def test_what_was_acknowledged_and_refused_is_kept_for_the_next_opening(qu
     assert [each.base_offset for each in quick.log.acknowledged] == [0, 1, 2]
 
 
-async def test_a_deleted_log_leaves_nothing_to_store(quick: Sender, wire: Wire, early: EarlyAcknowledgement) -> None:
+async def test_a_deleted_log_leaves_nothing_to_store(quick: Sender, wire: Wire, early: JournaledAcks) -> None:
     quick.send(batch(), batch())
     quick.appender.settle_dropped(quick.log)
     assert early.stored_to == 2

@@ -6,7 +6,7 @@ from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headrace.storage.errors import unusable
-from headrace.storage.redis.clients import PrimaryAway
+from headrace.storage.redis.clients import PrimaryUnavailable
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from headrace.storage.redis.clients import PrimaryAway
         ),
         (InvalidResponse('Protocol error, got "\\x15" as reply type byte'), "redis://h", "begins with rediss instead"),
         (
-            PrimaryAway("h:1", [range(5), range(7, 8), range(9, 11), range(20, 30)], "refused."),
+            PrimaryUnavailable("h:1", [range(5), range(7, 8), range(9, 11), range(20, 30)], "refused."),
             "redis+cluster://h",
             "h has a primary that does not answer: h:1, which has 18 slots (0-4, 7, 9-10, more): refused; start it",
         ),

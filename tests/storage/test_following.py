@@ -11,7 +11,7 @@ from tests.harness.waiting import until
 from tests.storage.conftest import connected
 
 from headrace.storage.errors import Unreachable
-from headrace.storage.logs.replicas import Copies
+from headrace.storage.logs.replicas import RedisReplicas
 from headrace.storage.native.watch import StreamWatcher
 from headrace.storage.redis import endpoint, sentinel
 from headrace.storage.redis.connection import Connection
@@ -131,7 +131,7 @@ async def test_what_is_beside_a_connection_goes_where_that_one_is(monkeypatch: p
             await until(lambda: connection.made == 2)
             assert await port(connection) == second[1]
             # What waits for copies, and what waits for entries.
-            copies, watcher = Copies(connection, 60_000), StreamWatcher(connection.url, connection)
+            copies, watcher = RedisReplicas(connection, 60_000), StreamWatcher(connection.url, connection)
             told: asyncio.Queue[object] = asyncio.Queue()
             try:
                 copies.confirm("s", 2, -1, told.put_nowait)
@@ -153,9 +153,9 @@ async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytes
     with servers(first, second):
         async with connected("redis://127.0.0.1") as connection:
             beside = Connection(connection.url, beside=connection)
-            connect, places = endpoint.Target.connect, [second]
+            connect, places = endpoint.Endpoint.connect, [second]
 
-            async def connect_slowly(self: endpoint.Target, make: Callable[[], RespProtocol]) -> RespProtocol:
+            async def connect_slowly(self: endpoint.Endpoint, make: Callable[[], RespProtocol]) -> RespProtocol:
                 made = await connect(self, make)
                 if places:
                     sentinels.primary = places.pop()
@@ -163,7 +163,7 @@ async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytes
                     await until(lambda: connection.made == 2)
                 return made
 
-            monkeypatch.setattr(endpoint.Target, "connect", connect_slowly)
+            monkeypatch.setattr(endpoint.Endpoint, "connect", connect_slowly)
             beside.connect_soon()
             assert await port(beside) == second[1]
             assert not places

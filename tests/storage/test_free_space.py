@@ -7,7 +7,7 @@ import pytest
 from tests.storage.conftest import Wire
 
 from headrace.storage import free_space
-from headrace.storage.free_space import RESERVE_BYTES, FreeSpace, MemoryRoom
+from headrace.storage.free_space import RESERVE_BYTES, FreeMemory, FreeSpace
 from headrace.topics.errors import StorageFull
 
 HERE = Path()
@@ -113,8 +113,8 @@ def info(used: int, most: int) -> bytes:
     return b"# Memory\r\nused_memory:%d\r\nused_memory_rss:1\r\nmaxmemory:%d\r\nmaxmemory_human:1G\r\n" % (used, most)
 
 
-def looked(wire: Wire, *answer: Any, reserve: int = 1 << 20) -> MemoryRoom:
-    found = MemoryRoom(wire, reserve)  # type: ignore[arg-type]
+def looked(wire: Wire, *answer: Any, reserve: int = 1 << 20) -> FreeMemory:
+    found = FreeMemory(wire, reserve)  # type: ignore[arg-type]
     assert not found.take(1)
     assert wire.next() == [[b"INFO", b"memory"]]
     wire.answer(*answer)

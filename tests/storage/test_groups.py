@@ -18,7 +18,7 @@ from headrace.groups.model import (
     DropPositions,
     GroupChange,
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
@@ -49,7 +49,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("dots.and-dashes_", 11)
 HEADER = GroupHeader(
     generation=3, protocol_type="consumer", protocol="range", leader="a", empty_since_ms=None, unsettled=True
 )
-FULL_POSITION = Position(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9, topic_id=UUID(int=7))
+FULL_POSITION = OffsetAndMetadata(offset=1 << 60, leader_epoch=4, metadata="ü", committed_ms=9, topic_id=UUID(int=7))
 
 
 def member(name: str) -> StoredMember:
@@ -90,11 +90,11 @@ def section(topic: str, generation: int) -> StoredBalanced:
 
 HISTORY: list[list[GroupChange]] = [
     [SaveHeader(HEADER), SaveMember(member("a")), SaveMember(member("b"))],
-    [SavePositions({T0: Position(offset=5), T1: FULL_POSITION})],
+    [SavePositions({T0: OffsetAndMetadata(offset=5), T1: FULL_POSITION})],
     [DropMember("a"), SaveMember(member("c")), DropPositions((T1,))],
     [],
     [DropPositions((T0,)), DropMember("nobody")],
-    [DropGroup(), SavePositions({T1: Position(offset=7)})],
+    [DropGroup(), SavePositions({T1: OffsetAndMetadata(offset=7)})],
     [DropGroup()],
     [SaveMember(member("a"))],
     [DropGroup(), SaveBalanced(section("t", 1))],
@@ -124,8 +124,8 @@ def _sorted(group: StoredGroup) -> StoredGroup:
 
 @pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])
 async def test_any_name_will_do(storage: RedisStorage, name: str) -> None:
-    await storage.groups.save(name, [SavePositions({T0: Position(offset=5)})])
-    await storage.groups.save("other", [SavePositions({T0: Position(offset=6)})])
+    await storage.groups.save(name, [SavePositions({T0: OffsetAndMetadata(offset=5)})])
+    await storage.groups.save("other", [SavePositions({T0: OffsetAndMetadata(offset=6)})])
     found = {group.name: group.positions[T0].offset for group in await storage.groups.load()}
     assert found == {name: 5, "other": 6}
 
@@ -156,7 +156,7 @@ async def test_an_old_write_does_not_bring_a_deleted_group_back(
     storage: RedisStorage, open_storage: OpenStorage
 ) -> None:
     """Its coordinator was stopped; it goes on where it was."""
-    position: list[GroupChange] = [SavePositions({T0: Position(offset=5)})]
+    position: list[GroupChange] = [SavePositions({T0: OffsetAndMetadata(offset=5)})]
     await storage.groups.save("g", position)
     newer = await open_storage(epoch=2)
     await newer.groups.load_one("g", 2)
@@ -182,7 +182,7 @@ class _Cut(Scripts):
         return await super().run(name, keys, *arguments)
 
 
-@pytest.mark.parametrize("then", [[DropGroup()], [SavePositions({T0: Position(offset=9)})]])
+@pytest.mark.parametrize("then", [[DropGroup()], [SavePositions({T0: OffsetAndMetadata(offset=9)})]])
 @pytest.mark.parametrize("number", [1, 28_166_000_000])
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 1_000_000])
 async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
@@ -194,7 +194,7 @@ async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
     storage.fence.given_up = count - 1
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
     with pytest.raises(StorageUnavailable):
-        await groups.save("g", [SavePositions({T0: Position(offset=5)})])
+        await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
     assert storage.fence.given_up == count
     await groups.save("g", then)
     kept = (await groups.load_one("g", number)).positions
@@ -217,14 +217,14 @@ async def test_a_group_that_is_made_again_stays_in_the_list_though_its_leaving_c
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
     with pytest.raises(StorageUnavailable):
         await groups.save("g", [DropGroup()])
-    await groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
     assert scripts.late is not None
     if view == 1:
         await scripts.late()
         assert await groups.names() == []
     # The next write enters it; a higher number shuts the late one out.
     raw.set("headrace:{meta}:epoch", view)
-    await groups.save("g", [SavePositions({T0: Position(offset=6)})], view)
+    await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=6)})], view)
     if view > 1:
         with pytest.raises(Fenced):
             await scripts.late()
@@ -233,9 +233,9 @@ async def test_a_group_that_is_made_again_stays_in_the_list_though_its_leaving_c
 
 async def test_a_write_that_never_left_is_not_given_up(storage: RedisStorage) -> None:
     """Storage may be away for long, and clients try again and again."""
-    await storage.groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    await storage.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
     await storage.close()
-    for changes in ([SavePositions({T0: Position(offset=6)})], [DropGroup()]):
+    for changes in ([SavePositions({T0: OffsetAndMetadata(offset=6)})], [DropGroup()]):
         with pytest.raises(StorageUnavailable):
             await storage.groups.save("g", changes)
     assert storage.fence.given_up == 0
@@ -258,7 +258,7 @@ class _Counting(Scripts):
         return await super().run(name, keys, *arguments)
 
 
-WIDE = {TopicPartition("t", number): Position(offset=number) for number in range(10_000)}
+WIDE = {TopicPartition("t", number): OffsetAndMetadata(offset=number) for number in range(10_000)}
 
 
 async def test_very_many_positions_hold_redis_up_for_a_few_hundred_at_a_time(storage: RedisStorage) -> None:
@@ -272,7 +272,7 @@ async def test_very_many_positions_hold_redis_up_for_a_few_hundred_at_a_time(sto
 
 
 async def test_the_later_of_two_positions_of_a_partition_counts(storage: RedisStorage) -> None:
-    later = {partition: Position(offset=-1) for partition in (*list(WIDE)[:1_200], *list(WIDE)[-10:])}
+    later = {partition: OffsetAndMetadata(offset=-1) for partition in (*list(WIDE)[:1_200], *list(WIDE)[-10:])}
     await storage.groups.save("g", [SavePositions(WIDE), SavePositions(later)])
     assert (await storage.groups.load_one("g", 1)).positions == {**WIDE, **later}
 
@@ -296,7 +296,7 @@ async def test_a_group_that_is_written_anew_is_so_at_once_however_wide(storage: 
     """It is dropped first: what came in pieces could be missing for good."""
     scripts = _Counting(storage.scripts.shards)
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
-    await groups.save("g", [SaveHeader(HEADER), SavePositions({T1: Position(offset=5)})])
+    await groups.save("g", [SaveHeader(HEADER), SavePositions({T1: OffsetAndMetadata(offset=5)})])
     members = [SaveMember(member(f"m{number}")) for number in range(1_500)]
     await groups.save("g", [DropGroup(), *members, SavePositions(WIDE)])
     assert len(scripts.sizes) == 2
@@ -321,13 +321,13 @@ async def test_a_drop_cut_short_is_finished_at_the_next_start(
 async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:
-    await storage.groups.save("g", [SavePositions({T0: Position(offset=5)})])
+    await storage.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
     newer = await open_storage(epoch=2)
     loaded = await newer.groups.load()
     raw.set("headrace:{meta}:epoch", 2)
     for group in ("g", "new"):
         with pytest.raises(Fenced):
-            await storage.groups.save(group, [SavePositions({T0: Position(offset=6)})])
+            await storage.groups.save(group, [SavePositions({T0: OffsetAndMetadata(offset=6)})])
     with pytest.raises(Fenced):
         await storage.groups.load()
     assert await newer.groups.load() == loaded
@@ -364,7 +364,7 @@ async def test_a_server_that_was_stopped_within_its_first_write_of_a_group_does_
 
     scripts.meanwhile = another_coordinator_has_looked
     with pytest.raises(Fenced):
-        await groups.save("g", [SavePositions({T0: Position(offset=5)})], 1)
+        await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})], 1)
     assert is_nothing(await newer.groups.load_one("g", 2))
 
 
@@ -373,9 +373,9 @@ async def test_positions_are_kept_while_redis_is_full(
 ) -> None:
     raw.config_set("maxmemory", 1)
     try:
-        await storage.groups.save("g", [SaveHeader(HEADER), SavePositions({T0: Position(offset=5)})])
+        await storage.groups.save("g", [SaveHeader(HEADER), SavePositions({T0: OffsetAndMetadata(offset=5)})])
         restarted = await open_storage(epoch=2)
-        assert [group.positions for group in await restarted.groups.load()] == [{T0: Position(offset=5)}]
+        assert [group.positions for group in await restarted.groups.load()] == [{T0: OffsetAndMetadata(offset=5)}]
     finally:
         raw.config_set("maxmemory", 0)
 
@@ -422,12 +422,12 @@ async def test_a_group_that_somebody_else_may_have_dropped_meanwhile_is_entered_
     open_storage: OpenStorage,
 ) -> None:
     one, other = await open_storage(), await open_storage()
-    saving = asyncio.ensure_future(one.groups.save("g", [SavePositions({T0: Position(offset=1)})]))
+    saving = asyncio.ensure_future(one.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=1)})]))
     await asyncio.sleep(0)
     # The other one has it from now on, and drops it.
     one.groups.forget("g")
     await saving
     await other.groups.save("g", [DropGroup()])
     assert await one.groups.names() == []
-    await one.groups.save("g", [SavePositions({T0: Position(offset=2)})])
+    await one.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=2)})])
     assert await one.groups.names() == ["g"]

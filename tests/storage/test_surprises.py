@@ -19,7 +19,7 @@ from tests.storage.conftest import Start
 
 from headrace.records.walk import records
 from headrace.storage.storage import RedisStorage
-from headrace.topics.errors import StorageUnavailable, StorageUnwritten, UnknownTopic
+from headrace.topics.errors import StorageNotWritten, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
 
 # Somebody else writes
@@ -210,7 +210,7 @@ async def test_a_redis_that_can_be_read_and_not_written_tells_whether_another_br
         link.bgsave()
         await until(lambda: link.info("persistence")["rdb_last_bgsave_status"] == "err")
         owner.partition.led_elsewhere()
-        with pytest.raises(StorageUnwritten, match="MISCONF"):
+        with pytest.raises(StorageNotWritten, match="MISCONF"):
             await owner.partition.save_producers()
         assert owner.partition.is_end_known is not other_has_led
         await owner.crash()

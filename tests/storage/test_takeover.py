@@ -22,7 +22,7 @@ from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.clock import SystemClock
 from headrace.topics.errors import Fenced, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
-from headrace.topics.producer_state import Producer, SentBatch
+from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 
 
 def process_of(link: Any) -> int:
@@ -324,7 +324,7 @@ async def test_producers_written_down_ahead_of_the_offset_are_known_as_they_were
     for sequence in range(3, 6):
         await owner.append(batch(sequence, producer=7, sequence=sequence))
     batches = tuple(SentBatch(sequence, sequence, sequence) for sequence in range(5, 0, -1))
-    await owner.storage.logs.save_producers(STREAM, None, {7: Producer(0, batches, int(time() * 1000))})
+    await owner.storage.logs.save_producers(STREAM, None, {7: ProducerStateEntry(0, batches, int(time() * 1000))})
     await owner.crash()
     other = await start(view=2)
     for sequence in range(1, 6):

@@ -12,7 +12,7 @@ from headrace.topics import rejected_batches
 from headrace.topics.append import MOST_OFFSET, OffsetAssigner
 from headrace.topics.errors import BehindRefused, InvalidProducerEpoch, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
-from headrace.topics.producer_state import SEQUENCES, Producer
+from headrace.topics.producer_state import SEQUENCES, ProducerStateEntry
 from headrace.topics.rejected_batches import WAIT_MS, RejectedBatches
 
 
@@ -20,7 +20,7 @@ def batch(span: int = 1, producer: int = -1, sequence: int = -1, epoch: int = 0)
     return Append(bytearray(b"any"), span, 5, producer, epoch if producer >= 0 else -1, sequence)
 
 
-def changes_of(owner: OffsetAssigner) -> dict[int, Producer | None]:
+def changes_of(owner: OffsetAssigner) -> dict[int, ProducerStateEntry | None]:
     return owner.as_they_are(owner.take_changed())
 
 
@@ -71,7 +71,7 @@ def test_offsets_end_below_two_to_the_53() -> None:
 
 
 def test_what_is_known_of_producers_is_gone_on_with() -> None:
-    known = Producer(2)
+    known = ProducerStateEntry(2)
     known.take(2, 0, 3, 10, 1)
     owner = OffsetAssigner(20, {7: known})
     assert owner.place(batch(3, 7, 0, 2), 1) == Appended(10, duplicate=True)
@@ -143,7 +143,7 @@ class Snapshots(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.owner = OffsetAssigner(0)
-        self.stored: dict[int, Producer] = {}
+        self.stored: dict[int, ProducerStateEntry] = {}
         self.now = 0
 
     @rule(producer=st.integers(0, 4), skip=st.booleans())
@@ -203,10 +203,10 @@ def test_against_what_the_log_says(sends: list[tuple[int, int, int, int]]) -> No
     assert [base for _, base in log] == [sum(each.span for each, _ in log[:place]) for place in range(len(log))]
 
 
-def reread(log: list[tuple[Append, int]]) -> dict[int, Producer]:
-    found: dict[int, Producer] = {}
+def reread(log: list[tuple[Append, int]]) -> dict[int, ProducerStateEntry]:
+    found: dict[int, ProducerStateEntry] = {}
     for append, base_offset in log:
-        known = found.setdefault(append.producer_id, Producer(append.producer_epoch))
+        known = found.setdefault(append.producer_id, ProducerStateEntry(append.producer_epoch))
         known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, 1)
     return found
 
@@ -220,10 +220,10 @@ def outcome(owner: OffsetAssigner, append: Append) -> Appended | type[Exception]
 
 def test_what_an_opening_has_learned_from_the_log_is_among_the_changes() -> None:
     """Else the next snapshot would say that everything up to its offset is stored, and it is not."""
-    known = {7: Producer(0), 8: Producer(0)}
+    known = {7: ProducerStateEntry(0), 8: ProducerStateEntry(0)}
     owner = OffsetAssigner(5, known, unsaved={8, 9})
     assert owner.unsaved
-    assert changes_of(owner) == {8: Producer(0), 9: None}
+    assert changes_of(owner) == {8: ProducerStateEntry(0), 9: None}
 
 
 # A producer that is not known begins anywhere, but not behind a batch of its own that was refused
@@ -248,7 +248,7 @@ def test_a_refusal_is_over_with_a_new_epoch_or_where_the_log_knows_the_producer(
     first.refused.refuse(batch(1, 7, 3))
     owner = OffsetAssigner(0, {}, (), first.refused)
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
-    known = Producer(0)
+    known = ProducerStateEntry(0)
     known.take(0, 3, 1, 0, 1)
     owner = OffsetAssigner(1, {7: known}, (), first.refused)
     assert owner.place(batch(1, 7, 4), 1) == Appended(1)
@@ -264,8 +264,8 @@ def test_batches_without_a_producer_are_never_held_up() -> None:
 # What a producer had sent behind a batch that was refused waits for that one to come again
 
 
-def sent_up_to(last: int, epoch: int = 0) -> dict[int, Producer]:
-    known = Producer(epoch)
+def sent_up_to(last: int, epoch: int = 0) -> dict[int, ProducerStateEntry]:
+    known = ProducerStateEntry(epoch)
     known.take(epoch, last, 1, 0, 1)
     return {7: known}
 
@@ -335,7 +335,7 @@ def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> No
 
 def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 10)
-    owner = OffsetAssigner(10, {**sent_up_to(3), **{each: Producer(0, (), 9) for each in range(20, 29)}})
+    owner = OffsetAssigner(10, {**sent_up_to(3), **{each: ProducerStateEntry(0, (), 9) for each in range(20, 29)}})
     owner.refused.refuse(batch(1, 7, 3))
     owner.place(batch(1, 7, 3), 1)
     owner.place(batch(1, 30, 0), 9)
@@ -362,7 +362,9 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
 
 
-def many_refused(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[int, Producer]) -> OffsetAssigner:
+def many_refused(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[int, ProducerStateEntry]
+) -> OffsetAssigner:
     """Where there is room for two, 8 is the one that is forgotten."""
     monkeypatch.setattr(rejected_batches, "MOST_REFUSED", 2)
     owner = OffsetAssigner(0, known, (), RejectedBatches(clock.ticks_ms))
@@ -392,7 +394,7 @@ def test_where_too_many_were_refused_nobody_begins_behind_one_that_is_forgotten(
 def test_where_too_many_were_refused_a_known_producer_waits_for_what_it_sent_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = Producer(0)
+    known = ProducerStateEntry(0)
     known.take(0, 2, 1, 0, 1)
     clock = ManualClock()
     owner = many_refused(clock, monkeypatch, {8: known})
@@ -442,7 +444,7 @@ def test_behind_what_was_stored_others_may_still_be_missing() -> None:
 
 
 def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end_it() -> None:
-    known = Producer(0)
+    known = ProducerStateEntry(0)
     for sequence in (1, 2):
         known.take(0, sequence, 1, sequence, 1)
     owner = OffsetAssigner(10, {7: known})

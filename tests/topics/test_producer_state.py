@@ -8,7 +8,7 @@ from headrace.topics.errors import InvalidProducerEpoch, OutOfOrderSequence
 from headrace.topics.producer_state import (
     REMEMBERED,
     SEQUENCES,
-    Producer,
+    ProducerStateEntry,
     SentBatch,
     first_refused,
     last_of,
@@ -17,9 +17,9 @@ from headrace.topics.producer_state import (
 )
 
 
-def producer(*spans: int, epoch: int = 0, first: int = 0, base_offset: int = 0) -> Producer:
+def producer(*spans: int, epoch: int = 0, first: int = 0, base_offset: int = 0) -> ProducerStateEntry:
     """One that has sent batches of so many records, one after the other."""
-    known = Producer(epoch)
+    known = ProducerStateEntry(epoch)
     for span in spans:
         known.take(epoch, first, span, base_offset, 1_000)
         first, base_offset = (first + span) % SEQUENCES, base_offset + span
@@ -28,7 +28,7 @@ def producer(*spans: int, epoch: int = 0, first: int = 0, base_offset: int = 0) 
 
 @pytest.mark.parametrize("first", [0, 1, 77, SEQUENCES - 1])
 def test_one_of_whom_nothing_is_known_begins_anywhere(first: int) -> None:
-    assert Producer(3).find(3, first, 2) == -1
+    assert ProducerStateEntry(3).find(3, first, 2) == -1
 
 
 def test_the_next_sequence_is_new() -> None:

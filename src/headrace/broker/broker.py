@@ -7,13 +7,13 @@ from uuid import UUID
 from headrace.aio.tasks import end
 from headrace.broker.admin.users import Users
 from headrace.broker.brokers.leadership import Leadership
-from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.brokers.remote_reader import RemotePartitionReader
 from headrace.broker.config.keys import KEY_PREFIX
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.ownership import Coordination
-from headrace.broker.fetch import Ask, Fetch, FetchDone, Wakeups
+from headrace.broker.fetch import DelayedFetch, FetchDone, PartitionFetch, Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.partition.leader import LeaderPartition
@@ -23,7 +23,7 @@ from headrace.broker.partition.source import Readable, Source
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.services import Parts
+from headrace.broker.services import Services
 from headrace.broker.topics import retention
 from headrace.broker.topics.internal import consumer_offsets
 from headrace.broker.topics.live import LiveTopic, TopicListener, not_for_clients
@@ -31,7 +31,7 @@ from headrace.broker.topics.offline import OfflinePartitions
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
 from headrace.groups.events import DropTopic
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import AppendDone, Topic
@@ -74,7 +74,7 @@ class Broker:
         cluster_id: str,
         stream_of: StreamName,
         cluster: str = "default",
-        parts: Parts | None = None,
+        parts: Services | None = None,
         listen: Callable[["Broker"], TopicListener] | None = None,
     ) -> None:
         """Put it together; `start` loads what is stored.
@@ -89,7 +89,7 @@ class Broker:
             parts: what it shares with the other virtual clusters; None: it is the only one.
             listen: makes what hears of its topics after the broker itself; None: nothing else does.
         """
-        parts = parts or Parts(storage.documents, settings, clock)
+        parts = parts or Services(storage.documents, settings, clock)
         self.settings = settings
         self.access = parts.access
         self.quotas = parts.quotas.of(cluster)
@@ -126,7 +126,7 @@ class Broker:
             storage.groups, settings.headrace_native_max_pending, self._committed, self.reads, self.lane
         )
         coordination = Coordination(self.ownership, cluster, self._topic_id, self._stored_topic_id)
-        self.groups = GroupTable(
+        self.groups = GroupCoordinator(
             self.native_groups,
             parts.running,
             settings.groups,
@@ -204,7 +204,7 @@ class Broker:
         await self.groups.stop()
         await self._snapshots.save_last()
 
-    def _committed(self, group: str) -> Mapping[TopicPartition, Position]:
+    def _committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self.groups.positions(group)
 
     def _partition(self, partition: TopicPartition) -> Partition | None:
@@ -262,15 +262,22 @@ class Broker:
         self._wakeups.run()
 
     def fetch(
-        self, asks: Sequence[Ask], *, min_bytes: int, max_bytes: int, max_wait_ms: int, first: int, done: FetchDone
-    ) -> Fetch:
+        self,
+        asks: Sequence[PartitionFetch],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        first: int,
+        done: FetchDone,
+    ) -> DelayedFetch:
         """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers.
 
         `first` counts the reader's fetches: each begins with another partition, since there may be room for one only.
 
         Their bytes count as `reads` until the caller releases them, when they have left or nobody wants them any more.
         """
-        fetch = Fetch(
+        fetch = DelayedFetch(
             asks,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -288,7 +295,9 @@ class Broker:
         """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
         return self.native_groups.reader(partition, client_id, host)
 
-    async def positions(self, group: str, asked: Iterable[TopicPartition] | None) -> dict[TopicPartition, Position]:
+    async def positions(
+        self, group: str, asked: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
         return await self.native_groups.positions(group, self.groups.positions(group), asked)
 
@@ -318,7 +327,7 @@ class Broker:
         if self.archives is not None and live.config.remote and not log.is_leader:
             # The archive may have begun after the topic was loaded here.
             await self._attach(dict.fromkeys(_logs(live), live.topic))
-        return await FollowedLog.look_at(log, self.storage.logs, offset)
+        return await RemotePartitionReader.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
         """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end; InvalidTopicName."""

@@ -28,7 +28,7 @@ it is read each time: what a fetch costs must not grow with how many come, one b
 _log = structlog.get_logger("headrace.broker")
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class PartitionFetch(msgspec.Struct, frozen=True, gc=False):
     """One partition of a fetch."""
 
     partition: Readable | Exception
@@ -106,7 +106,7 @@ class Wakeups:
                 return
 
 
-class Fetch:
+class DelayedFetch:
     """One fetch under way. `done` is called exactly once, unless it is cancelled before."""
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Fetch:
 
     def __init__(
         self,
-        asks: Sequence[Ask],
+        asks: Sequence[PartitionFetch],
         *,
         min_bytes: int,
         max_bytes: int,

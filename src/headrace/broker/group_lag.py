@@ -11,7 +11,7 @@ from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.offsets import Move, Target, destination, native_to_come, to_come
 from headrace.topics.native import NotAStream
 
@@ -101,7 +101,7 @@ def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iter
 def _standing(
     broker: Broker,
     place: TopicPartition,
-    position: Position | None,
+    position: OffsetAndMetadata | None,
     member: str | None,
     natives: Mapping[TopicPartition, int | None],
 ) -> CommittedOffset:
@@ -148,7 +148,7 @@ def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
 
 
 def log_lags(
-    broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]
+    broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]
 ) -> Iterator[tuple[str, int, int]]:
     """Records to come in each partition of these topics, as far as offsets count them and this server leads it.
 
@@ -167,7 +167,7 @@ def log_lags(
                 yield topic, partition.index, to_come(offset, partition.log_start, partition.log_end)
 
 
-def lag_of(broker: Broker, positions: Mapping[TopicPartition, Position], topics: Iterable[str]) -> int | None:
+def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:
     """Records to come in these topics; None: there is no partition whose lag offsets tell."""
     lag = None
     for _, _, records in log_lags(broker, positions, topics):
@@ -214,7 +214,7 @@ async def reset(broker: Broker, group: str, moves: Iterable[Planned]) -> str | N
     Those in topics that are gone, or were made again, since it was planned are refused alone.
     """
     positions = {
-        TopicPartition(move.topic, move.partition): Position(
+        TopicPartition(move.topic, move.partition): OffsetAndMetadata(
             offset=move.to, leader_epoch=-1, metadata="", topic_id=move.topic_id
         )
         for move in moves

@@ -10,7 +10,7 @@ from headrace.aio.tasks import end
 from headrace.broker import virtual_clusters as virtual
 from headrace.broker.ports import Change, MembershipStorage
 from headrace.broker.topics.reconcile import refresh, refresh_all
-from headrace.broker.virtual_clusters import Clusters, UnknownCluster
+from headrace.broker.virtual_clusters import UnknownCluster, VirtualClusters
 from headrace.membership.view import Leader, leaders
 from headrace.topics.errors import TopicError
 
@@ -46,13 +46,13 @@ def _place(change_id: str) -> tuple[int, int]:
     return int(ms), int(sequence or 0)
 
 
-class Follower:
+class MetadataListener:
     """Reads the changes, and has what they are about loaded."""
 
     def __init__(
         self,
         storage: MembershipStorage,
-        clusters: Clusters,
+        clusters: VirtualClusters,
         documents: Documents,
         view: Callable[[], None],
         *,

@@ -16,7 +16,7 @@ from headrace.topics.errors import TopicError
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Lost, OpenedLog, PlaceDone, StoredBatch, Topic
 from headrace.topics.native import Entered, Extent, GroupLag, NativeRead, NativeStream
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 
 
 class TopicStorage(Protocol):
@@ -122,7 +122,7 @@ class LogLook(LogLookup, Protocol):
         """The high watermark as it was written down last: the present one or an earlier one; 0 where none was."""
 
 
-class Copies(Protocol):
+class InSyncReplicas(Protocol):
     """How many servers have what the storage has acknowledged (`min.insync.replicas`)."""
 
     @property
@@ -148,7 +148,7 @@ class LogStorage(LogLookup, Protocol):
     """The logs that this server owns. It decides where a batch goes; the storage places it there, or nowhere."""
 
     @property
-    def copies(self) -> Copies:
+    def copies(self) -> InSyncReplicas:
         """Waits for replicas."""
 
     async def look(self, stream: str) -> LogLook:
@@ -182,7 +182,11 @@ class LogStorage(LogLookup, Protocol):
         """Return when everything that was acknowledged can be read from the storage."""
 
     async def save_producers(
-        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self,
+        stream: str,
+        offset: int | None,
+        changes: dict[int, ProducerStateEntry | None],
+        high_watermark: int | None = None,
     ) -> None:
         """Write down what has changed of the producers as of `offset`; None removes one.
 
@@ -215,7 +219,7 @@ class NativeStorage(Protocol):
     """Plain streams and their consumer groups. Also raises `NotAStream` for a key that is no stream any more."""
 
     @property
-    def copies(self) -> Copies:
+    def copies(self) -> InSyncReplicas:
         """Waits for replicas."""
 
     async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:

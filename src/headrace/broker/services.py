@@ -1,6 +1,6 @@
 """What a server has once, for all of its virtual clusters together."""
 
-from headrace.broker.admin.authorizer import Access
+from headrace.broker.admin.authorizer import AclAuthorizer
 from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
@@ -16,7 +16,7 @@ from headrace.broker.runtime.decompression import Decompression
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 
 
-class Parts:
+class Services:
     """The parts that the brokers of all virtual clusters share."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Parts:
         """Where old records of archived topics are read; None: nowhere."""
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or LeaderRegistry()
-        self.access = Access(documents, settings, clock, self.lane)
+        self.access = AclAuthorizer(documents, settings, clock, self.lane)
         """Who may do what."""
         self.quotas = Quotas(documents, settings, clock)
         """And how much of it."""

@@ -20,7 +20,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.services import Parts
+from headrace.broker.services import Services
 from headrace.broker.stored_values import readable
 from headrace.broker.topics.live import LiveTopic, TopicListener
 from headrace.broker.topics.reconcile import take_move
@@ -56,7 +56,7 @@ class UnknownCluster(LookupError):
     """No virtual cluster of that name."""
 
 
-class Clusters:
+class VirtualClusters:
     """Every virtual cluster of this server."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Clusters:
         *,
         cluster_id: str,
         stream_of: ClusterStreamName,
-        parts: Parts | None = None,
+        parts: Services | None = None,
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -83,7 +83,7 @@ class Clusters:
         self.settings = settings
         self._storage = storage
         self._stream_of = stream_of
-        self._parts = parts = parts or Parts(storage.documents, settings, clock)
+        self._parts = parts = parts or Services(storage.documents, settings, clock)
         self.reads, self.lane, self.decompression = parts.reads, parts.lane, parts.decompression
         self.ownership, self.leaders = parts.ownership, parts.leaders
         self.access, self.quotas = parts.access, parts.quotas
@@ -461,22 +461,22 @@ def _moved_topic_name(name: str, _: bytes) -> str:
 class ClusterTopics(TopicListener):
     """Passes changes of topics to the callbacks of all virtual clusters, with the broker of the topic."""
 
-    def __init__(self, clusters: Clusters, broker: Broker) -> None:
+    def __init__(self, clusters: VirtualClusters, broker: Broker) -> None:
         self._clusters = clusters
         self._broker = broker
 
     def added(self, live: LiveTopic) -> None:
-        """See `Clusters.topic_added`."""
+        """See `VirtualClusters.topic_added`."""
         for callback in self._clusters.topic_added:
             callback(self._broker, live)
 
     def deleted(self, live: LiveTopic) -> None:
-        """See `Clusters.topic_deleted`."""
+        """See `VirtualClusters.topic_deleted`."""
         for callback in self._clusters.topic_deleted:
             callback(self._broker, live)
 
     def removed(self, live: LiveTopic) -> None:
-        """See `Clusters.topic_removed`. No broker leads its logs any more."""
+        """See `VirtualClusters.topic_removed`. No broker leads its logs any more."""
         for callback in self._clusters.topic_removed:
             callback(self._broker, live)
         self._clusters.leaders.forget(live.topic.streams)

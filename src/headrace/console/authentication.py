@@ -30,7 +30,7 @@ AGAIN_MS = 600_000
 _MOST = 1_024
 
 
-class Welcomes:
+class LoginAudit:
     """Who has been told of."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
@@ -90,7 +90,7 @@ class Visitors:
         self._tokens = tokens
         self._sessions = sessions
         self._audit = audit
-        self._welcomes = Welcomes(audit, clock)
+        self._welcomes = LoginAudit(audit, clock)
         self._clock = clock
         self._delay_ms = delay_ms
         self._is_loopback = is_loopback

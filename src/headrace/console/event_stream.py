@@ -50,7 +50,7 @@ Fragment = Callable[[str, Page, Target, object], str]
 Granted = Callable[[Page, Target], bool]
 
 
-class Streams:
+class EventStreams:
     """All that are open."""
 
     def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
@@ -67,14 +67,14 @@ class Streams:
         self.fragment = fragment
         self.granted = granted
         self.closing = False
-        self._open: dict[Stream, None] = {}
+        self._open: dict[EventStream, None] = {}
         """The oldest first."""
 
     def open(self, page: Page, target: Target) -> Response:
         """A stream for one page."""
         if self.closing or not self._has_room(_visitor(target)):
             return PlainTextResponse("Too many pages are open.\n", 503, {"retry-after": "10"})
-        return Stream(self, page, target)
+        return EventStream(self, page, target)
 
     def _has_room(self, visitor: str) -> bool:
         """Return whether a visitor may open one more; one that has many makes room for one that has few."""
@@ -90,12 +90,12 @@ class Streams:
         next(each for each in self._open if each.visitor == most).end()
         return True
 
-    def add(self, stream: "Stream") -> None:
+    def add(self, stream: "EventStream") -> None:
         """Take in a stream that was opened."""
         self._open[stream] = None
         self.figures.sampler.looks.add(stream.wake)
 
-    def remove(self, stream: "Stream") -> None:
+    def remove(self, stream: "EventStream") -> None:
         """Drop a stream that was closed."""
         self._open.pop(stream, None)
         self.figures.sampler.looks.discard(stream.wake)
@@ -107,12 +107,12 @@ class Streams:
             stream.wake()
 
 
-class Stream(Response):
+class EventStream(Response):
     """One page's."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: Streams, page: Page, target: Target) -> None:
+    def __init__(self, streams: EventStreams, page: Page, target: Target) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-content-type-options": "nosniff"})
         self._streams = streams
         self._page = page

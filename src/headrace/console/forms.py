@@ -17,7 +17,7 @@ _MOST_BYTES = 64 << 10
 _COOKIE = "headrace-csrf"
 
 
-class NotOurs(Exception):
+class InvalidFormToken(Exception):
     """It is no form of this server's pages; the message says why."""
 
 
@@ -44,22 +44,24 @@ class Forms:
         response.set_cookie(_COOKIE, value, samesite="strict", httponly=True, secure=secure, path="/")
 
     async def read(self, request: Request) -> dict[str, str]:
-        """The fields of a form of ours; raises NotOurs."""
+        """The fields of a form of ours; raises InvalidFormToken."""
         body = b""
         try:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _MOST_BYTES:
-                    raise NotOurs(f"A form has at most {_MOST_BYTES >> 10} KiB.")
+                    raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
             # Nobody reads the answer, and the log has no line for each who goes away.
-            raise NotOurs("The form did not come whole.") from None
+            raise InvalidFormToken("The form did not come whole.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:
-            raise NotOurs("This is no form.") from None
+            raise InvalidFormToken("This is no form.") from None
         value = request.cookies.get(_COOKIE, "")
         genuine = hmac.compare_digest(fields.pop("token", "").encode(), self.token(value).encode())
         if not value or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise NotOurs("This form was not made by this page, or the server was started again: open it anew.")
+            raise InvalidFormToken(
+                "This form was not made by this page, or the server was started again: open it anew."
+            )
         return fields

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 from headrace import __version__
 from headrace.broker.admin.users import TooManyLogins
 from headrace.console.authentication import Visitors
-from headrace.console.forms import Forms, NotOurs
+from headrace.console.forms import Forms, InvalidFormToken
 from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
 
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
@@ -44,7 +44,7 @@ class LoginPages:
     async def _log_in(self, request: Request) -> Response:
         try:
             fields = await self._forms.read(request)
-        except NotOurs as error:
+        except InvalidFormToken as error:
             return refused(str(error))
         name, following = fields.get("name", ""), _next(fields.get("next", ""))
         try:
@@ -60,7 +60,7 @@ class LoginPages:
     async def _log_out(self, request: Request) -> Response:
         try:
             await self._forms.read(request)
-        except NotOurs as error:
+        except InvalidFormToken as error:
             return refused(str(error))
         response = RedirectResponse("/login", 303, HEADERS)
         self._visitors.end(request, response)

@@ -12,7 +12,7 @@ from headrace import __version__
 from headrace.broker.broker import Broker
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import DEFAULT, Clusters
+from headrace.broker.virtual_clusters import DEFAULT, VirtualClusters
 from headrace.console.registry import PRINCIPAL, cluster_rule
 from headrace.console.sampler import in_pieces
 from headrace.console.server_data import process_facts
@@ -36,7 +36,7 @@ class MetricsPage:
 
     def __init__(
         self,
-        clusters: Clusters,
+        clusters: VirtualClusters,
         counters: Counters,
         *,
         connections: Mapping[str, Callable[[], int]],

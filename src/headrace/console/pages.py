@@ -20,21 +20,21 @@ from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
 from headrace.console import links, text, views
 from headrace.console.authentication import Visitors, wants_page
-from headrace.console.event_stream import Streams, Told
-from headrace.console.forms import Forms, NotOurs
+from headrace.console.event_stream import EventStreams, Told
+from headrace.console.forms import Forms, InvalidFormToken
 from headrace.console.registry import (
     LASTS,
     PAGES,
     PRINCIPAL,
     SESSION,
-    Ask,
-    Asker,
-    Moved,
-    NotThere,
+    NotFound,
     Page,
+    Redirect,
     Refused,
     Target,
     View,
+    Viewer,
+    ViewRequest,
     always,
 )
 from headrace.console.server_data import Figures, brokers_note
@@ -81,7 +81,7 @@ class Pages:
         self._routes = {
             page.name: Route(page.path, self._answer_of(page), methods=[page.method]) for page in _ordered()
         }
-        self._streams = Streams(figures, self._told, self._fragment, self._granted)
+        self._streams = EventStreams(figures, self._told, self._fragment, self._granted)
 
     @property
     def routes(self) -> tuple[BaseRoute, ...]:
@@ -134,18 +134,18 @@ class Pages:
                 return refused("The console changes nothing: start the server with --set console.write=true")
             try:
                 form = await self._forms.read(request)
-            except NotOurs as error:
+            except InvalidFormToken as error:
                 return refused(str(error))
         try:
             ask = self._ask(page, _target(request), form)
             # Of thousands of topics a page takes milliseconds, and many may be asked for, or open, at once.
             await self._figures.clusters.lane.turn()
             view = await page.view(ask)
-        except Moved as moved:
+        except Redirect as moved:
             return RedirectResponse(str(moved), 303, HEADERS)
         except Refused as reason:
             return self._visitors.to_login(request) or refused(str(reason))
-        except (NotThere, UnknownCluster, UnknownTopic) as missing:
+        except (NotFound, UnknownCluster, UnknownTopic) as missing:
             ask, view = self._nowhere(request), _missing(str(missing))
         except TopicError as error:
             _log.warning("a page could not be made", page=page.name, reason=str(error))
@@ -154,7 +154,7 @@ class Pages:
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
 
-    def _ask(self, page: Page, target: Target, form: dict[str, str]) -> Ask:
+    def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
         """What a page is asked for. Raises UnknownCluster."""
         cluster = target.query.get("cluster", DEFAULT)
         route = self._routes[page.name]
@@ -162,14 +162,14 @@ class Pages:
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
             path["name"] = links.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
-        return Ask(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
+        return ViewRequest(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
-    def _nowhere(self, request: Request) -> Ask:
+    def _nowhere(self, request: Request) -> ViewRequest:
         target = _target(request)
         query = {name: value for name, value in target.query.items() if name != "cluster"}
-        return Ask(self._figures, self._figures.clusters.default, {}, query, asker=target.asker)
+        return ViewRequest(self._figures, self._figures.clusters.default, {}, query, asker=target.asker)
 
-    def _html(self, view: View, ask: Ask, request: Request) -> Response:
+    def _html(self, view: View, ask: ViewRequest, request: Request) -> Response:
         value = self._forms.cookie(request)
         with_form = SESSION in request.scope or (self._figures.writes and view.template == "group.html")
         content = self._render(view.template, view, ask, self._forms.token(value) if with_form else "")
@@ -178,7 +178,7 @@ class Pages:
             self._forms.keep(response, value, request)
         return response
 
-    def _render(self, template: str, view: View, ask: Ask, token: str = "") -> bytes:
+    def _render(self, template: str, view: View, ask: ViewRequest, token: str = "") -> bytes:
         cluster = ask.broker.cluster
         clusters = [name for name, _ in self._figures.clusters if name == cluster or ask.enters(name)]
         html = (
@@ -226,7 +226,7 @@ class Pages:
         await self._figures.clusters.lane.turn()
         try:
             view = await page.view(self._ask(page, target, {}))
-        except (NotThere, Refused, UnknownCluster, UnknownTopic):
+        except (NotFound, Refused, UnknownCluster, UnknownTopic):
             return None
         return Told(view.cells, view.shape)
 
@@ -287,11 +287,11 @@ def templates() -> "Environment":
     return made
 
 
-def asker_of(request: Request) -> Asker:
+def asker_of(request: Request) -> Viewer:
     """Who sent a request."""
     host = request.client.host if request.client is not None else ""
     scope = request.scope
-    return Asker(scope.get(PRINCIPAL, ANONYMOUS), host, scope.get(SESSION), scope.get(LASTS, always))
+    return Viewer(scope.get(PRINCIPAL, ANONYMOUS), host, scope.get(SESSION), scope.get(LASTS, always))
 
 
 def _target(request: Request) -> Target:

@@ -34,7 +34,7 @@ def always() -> bool:
     return True
 
 
-class Asker(msgspec.Struct, frozen=True):
+class Viewer(msgspec.Struct, frozen=True):
     """Who asks for a page, and from where."""
 
     principal: Principal = ANONYMOUS
@@ -53,7 +53,7 @@ class Target:
         self.path = unquote(raw_path, errors="replace")
         pairs = parse_qsl(query[:8192], keep_blank_values=True, errors="surrogateescape", max_num_fields=MOST_FIELDS)
         self.query = dict(pairs)
-        self.asker = Asker()
+        self.asker = Viewer()
 
     @classmethod
     def of(cls, text: str) -> "Target":
@@ -65,7 +65,7 @@ class Target:
             return cls(path, "")
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ViewRequest(msgspec.Struct, frozen=True):
     """What a page is asked for."""
 
     figures: "Figures"
@@ -76,7 +76,7 @@ class Ask(msgspec.Struct, frozen=True):
     """What stands in the path in place of a name."""
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
-    asker: Asker = Asker()
+    asker: Viewer = Viewer()
 
     @property
     def principal(self) -> Principal:
@@ -124,15 +124,15 @@ class Refused(Exception):
     """What the page shows, or does, is not for who asks."""
 
 
-class NotThere(LookupError):
+class NotFound(LookupError):
     """There is no such topic, group or partition; the message says so."""
 
 
-class Moved(Exception):
+class Redirect(Exception):
     """What was asked for is done, or is elsewhere: the path to go on to."""
 
 
-Handler = Callable[[Ask], Awaitable[View]]
+Handler = Callable[[ViewRequest], Awaitable[View]]
 
 
 SHOWN = {
@@ -162,11 +162,11 @@ class Page(msgspec.Struct, frozen=True):
     live: bool
     """Whether it tells what changes while it is open."""
 
-    def needed(self, ask: Ask) -> Iterator[tuple[Rule, Resource]]:
+    def needed(self, ask: ViewRequest) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `ask.principal`: each rule with each resource that the request names."""
         return ((rule, resource) for rule in self.needs for resource in rule.resources(ask))
 
-    def check(self, ask: Ask) -> None:
+    def check(self, ask: ViewRequest) -> None:
         """Raises Refused where something that the page needs is not granted to who asks."""
         for rule, resource in self.needed(ask):
             if not ask.may(rule, resource):
@@ -175,8 +175,8 @@ class Page(msgspec.Struct, frozen=True):
                 ask.broker.access.audit.refused(str(ask.principal), ask.asker.host, reason, what, page=self.name)
                 raise Refused(f"{what}.")
 
-    async def view(self, ask: Ask) -> View:
-        """The page, asked about first. Raises Refused, NotThere and what else its handler raises."""
+    async def view(self, ask: ViewRequest) -> View:
+        """The page, asked about first. Raises Refused, NotFound and what else its handler raises."""
         self.check(ask)
         return await self.handler(ask)
 
@@ -212,7 +212,7 @@ MOVED = Rule(operation=Operation.READ, type=ResourceType.TOPIC, resources=lambda
 """What has to be granted of each topic in which positions of a group are moved, as of Kafka's OffsetCommit."""
 
 
-def topic_resource(ask: Ask, name: str) -> Resource:
+def topic_resource(ask: ViewRequest, name: str) -> Resource:
     """A topic of the virtual cluster that is asked about."""
     return Resource(ResourceType.TOPIC, name, ask.broker.cluster)
 
@@ -220,7 +220,7 @@ def topic_resource(ask: Ask, name: str) -> Resource:
 def topic_rule(operation: Operation) -> Rule:
     """An operation on the topic in the path."""
 
-    def named(ask: Ask) -> Iterable[Resource]:
+    def named(ask: ViewRequest) -> Iterable[Resource]:
         yield topic_resource(ask, ask.path["name"])
 
     return Rule(operation=operation, type=ResourceType.TOPIC, resources=named)
@@ -229,7 +229,7 @@ def topic_rule(operation: Operation) -> Rule:
 def group_rule(operation: Operation) -> Rule:
     """An operation on the group in the path."""
 
-    def named(ask: Ask) -> Iterable[Resource]:
+    def named(ask: ViewRequest) -> Iterable[Resource]:
         yield Resource(ResourceType.GROUP, ask.path["name"], ask.broker.cluster)
 
     return Rule(operation=operation, type=ResourceType.GROUP, resources=named)
@@ -243,7 +243,7 @@ def shown_rules(*kinds: ResourceType) -> tuple[Rule, ...]:
 def cluster_rule(operation: Operation) -> Rule:
     """An operation on the server as a whole."""
 
-    def cluster(ask: Ask) -> Iterable[Resource]:
+    def cluster(ask: ViewRequest) -> Iterable[Resource]:
         yield Resource(ResourceType.CLUSTER, CLUSTER_NAME, ask.broker.cluster)
 
     return Rule(operation=operation, type=ResourceType.CLUSTER, resources=cluster)

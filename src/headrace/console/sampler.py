@@ -17,7 +17,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import log_lags, topics_read
 from headrace.broker.runtime.clock import Clock, Timer
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.groups.classic.states import GroupState, in_words
 from headrace.groups.model import TopicPartition
 
@@ -110,7 +110,7 @@ class _Group:
 class Sampler:
     """What pages know of the last minutes."""
 
-    def __init__(self, clusters: Clusters, clock: Clock, connections: Callable[[], int]) -> None:
+    def __init__(self, clusters: VirtualClusters, clock: Clock, connections: Callable[[], int]) -> None:
         """Prepare; `start` begins.
 
         Args:

@@ -17,7 +17,7 @@ from headrace.aio.single_flight import SingleFlight
 from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition, sizes_of
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console import text
 from headrace.console.sampler import Sampler
 from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts
@@ -72,7 +72,7 @@ class Figures:
 
     def __init__(
         self,
-        clusters: Clusters,
+        clusters: VirtualClusters,
         counters: Counters,
         sampler: Sampler,
         *,

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.groups.balanced.events import Delivered, InstanceRequest
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.timers import TimerKey
 
 NO_ID = UUID(int=0)
@@ -90,7 +90,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     member_id: str
     instance_id: str | None
-    positions: dict[TopicPartition, Position]
+    positions: dict[TopicPartition, OffsetAndMetadata]
     """`committed_ms` is set by the group."""
 
 

@@ -32,7 +32,7 @@ from headrace.groups.model import (
     DropBalanced,
     DropPositions,
     GroupSettings,
-    Position,
+    OffsetAndMetadata,
     SavePositions,
     StoredGroup,
     TopicPartition,
@@ -71,7 +71,9 @@ class Group:
     A pure state machine: `handle(event, now)` returns effects in the order in which they must happen.
     """
 
-    def __init__(self, name: str, settings: GroupSettings, positions: Mapping[TopicPartition, Position] | None = None):
+    def __init__(
+        self, name: str, settings: GroupSettings, positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+    ):
         self.name = name
         self._settings = settings
         self._positions = Positions(positions or {})
@@ -265,7 +267,7 @@ class Group:
         """The tokens of the requests that still wait for their answer."""
         return self.classic.held_tokens()
 
-    def position(self, partition: TopicPartition) -> Position | None:
+    def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The committed position in a partition; None when there is none."""
         return self._positions.get(partition)
 

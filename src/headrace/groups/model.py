@@ -51,7 +51,7 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     """A member has gone since `generation` was assigned: after a restart the rest must rejoin, or its share is lost."""
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class OffsetAndMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A committed offset: the next record to read."""
 
     offset: int
@@ -132,7 +132,7 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     header: GroupHeader | None
     members: tuple[StoredMember, ...]
-    positions: dict[TopicPartition, Position]
+    positions: dict[TopicPartition, OffsetAndMetadata]
     balanced: tuple[StoredBalanced, ...] = ()
     """One section per topic."""
 
@@ -163,7 +163,7 @@ class DropMember(msgspec.Struct, frozen=True):
 class SavePositions(msgspec.Struct, frozen=True):
     """Add or replace positions."""
 
-    positions: dict[TopicPartition, Position]
+    positions: dict[TopicPartition, OffsetAndMetadata]
 
 
 class DropPositions(msgspec.Struct, frozen=True):

@@ -10,7 +10,14 @@ import msgspec
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic
-from headrace.groups.model import DropPositions, GroupChange, GroupSettings, Position, SavePositions, TopicPartition
+from headrace.groups.model import (
+    DropPositions,
+    GroupChange,
+    GroupSettings,
+    OffsetAndMetadata,
+    SavePositions,
+    TopicPartition,
+)
 
 
 # Where a position goes when a group is reset: the one rule for the command and the page.
@@ -71,20 +78,20 @@ _OFFSET_BYTES = 400
 """Counted for each committed offset in addition to its metadata: objects, and their places in two dictionaries."""
 
 
-def _size_of(position: Position) -> int:
+def _size_of(position: OffsetAndMetadata) -> int:
     metadata = position.metadata
     return _OFFSET_BYTES + (len(metadata) if metadata.isascii() else 4 * len(metadata))
 
 
 Outcome = dict[TopicPartition, GroupError | None]
-Since = Callable[[TopicPartition, Position], int | None]
+Since = Callable[[TopicPartition, OffsetAndMetadata], int | None]
 """From when (ms) a position's retention counts; None while it is in use."""
 
 
 class Positions:
     """The positions of one group by partition."""
 
-    def __init__(self, stored: Mapping[TopicPartition, Position] = MappingProxyType({})) -> None:
+    def __init__(self, stored: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})) -> None:
         self._positions = dict(stored)
         self.size = sum(map(_size_of, self._positions.values()))
         """About how many bytes all of them take."""
@@ -92,16 +99,20 @@ class Positions:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def get(self, partition: TopicPartition) -> Position | None:
+    def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """The position in a partition; None when nothing was ever committed there."""
         return self._positions.get(partition)
 
-    def all(self) -> Mapping[TopicPartition, Position]:
+    def all(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Every position; a view, not a copy."""
         return MappingProxyType(self._positions)
 
     def commit(
-        self, positions: Mapping[TopicPartition, Position], settings: GroupSettings, now_ms: int, room: int = 1 << 62
+        self,
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        settings: GroupSettings,
+        now_ms: int,
+        room: int = 1 << 62,
     ) -> tuple[list[GroupChange], Outcome]:
         """Take new positions; the changes to make durable, and each partition's outcome. One may fail alone.
 
@@ -112,7 +123,7 @@ class Positions:
             room: bytes by which they may grow. A position that replaces one and is no larger is always taken.
         """
         outcome: Outcome = {}
-        taken: dict[TopicPartition, Position] = {}
+        taken: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition, position in positions.items():
             if len(position.metadata) > settings.offset_metadata_max:
                 outcome[partition] = GroupError.OFFSET_METADATA_TOO_LARGE

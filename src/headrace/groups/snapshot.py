@@ -10,7 +10,7 @@ from headrace.groups.model import (
     DropPositions,
     GroupChange,
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
@@ -29,7 +29,7 @@ class Snapshot:
         self._name = stored.name
         self._header: GroupHeader | None = stored.header
         self._members: dict[str, StoredMember] = {member.member_id: member for member in stored.members}
-        self._positions: dict[TopicPartition, Position] = dict(stored.positions)
+        self._positions: dict[TopicPartition, OffsetAndMetadata] = dict(stored.positions)
         self._sections: dict[str, StoredBalanced] = {section.topic: section for section in stored.balanced}
 
     @classmethod
@@ -74,7 +74,7 @@ class Snapshot:
         )
 
     @property
-    def positions(self) -> Mapping[TopicPartition, Position]:
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """A view of the positions: what is durable, not what is being written."""
         return MappingProxyType(self._positions)
 

@@ -27,7 +27,7 @@ class Phase(Enum):
     STOPPING = "stopping"
 
 
-class Front:
+class StartupGate:
     """An ASGI application before all others."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class Commit(msgspec.Struct, frozen=True):
     version: int
 
 
-class ArchiveTold(msgspec.Struct, frozen=True, kw_only=True):
+class ArchiveReport(msgspec.Struct, frozen=True, kw_only=True):
     """One archive, as of `told_ms`."""
 
     topic: str
@@ -56,13 +56,13 @@ class ArchiveTold(msgspec.Struct, frozen=True, kw_only=True):
     commits: tuple[Commit, ...] = ()
     """The last ones, the newest last."""
 
-    def goes_on(self, before: "ArchiveTold") -> bool:
+    def goes_on(self, before: "ArchiveReport") -> bool:
         """Whether what an earlier run has told is of the same table, and not of one that lay there before."""
         if self.commits:
             return self.commits[0].version > before.version
         return not 0 < self.version < before.version
 
-    def behind(self, before: "ArchiveTold") -> "ArchiveTold":
+    def behind(self, before: "ArchiveReport") -> "ArchiveReport":
         """With what was counted by the runs before this one: a run of `--once` may find nothing new."""
         return msgspec.structs.replace(
             self,
@@ -98,7 +98,7 @@ PIPELINE_RUNS = "pipeline-runs"
 """The documents' kind; a document's id is the project's, of its folder and host: its last run is told."""
 
 
-class FlowTold(msgspec.Struct, frozen=True, kw_only=True):
+class FlowReport(msgspec.Struct, frozen=True, kw_only=True):
     """One flow of a run."""
 
     name: str
@@ -113,7 +113,7 @@ class FlowTold(msgspec.Struct, frozen=True, kw_only=True):
     """Records between where it stands and the end of its topics; None: it reads none."""
 
 
-class PipelineTold(msgspec.Struct, frozen=True, kw_only=True):
+class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     """One project's last run, as of `told_ms`."""
 
     name: str
@@ -124,4 +124,4 @@ class PipelineTold(msgspec.Struct, frozen=True, kw_only=True):
     """Why it failed."""
     started_ms: int
     told_ms: int
-    flows: tuple[FlowTold, ...] = ()
+    flows: tuple[FlowReport, ...] = ()

@@ -23,9 +23,9 @@ from headrace import __version__
 from headrace.aio.tasks import counted
 from headrace.broker.coordinator.event_log import tells_requests
 from headrace.broker.runtime.clock import pause
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.peers import Peers
-from headrace.http.peers.signature import HEADER, SECRET_SIZE, Seals
+from headrace.http.peers.signature import HEADER, SECRET_SIZE, PeerSigner
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
 from headrace.oci.api.authentication import RequestAuthenticator
@@ -50,7 +50,7 @@ from headrace.oci.errors import OciError, of_topic_error, unknown_stream
 from headrace.oci.faults import HEADER as FAULT_HEADER
 from headrace.oci.faults import NONE, Injected
 from headrace.oci.forwarding.append_router import AppendRouter
-from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, Groups, group_of
+from headrace.oci.forwarding.group_forwarder import ANSWERED, Done, GroupForwarder, group_of
 from headrace.oci.forwarding.peer_endpoint import AppendApp, SealAuthenticator
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -135,7 +135,7 @@ class OciApp:
         self._service = service
         self._authenticator = authenticator
         self._unanswered = Unanswered()
-        self.groups: Groups | None = None
+        self.groups: GroupForwarder | None = None
         """Where requests about groups are answered; None: here, all of them."""
         self.catching_up: CatchingUp | None = None
         """None: there are no other brokers."""
@@ -445,7 +445,7 @@ SECRETS, SEALS = "peer.secrets", "seals"
 @contextlib.asynccontextmanager
 async def serve_api(
     service: OciService,
-    clusters: Clusters,
+    clusters: VirtualClusters,
     clients: RequestAuthenticator,
     counters: Counters,
     catching_up: CatchingUp | None,
@@ -468,11 +468,11 @@ async def serve_api(
         yield OciApp(service, clients, counters), None
         return
     documents = clusters.default.storage.documents
-    seals = Seals(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
+    seals = PeerSigner(await documents.keep(SECRETS, SEALS, secrets.token_bytes(SECRET_SIZE)))
     peers = Peers(clusters.ownership, seals, clusters.clock, clusters.settings.broker_session_timeout_ms, tls)
     service.puts = AppendRouter(peers, clusters, catching_up)
     app = OciApp(service, SealAuthenticator(seals, clients), counters)
-    app.groups, app.catching_up = Groups(peers, clusters), catching_up
+    app.groups, app.catching_up = GroupForwarder(peers, clusters), catching_up
     try:
         yield app, AppendApp(clusters, seals)
     finally:

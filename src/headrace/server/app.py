@@ -21,13 +21,13 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.metadata import everything
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
-from headrace.broker.services import Parts
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.services import Services
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http import app as http_app
 from headrace.http.app import ResetCall
 from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
-from headrace.http.startup_gate import Front
+from headrace.http.startup_gate import StartupGate
 from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener
 from headrace.lakehouse.read.catalog import Lake
@@ -132,7 +132,7 @@ async def _answering(
     async with contextlib.AsyncExitStack() as stack:
         listening = open_listeners(options, settings, oci, stack)
         limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_ip)
-        front = Front()
+        front = StartupGate()
         hosts = _hosts(options, settings, oci, listening.http)
         http = await stack.enter_async_context(_http(HostCheck(front, hosts), listening, limits))
         tracing = _tracing(settings.headrace_traces_endpoint, stack)
@@ -172,7 +172,7 @@ async def _clusters(
     cache: CacheBudget,
     stop: Stop,
     counted: StoreCounters,
-) -> AsyncIterator[tuple[RedisStorage, Clusters, Brokers | None]]:
+) -> AsyncIterator[tuple[RedisStorage, VirtualClusters, Brokers | None]]:
     """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
@@ -184,7 +184,7 @@ async def _clusters(
             lost = partial(stop.ask, status=1)
             reached = listening.told, listening.http_url(options), listening.towards_peers
             brokers = await stack.enter_async_context(joined(storage, options.redis, settings, clock, *reached, lost))
-        parts = Parts(
+        parts = Services(
             storage.documents,
             settings,
             clock,
@@ -196,7 +196,7 @@ async def _clusters(
         )
         # A topic may have thousands of streams.
         keyspace = lru_cache(partial(Keyspace, settings.headrace_stream_prefix))
-        clusters = Clusters(
+        clusters = VirtualClusters(
             storage,
             settings,
             clock,
@@ -212,7 +212,7 @@ async def _loaded(
     options: ServerOptions,
     settings: BrokerSettings,
     oci: OciSettings,
-    clusters: Clusters,
+    clusters: VirtualClusters,
     brokers: Brokers | None,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Known, OciService]:
@@ -231,7 +231,7 @@ async def _loaded(
 
 def _kafka(
     listening: Listening,
-    clusters: Clusters,
+    clusters: VirtualClusters,
     settings: BrokerSettings,
     service: OciService,
     known: Known,
@@ -263,7 +263,7 @@ def _for_people(
     settings: BrokerSettings,
     health: Callable[[], Awaitable[http_app.Health]],
     otherwise: ASGIApp,
-    front: Front,
+    front: StartupGate,
     stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
     """Pages, metrics and health, for whom the console knows; `otherwise` answers for what is nobody's."""
@@ -290,7 +290,7 @@ def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp
 async def _observed(
     options: ServerOptions,
     storage: RedisStorage,
-    clusters: Clusters,
+    clusters: VirtualClusters,
     counters: Counters,
     connections: dict[str, Callable[[], int]],
     clients: Callable[[], dict[str, tuple[int, int]]],
@@ -384,7 +384,7 @@ def _show_partitions(opened: int, total: int) -> None:
         _log.info("opening partitions", opened=opened, total=total)
 
 
-async def _health(storage: RedisStorage, clusters: Clusters) -> http_app.Health:
+async def _health(storage: RedisStorage, clusters: VirtualClusters) -> http_app.Health:
     try:
         unanswered = await storage.unanswered(_HEALTH_S)
     except TopicError as error:

@@ -14,7 +14,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.logins import Logins
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci.kafka_logins import PoolLogins, is_pool_name
 from headrace.oci.settings import OciSettings, kafka_login_required
 from headrace.sasl.listener import Check, ListenerLogins
@@ -44,7 +44,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 async def opened_logins(
-    clusters: Clusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
+    clusters: VirtualClusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
 ) -> Known:
     """Users, and what checks tokens; raises StartError. `first`: a file with who gets a password if nobody has."""
     users = await _opened_users(clusters, first, stack)
@@ -52,7 +52,7 @@ async def opened_logins(
     return Known(users, None if tokens is None else tokens.check)
 
 
-async def _opened_users(clusters: Clusters, first: Path | None, stack: contextlib.AsyncExitStack) -> Users:
+async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: contextlib.AsyncExitStack) -> Users:
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
@@ -134,7 +134,7 @@ def _mechanisms(settings: BrokerSettings) -> tuple[str, ...]:
 def logins_at(
     bound: BoundListener,
     oci: OciSettings,
-    clusters: Clusters,
+    clusters: VirtualClusters,
     tokens: Check | None,
     cluster_of_pool: Callable[[str], Broker | None],
 ) -> Logins | None:

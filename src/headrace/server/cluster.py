@@ -12,9 +12,9 @@ import structlog
 from headrace.broker.brokers.membership import Membership, NodeIdTaken
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.metadata import Documents, Follower
+from headrace.broker.metadata import Documents, MetadataListener
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.connections import Connections, Tls
 from headrace.http.peers.neighbours import Neighbours
 from headrace.membership.view import Member, View
@@ -49,8 +49,8 @@ class Brokers:
         self.ownership = ownership
         self._membership = membership
         self._neighbours = neighbours
-        self._clusters: Clusters | None = None
-        self._follower: Follower | None = None
+        self._clusters: VirtualClusters | None = None
+        self._follower: MetadataListener | None = None
         self._last = last
         membership.on_last_change = self._last_change
 
@@ -59,7 +59,7 @@ class Brokers:
             return
         self._follower.last_is(change_id)
 
-    async def follow(self, clusters: Clusters, documents: Documents) -> None:
+    async def follow(self, clusters: VirtualClusters, documents: Documents) -> None:
         """From now on go by each view, and take over what other brokers change.
 
         Args:
@@ -68,7 +68,7 @@ class Brokers:
         """
         clusters.learn_leaders(await self.storage.leaders())
         self._clusters = clusters
-        self._follower = Follower(
+        self._follower = MetadataListener(
             self.storage, clusters, documents, self._membership.wake, settled=self._neighbours.settled
         )
         self._follower.start(self._last)

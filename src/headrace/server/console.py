@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from starlette.routing import BaseRoute, Route
 
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
 from headrace.console.forms import Forms
 from headrace.console.login import LoginPages
@@ -16,7 +16,7 @@ from headrace.console.pages import Pages
 from headrace.console.sampler import Sampler
 from headrace.console.server_data import Figures
 from headrace.console.sessions import Sessions
-from headrace.http.startup_gate import Front
+from headrace.http.startup_gate import StartupGate
 from headrace.kafka.errors import error_name
 from headrace.metrics.counters import Counters, StoreFacts
 from headrace.oci.app import LISTENER
@@ -30,7 +30,7 @@ from headrace.storage.layout.native import id_of
 class Observed(msgspec.Struct, frozen=True):
     """What both tell of."""
 
-    clusters: Clusters
+    clusters: VirtualClusters
     counters: Counters
     connections: Mapping[str, Callable[[], int]]
     """How many there are now, by listener."""
@@ -60,7 +60,7 @@ class Entries:
         return id_of(offset, sequence_bits)
 
 
-def visitors_of(clusters: Clusters, known: Known) -> Visitors:
+def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
     """Who opens the console's pages, and what they may."""
     settings, clock = clusters.settings, clusters.clock
     return Visitors(
@@ -75,7 +75,7 @@ def visitors_of(clusters: Clusters, known: Known) -> Visitors:
 
 
 def shown(
-    observed: Observed, visitors: Visitors, front: Front, stack: contextlib.AsyncExitStack
+    observed: Observed, visitors: Visitors, front: StartupGate, stack: contextlib.AsyncExitStack
 ) -> tuple[tuple[BaseRoute, ...], Pages]:
     """The routes of all that is shown, and the console's pages.
 

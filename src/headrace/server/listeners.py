@@ -15,7 +15,7 @@ from headrace.kafka.server.listener import KafkaListener
 from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
 from headrace.security.access.listeners import Exposed, Listener, Protocol, refusal
 from headrace.security.access.principal import Mapping
-from headrace.security.tls.contexts import Tls, TlsContexts, TlsFiles, TowardsPeers
+from headrace.security.tls.contexts import PeerContext, Tls, TlsContexts, TlsFiles
 from headrace.server.config import ServerOptions, SettingsError, StartError
 from headrace.text.addresses import Address, is_everywhere
 
@@ -118,7 +118,7 @@ class Listening(msgspec.Struct, frozen=True):
     def towards_peers(self) -> Callable[[], ssl.SSLContext]:
         """Tells what other brokers are asked with over HTTPS; to be kept, since it keeps that."""
         assert self.tls is not None or not self.https
-        return TowardsPeers(None if self.tls is None else self.tls.contexts.files).current
+        return PeerContext(None if self.tls is None else self.tls.contexts.files).current
 
     def http_url(self, options: ServerOptions) -> str:
         """Where other brokers reach the HTTP listener."""

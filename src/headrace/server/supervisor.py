@@ -51,7 +51,7 @@ class Task(msgspec.Struct, frozen=True):
     oci: OciSettings
 
 
-class Told(msgspec.Struct, frozen=True):
+class StatusReport(msgspec.Struct, frozen=True):
     """What it answers, as a line of JSON: where it listens, or why it cannot start."""
 
     ready: Ready | None = None
@@ -60,7 +60,7 @@ class Told(msgspec.Struct, frozen=True):
     """Whether the error is one in the options, which another start does not mend."""
 
 
-def encode(message: Task | Told) -> bytes:
+def encode(message: Task | StatusReport) -> bytes:
     """A message as a line of JSON."""
     return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
 
@@ -97,7 +97,9 @@ class _Broker:
             process.stdin.write(encode(self._task))
             await process.stdin.drain()
         line = await process.stdout.readline()
-        told = msgspec.json.decode(line, type=Told) if line else Told(error="it ended before it was ready")
+        told = (
+            msgspec.json.decode(line, type=StatusReport) if line else StatusReport(error="it ended before it was ready")
+        )
         if told.ready is None:
             await process.wait()
             raise SettingsError(told.error) if told.mistake else StartError(told.error)

@@ -19,7 +19,7 @@ from headrace.storage.fence import Fence
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import Fenced, LockLost, StorageAway, StorageFull, StorageUnavailable, TopicError
+from headrace.topics.errors import Fenced, LockLost, StorageFull, StorageUnavailable, StorageUnreachable, TopicError
 
 
 class RedisDocuments:
@@ -130,7 +130,7 @@ class Locks:
         keys = [key, self._keyspace.revisions, wanted]
         try:
             lock = Lock(key, token, await self._wait(keys, token))
-        except (StorageAway, LockLost):
+        except (StorageUnreachable, LockLost):
             raise
         except StorageUnavailable:
             # It may be ours all the same.
@@ -164,7 +164,7 @@ class Locks:
             await asyncio.sleep(_RETURNED_AGAIN_S)
             try:
                 await self._leave(key, wanted, token)
-            except StorageAway:
+            except StorageUnreachable:
                 # A Redis that stands still may take the lock yet, when it goes on.
                 until = now() + LEASE_MS / 1000
             except TopicError:

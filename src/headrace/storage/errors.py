@@ -10,7 +10,7 @@ from redis.exceptions import (
     RedisClusterException,
 )
 
-from headrace.storage.redis.clients import PrimaryAway
+from headrace.storage.redis.clients import PrimaryUnavailable
 from headrace.storage.redis.url import without_password
 
 
@@ -127,7 +127,7 @@ def _otherwise(error: Exception, url: str) -> tuple[str, str]:
     text = str(error).rstrip(".")
     if "unknown command" in text:
         return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
-    if isinstance(error, PrimaryAway):
+    if isinstance(error, PrimaryUnavailable):
         return f"has a primary that does not answer: {text}", "start it, or have a replica take its place"
     uncovered = re.search(r"(\d+) of (\d+) covered", text)
     if uncovered is not None:

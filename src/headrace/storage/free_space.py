@@ -102,7 +102,7 @@ class FreeSpace:
         return free < _LOW_BYTES
 
 
-class MemoryRoom:
+class FreeMemory:
     """Room in the memory of Redis, as it was at the last look."""
 
     def __init__(self, connection: Connection, reserve: int) -> None:

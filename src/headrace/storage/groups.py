@@ -15,7 +15,7 @@ from headrace.groups.model import (
     DropMember,
     DropPositions,
     GroupChange,
-    Position,
+    OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
@@ -31,7 +31,7 @@ from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace
 from headrace.storage.redis.protocol import Reply
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import Fenced, StorageAway, StorageFull, StorageUnavailable, TopicError
+from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, StorageUnreachable, TopicError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -203,7 +203,7 @@ class RedisGroups:
     async def _save(self, group: str, number: int, told: Sequence[str | bytes | int]) -> None:
         try:
             await self._call("save_group", self._keys(group), self._epoch(number), *told)
-        except StorageAway:
+        except StorageUnreachable:
             raise
         except StorageUnavailable:
             self._fence.give_up()
@@ -228,7 +228,7 @@ class RedisGroups:
     async def _leave(self, group: str, number: int) -> None:
         try:
             await self._register(group, number, "remove")
-        except StorageAway:
+        except StorageUnreachable:
             raise
         except StorageUnavailable:
             self._doubted[group] = max(number, self._doubted.get(group, number))
@@ -247,7 +247,7 @@ def _text(name: bytes) -> str | None:
         return None
 
 
-def _position(place: tuple[bytes, bytes]) -> tuple[TopicPartition, Position]:
+def _position(place: tuple[bytes, bytes]) -> tuple[TopicPartition, OffsetAndMetadata]:
     return registry.partition(place[0]), registry.position(place[1])
 
 
@@ -265,7 +265,7 @@ def _all_readable(decode: Callable[[S], T], texts: Iterable[S], what: str, bad: 
 
 def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
     """The changes, to be stored one piece after the other: very many positions, and the rest with the last."""
-    positions: dict[TopicPartition, Position] = {}
+    positions: dict[TopicPartition, OffsetAndMetadata] = {}
     rest: list[GroupChange] = []
     for change in changes:
         if isinstance(change, DropGroup | DropPositions):

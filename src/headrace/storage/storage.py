@@ -19,13 +19,13 @@ from headrace.storage.errors import Unreachable, unusable
 from headrace.storage.fence import Fence
 from headrace.storage.free_space import FreeSpace
 from headrace.storage.groups import RedisGroups
-from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.journal.journal import Journal
 from headrace.storage.layout import LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.logs.open import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.storage.logs.replay import replay
-from headrace.storage.logs.replicas import Copies, NoCopies
+from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.preflight import Durability, check_layout, clock_difference, durability, examine, text
 from headrace.storage.redis.clients import ERRORS
@@ -69,7 +69,7 @@ class RedisStorage:
         cluster: str,
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
-        early: EarlyAcknowledgement | None = None,
+        early: JournaledAcks | None = None,
         disk: FreeSpace | None = None,
         counted: StoreCounters,
         replicas_ms: int | None,
@@ -90,7 +90,7 @@ class RedisStorage:
         self.unreadable = Unreadable(_tell_unreadable)
         """Stored values that were skipped, since they cannot be read."""
         self.scripts = Scripts(shards, disk)
-        self._copies = NoCopies() if replicas_ms is None else Copies(shards, replicas_ms)
+        self._copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
         self._file, self._early = file, early
         self.logs = RedisLogs(
             self.scripts,
@@ -163,7 +163,7 @@ class RedisStorage:
         name = [encode(["CLIENT", "SETNAME", _CONNECTION_NAME])] if alone else []
         counted = counted or StoreCounters()
         shards = await connected(url, admin, [*name, *load_commands()])
-        early: EarlyAcknowledgement | None = None
+        early: JournaledAcks | None = None
         if journal is not None:
             connection = shards.at(keyspace.version)
             try:
@@ -174,7 +174,7 @@ class RedisStorage:
             except BaseException:
                 await shards.close()
                 raise
-            early = EarlyAcknowledgement.over(journal, connection, counted)
+            early = JournaledAcks.over(journal, connection, counted)
         return cls(
             url, admin, shards, keyspace, epoch, cluster, producer_expiry_ms=producer_expiry_ms, early=early,
             disk=disk, counted=counted, replicas_ms=replicas_ms,

@@ -10,7 +10,7 @@ from heapq import nsmallest
 
 from headrace.topics.errors import BehindRefused, OffsetsExhausted, OutOfOrderSequence
 from headrace.topics.model import Append, Appended
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.rejected_batches import RejectedBatches
 
 MOST_OFFSET = 2**53 - 1
@@ -27,7 +27,7 @@ class OffsetAssigner:
     def __init__(
         self,
         next_offset: int,
-        producers: Mapping[int, Producer] | None = None,
+        producers: Mapping[int, ProducerStateEntry] | None = None,
         unsaved: Collection[int] = (),
         refused: RejectedBatches | None = None,
         count: Callable[[], None] = lambda: None,
@@ -42,7 +42,7 @@ class OffsetAssigner:
             count: called before a producer is added; raises TooManyProducers where none may be.
         """
         self.next_offset = next_offset
-        self.producers: dict[int, Producer] = dict(producers or {})
+        self.producers: dict[int, ProducerStateEntry] = dict(producers or {})
         self._changed: set[int] = set(unsaved)
         self._count = count
         self.refused = RejectedBatches(lambda: 0) if refused is None else refused
@@ -86,7 +86,7 @@ class OffsetAssigner:
             if known is None:
                 self._count()
                 self._make_room()
-                known = self.producers[producer_id] = Producer(append.producer_epoch)
+                known = self.producers[producer_id] = ProducerStateEntry(append.producer_epoch)
             known.take(append.producer_epoch, append.base_sequence, append.span, base_offset, now_ms)
             self._changed.add(producer_id)
             if self.refused.first:
@@ -140,7 +140,7 @@ class OffsetAssigner:
         """They could not be stored: they are to be among those of the next `take_changed`."""
         self._changed.update(producers)
 
-    def as_they_are(self, producers: Iterable[int]) -> dict[int, Producer | None]:
+    def as_they_are(self, producers: Iterable[int]) -> dict[int, ProducerStateEntry | None]:
         """What is to be stored of producers now; None: it was forgotten."""
         return {each: known.copy() if (known := self.producers.get(each)) else None for each in producers}
 

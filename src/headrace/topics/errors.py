@@ -108,7 +108,7 @@ class UnreadableTopic(UnknownTopic):
     """The registry has an entry of that name, and it cannot be read: the topic can only be deleted."""
 
 
-class StorageAway(StorageUnavailable):
+class StorageUnreachable(StorageUnavailable):
     """There is no connection to Redis: nothing was sent, and nothing will happen later."""
 
 
@@ -116,11 +116,11 @@ class StorageMoving(StorageUnavailable):
     """The keys are on their way from one shard of a Redis Cluster to another, and take nothing meanwhile."""
 
 
-class StorageUnwritten(StorageUnavailable):
+class StorageNotWritten(StorageUnavailable):
     """Redis takes no writes, since it cannot write its own files; it can be read."""
 
 
-class StorageUncopied(StorageUnavailable):
+class StorageNotReplicated(StorageUnavailable):
     """Redis takes no writes, since fewer replicas follow it than it wants; it can be read, and may be old."""
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,7 +40,7 @@ class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
     """Log end: the offset the next record gets."""
     epochs: LeaderEpochs
     """The leader epochs; the last one is that of this opening."""
-    producers: dict[int, Producer]
+    producers: dict[int, ProducerStateEntry]
     """The idempotent producers, by id."""
     unsaved: frozenset[int] = frozenset()
     """Those of them that the snapshot has not as they are, and those that it has and that are forgotten."""

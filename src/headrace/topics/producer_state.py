@@ -25,7 +25,7 @@ class SentBatch(NamedTuple):
     base_offset: int
 
 
-class Producer:
+class ProducerStateEntry:
     """What a log knows of a producer."""
 
     __slots__ = ("batches", "epoch", "expected", "last_use_ms")
@@ -45,7 +45,7 @@ class Producer:
         """The sequence that its next batch begins with; -1: any."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Producer) and (self.epoch, self.batches, self.last_use_ms) == (
+        return isinstance(other, ProducerStateEntry) and (self.epoch, self.batches, self.last_use_ms) == (
             other.epoch,
             other.batches,
             other.last_use_ms,

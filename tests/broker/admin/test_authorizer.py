@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.admin import authorizer
-from headrace.broker.admin.authorizer import Access
+from headrace.broker.admin.authorizer import AclAuthorizer
 from headrace.broker.admin.cluster_acls import digest_of
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
@@ -51,11 +51,11 @@ class Documents:
                 self.stored[place] = text
 
 
-def access_to(documents: Documents, **given: str) -> Access:
+def access_to(documents: Documents, **given: str) -> AclAuthorizer:
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER} | {
         name.replace("_", "."): text for name, text in given.items()
     }
-    return Access(cast("DocumentStorage", documents), BrokerSettings.of(settings), SystemClock())
+    return AclAuthorizer(cast("DocumentStorage", documents), BrokerSettings.of(settings), SystemClock())
 
 
 def acl(name: str, **other: Any) -> Acl:

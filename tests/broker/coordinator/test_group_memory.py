@@ -9,12 +9,12 @@ from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.coordinator.group_memory import GroupMemory
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.effects import CommitResult, JoinResult, SyncResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeleteGroup, Join, Leave, Leaving, Sync
-from headrace.groups.model import GroupSettings, Position, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, TopicPartition
 from headrace.groups.turn import GROUP_BYTES
 from headrace.testing.clock import ManualClock
 
@@ -27,15 +27,17 @@ def memory() -> GroupMemory:
 
 
 @pytest.fixture
-def table(storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition, memory: GroupMemory) -> GroupTable:
-    return GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition, memory=memory)
+def table(
+    storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition, memory: GroupMemory
+) -> GroupCoordinator:
+    return GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition, memory=memory)
 
 
 def _large(size: int, **fields: object) -> Join:
     return msgspec.structs.replace(join(), token=object(), protocols=(("range", bytes(size)),), **fields)
 
 
-async def _attack(table: GroupTable, size: int, first: int = 0) -> int:
+async def _attack(table: GroupCoordinator, size: int, first: int = 0) -> int:
     """Leave one member with that much metadata behind in each of many groups; how many were taken."""
     for number in range(first, first + 2_000):
         joining = asyncio.ensure_future(table.request(f"g{number}", _large(size)))
@@ -48,7 +50,9 @@ async def _attack(table: GroupTable, size: int, first: int = 0) -> int:
     raise AssertionError("no group was refused")
 
 
-async def test_members_of_many_groups_have_a_total(table: GroupTable, memory: GroupMemory, clock: ManualClock) -> None:
+async def test_members_of_many_groups_have_a_total(
+    table: GroupCoordinator, memory: GroupMemory, clock: ManualClock
+) -> None:
     with structlog.testing.capture_logs() as logged:
         assert await _attack(table, 50_000) == 3
         assert await _attack(table, 8_000, 5_000)
@@ -60,7 +64,7 @@ async def test_members_of_many_groups_have_a_total(table: GroupTable, memory: Gr
 
 
 async def test_a_member_that_exists_joins_again_though_the_total_is_used_up(
-    table: GroupTable, memory: GroupMemory, clock: ManualClock
+    table: GroupCoordinator, memory: GroupMemory, clock: ManualClock
 ) -> None:
     joined = await stable(table, clock)
     memory.members.add(_LIMIT)
@@ -76,7 +80,7 @@ async def test_a_member_that_exists_joins_again_though_the_total_is_used_up(
 
 
 async def test_what_members_and_offsets_held_is_given_back(
-    table: GroupTable, memory: GroupMemory, clock: ManualClock
+    table: GroupCoordinator, memory: GroupMemory, clock: ManualClock
 ) -> None:
     joined = await stable(table, clock)
     await table.request("g", commit(7, joined.generation, joined.member_id))
@@ -91,7 +95,7 @@ async def test_what_members_and_offsets_held_is_given_back(
 
 @pytest.mark.parametrize("how", ["hand over", "delete"])
 async def test_a_group_that_is_another_brokers_or_deleted_counts_no_more(
-    table: GroupTable, memory: GroupMemory, clock: ManualClock, how: str
+    table: GroupCoordinator, memory: GroupMemory, clock: ManualClock, how: str
 ) -> None:
     await stable(table, clock)
     await table.request("other", commit(1))
@@ -103,7 +107,7 @@ async def test_a_group_that_is_another_brokers_or_deleted_counts_no_more(
     assert (memory.members.used, memory.offsets.used) == (0, 0)
 
 
-async def test_ids_that_were_given_out_count(table: GroupTable, memory: GroupMemory, clock: ManualClock) -> None:
+async def test_ids_that_were_given_out_count(table: GroupCoordinator, memory: GroupMemory, clock: ManualClock) -> None:
     """A client asks for ids under a long name, and never joins with them."""
     asked = 0
     while asked < 1_000:
@@ -121,7 +125,7 @@ async def test_ids_that_were_given_out_count(table: GroupTable, memory: GroupMem
     assert memory.members.used == 0
 
 
-async def test_assignments_count(table: GroupTable, memory: GroupMemory, clock: ManualClock) -> None:
+async def test_assignments_count(table: GroupCoordinator, memory: GroupMemory, clock: ManualClock) -> None:
     joining = asyncio.ensure_future(table.request("g", join()))
     await asyncio.sleep(0)
     clock.advance(100)
@@ -147,11 +151,15 @@ async def test_assignments_count(table: GroupTable, memory: GroupMemory, clock: 
     assert memory.members.used == before + 10_000
 
 
-async def test_committed_offsets_have_a_total(table: GroupTable, memory: GroupMemory, storage: MemoryStorage) -> None:
+async def test_committed_offsets_have_a_total(
+    table: GroupCoordinator, memory: GroupMemory, storage: MemoryStorage
+) -> None:
     """400 bytes for each, and its metadata, and some for a group; what replaces an offset is taken all the same."""
 
     async def commits(group: str, count: int, metadata: str = "", offset: int = 1) -> list[GroupError | None]:
-        places = {TopicPartition("t", each): Position(offset=offset, metadata=metadata) for each in range(count)}
+        places = {
+            TopicPartition("t", each): OffsetAndMetadata(offset=offset, metadata=metadata) for each in range(count)
+        }
         request = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=places)
         result = await table.request(group, request)
         assert isinstance(result, CommitResult)
@@ -168,10 +176,10 @@ async def test_committed_offsets_have_a_total(table: GroupTable, memory: GroupMe
 
 
 async def test_a_refused_write_counts_what_storage_has(
-    table: GroupTable, memory: GroupMemory, storage: MemoryStorage
+    table: GroupCoordinator, memory: GroupMemory, storage: MemoryStorage
 ) -> None:
     await table.request("g", commit(1))
     storage.unavailable = True
-    more = {TopicPartition("t", each): Position(offset=1) for each in range(5)}
+    more = {TopicPartition("t", each): OffsetAndMetadata(offset=1) for each in range(5)}
     await table.request("g", Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=more))
     assert memory.offsets.used == GROUP_BYTES + 400

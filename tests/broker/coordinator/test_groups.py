@@ -13,8 +13,8 @@ from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.coordinator.groups import GroupTable
-from headrace.broker.coordinator.offset_mirror import Mirror
+from headrace.broker.coordinator.groups import GroupCoordinator
+from headrace.broker.coordinator.offset_mirror import OffsetMirror
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import CooperativeScheduler
@@ -22,12 +22,12 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup, DropTopic, Heartbeat, Leave, Leaving
-from headrace.groups.model import GroupSettings, Position, SavePositions, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, SavePositions, TopicPartition
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
 
 
-async def _very_many_join(table: GroupTable, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":
+async def _very_many_join(table: GroupCoordinator, clock: ManualClock) -> "Sequence[asyncio.Future[Result]]":
     """A thousand, who are being answered."""
     joins = [msgspec.structs.replace(join(), token=object(), new_member_id=f"c-{each}") for each in range(1_000)]
     joining = [asyncio.ensure_future(table.request("g", each)) for each in joins]
@@ -39,7 +39,7 @@ async def _very_many_join(table: GroupTable, clock: ManualClock) -> "Sequence[as
     return joining
 
 
-async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table: GroupTable) -> None:
+async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table: GroupCoordinator) -> None:
     """Its client is gone, and may have committed more since."""
     told = await table.request("g", commit(7), lambda: True)
     assert isinstance(told, CommitResult)
@@ -48,7 +48,7 @@ async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table:
 
 
 async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
-    table: GroupTable, clock: ManualClock
+    table: GroupCoordinator, clock: ManualClock
 ) -> None:
     """One turn with all the answers of a large group would keep everybody else waiting."""
     joining = await _very_many_join(table, clock)
@@ -63,7 +63,7 @@ async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
 
 @pytest.mark.parametrize("how", ["handed over", "stopped"])
 async def test_answers_that_wait_for_their_turn_come_though_the_group_is_given_up(
-    table: GroupTable, clock: ManualClock, how: str
+    table: GroupCoordinator, clock: ManualClock, how: str
 ) -> None:
     """What they tell was decided, and is stored; a member that goes on by it is told to look elsewhere."""
     joining = await _very_many_join(table, clock)
@@ -82,7 +82,7 @@ async def test_answers_that_wait_for_their_turn_come_though_the_group_is_given_u
 
 
 async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(
-    table: GroupTable, storage: MemoryStorage
+    table: GroupCoordinator, storage: MemoryStorage
 ) -> None:
     result = await table.request("g", commit(7))
 
@@ -94,7 +94,7 @@ async def test_a_commit_is_stored_before_it_is_answered_and_mirrored_after(
 
 
 async def test_what_is_over_is_tried_again_a_second_after_storage_has_refused_it(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Not at once: a full disk would be filled up with lines of the log that say so."""
     await table.request("g", commit(7))
@@ -114,7 +114,7 @@ async def test_what_is_over_is_tried_again_a_second_after_storage_has_refused_it
 
 
 async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgotten(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     joined = await stable(table, clock)
     storage.unavailable = True
@@ -137,13 +137,13 @@ async def test_a_commit_that_storage_refuses_is_answered_with_an_error_and_forgo
 
 
 async def test_a_stable_group_goes_on_after_a_restart(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     joined = await stable(table, clock)
     await table.request("g", commit(3, joined.generation, joined.member_id))
     await table.stop()
 
-    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition)
+    again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition)
     assert await again.load() == 1
     description = again.describe("g")
     assert description is not None
@@ -158,7 +158,7 @@ async def test_a_stable_group_goes_on_after_a_restart(
 
 
 async def test_asking_a_group_that_does_not_exist_leaves_no_group_behind(
-    table: GroupTable, storage: MemoryStorage
+    table: GroupCoordinator, storage: MemoryStorage
 ) -> None:
     beat = await table.request("g", Heartbeat(token=object(), generation=1, member_id="m", instance_id=None))
 
@@ -168,14 +168,16 @@ async def test_asking_a_group_that_does_not_exist_leaves_no_group_behind(
     assert not storage.groups.stored
 
 
-async def test_requests_that_come_during_a_write_wait_for_their_turn(table: GroupTable, storage: MemoryStorage) -> None:
+async def test_requests_that_come_during_a_write_wait_for_their_turn(
+    table: GroupCoordinator, storage: MemoryStorage
+) -> None:
     results = await asyncio.gather(*(table.request("g", commit(offset)) for offset in range(20)))
 
     assert all(isinstance(result, CommitResult) and result.partitions[PARTITION] is None for result in results)
     assert storage.groups.stored["g"].stored.positions[PARTITION].offset == 19
 
 
-async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: MemoryStorage) -> None:
+async def test_positions_in_a_deleted_topic_go(table: GroupCoordinator, storage: MemoryStorage) -> None:
     await table.request("g", commit(5))
     await table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace())
     while storage.groups.stored["g"].stored.positions:
@@ -185,7 +187,7 @@ async def test_positions_in_a_deleted_topic_go(table: GroupTable, storage: Memor
 
 
 async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """The deletion is told once; when the topic is made again consumers would begin at the old position."""
     await table.request("g", commit(5))
@@ -207,13 +209,13 @@ async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
 
 
 async def test_positions_of_an_earlier_topic_are_gone_after_a_start(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
     """A crash came between the deletion and the group's write, and the topic was made again."""
     old, new = UUID(int=1), UUID(int=2)
-    await storage.groups.save("g", [SavePositions({PARTITION: Position(offset=5, topic_id=old)})])
+    await storage.groups.save("g", [SavePositions({PARTITION: OffsetAndMetadata(offset=5, topic_id=old)})])
     coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
-    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: partition, coordination)
+    again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition, coordination)
     await again.load()
     assert again.positions("g") == {}
     while storage.groups.stored["g"].stored.positions:
@@ -225,7 +227,7 @@ async def _no_topic(_: str) -> UUID | None:
 
 
 async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
-    table: GroupTable, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+    table: GroupCoordinator, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each group may have thousands of positions in it: 20 groups of 9 000 took 1.6 s in one go."""
     monkeypatch.setattr("headrace.broker.runtime.scheduler.SLICE_S", 0)
@@ -243,8 +245,8 @@ async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
 
 
 async def test_positions_that_are_still_to_be_shown_of_a_deleted_topic_hold_up_nobody() -> None:
-    mirror = Mirror(lambda _: None)
-    mirror.show("g", {TopicPartition("t", index): Position(offset=5) for index in range(1_000)})
+    mirror = OffsetMirror(lambda _: None)
+    mirror.show("g", {TopicPartition("t", index): OffsetAndMetadata(offset=5) for index in range(1_000)})
     turns = 0
     shown = asyncio.ensure_future(mirror.settle())
     while not shown.done():
@@ -271,13 +273,13 @@ class _Shown:
         self.shown[group] = offset
 
 
-def _mirror_of(shown: _Shown) -> Mirror:
-    return Mirror(lambda _: cast("LeaderPartition", shown))
+def _mirror_of(shown: _Shown) -> OffsetMirror:
+    return OffsetMirror(lambda _: cast("LeaderPartition", shown))
 
 
-def _show_many(mirror: Mirror, count: int) -> None:
+def _show_many(mirror: OffsetMirror, count: int) -> None:
     for number in range(count):
-        mirror.show(f"g{number}", {PARTITION: Position(offset=number)})
+        mirror.show(f"g{number}", {PARTITION: OffsetAndMetadata(offset=number)})
 
 
 async def test_positions_are_shown_many_in_a_round_trip_but_not_all() -> None:
@@ -287,7 +289,7 @@ async def test_positions_are_shown_many_in_a_round_trip_but_not_all() -> None:
     settling = asyncio.ensure_future(mirror.settle())
     while not partition.under_way:
         await asyncio.sleep(0)
-    mirror.show("g199", {PARTITION: Position(offset=1_000)})
+    mirror.show("g199", {PARTITION: OffsetAndMetadata(offset=1_000)})
     partition.may.set()
     await settling
     assert partition.most == 64
@@ -332,12 +334,14 @@ async def test_positions_that_cannot_be_shown_are_one_line_for_many() -> None:
 
 
 async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
-    table: GroupTable, storage: MemoryStorage, clock: ManualClock
+    table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     await table.request("g", commit(5))
-    await storage.groups.save("g", [SavePositions({TopicPartition("t", 1): Position(offset=5, topic_id=UUID(int=1))})])
+    await storage.groups.save(
+        "g", [SavePositions({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=UUID(int=1))})]
+    )
     coordination = Coordination(Ownership(0), "default", lambda _: None, _no_topic)
-    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
+    again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
     await again.load()
     assert again.positions("g") == {}
     while storage.groups.stored["g"].stored.positions:
@@ -350,19 +354,19 @@ async def test_at_a_start_a_topic_made_again_with_fewer_partitions_keeps_what_is
     """What was stored for the earlier one goes: dropping it may have failed."""
     old, new = UUID(int=1), UUID(int=2)
     positions = {
-        TopicPartition("t", 0): Position(offset=5, topic_id=new),
-        TopicPartition("t", 2): Position(offset=7, topic_id=old),
+        TopicPartition("t", 0): OffsetAndMetadata(offset=5, topic_id=new),
+        TopicPartition("t", 2): OffsetAndMetadata(offset=7, topic_id=old),
     }
     await storage.groups.save("g", [SavePositions(positions)])
     coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
-    again = GroupTable(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
+    again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
     await again.load()
     while len(storage.groups.stored["g"].stored.positions) > 1:
         await asyncio.sleep(0)
     assert {place.partition: each.offset for place, each in again.positions("g").items()} == {0: 5}
 
 
-async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> None:
+async def test_a_position_is_told_only_once_it_is_durable(table: GroupCoordinator) -> None:
     committing = asyncio.ensure_future(table.request("g", commit(5)))
     await asyncio.sleep(0)
     before = dict(table.positions("g"))
@@ -372,7 +376,7 @@ async def test_a_position_is_told_only_once_it_is_durable(table: GroupTable) -> 
     assert table.positions("g")[PARTITION].offset == 5
 
 
-async def test_a_group_with_a_very_long_name_is_not_made(table: GroupTable, clock: ManualClock) -> None:
+async def test_a_group_with_a_very_long_name_is_not_made(table: GroupCoordinator, clock: ManualClock) -> None:
     await stable(table, clock, "n" * 1_024)
     for name in ("n" * 1_025, "\N{SNOWMAN}" * 342):
         refused = await table.request(name, commit(1))
@@ -385,7 +389,7 @@ async def test_a_group_with_a_very_long_name_is_not_made(table: GroupTable, cloc
 async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
     storage: MemoryStorage, clock: ManualClock, partition: LeaderPartition
 ) -> None:
-    table = GroupTable(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)
+    table = GroupCoordinator(storage.groups, clock, GroupSettings(max_groups=2), lambda _: partition)
     await table.request("a", commit(1))
     await stable(table, clock, "b")
     with structlog.testing.capture_logs() as logged:
@@ -405,7 +409,9 @@ async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
     assert table.names() == ["b", "c"]
 
 
-async def test_what_is_told_of_a_join_does_not_go_through_all_members(table: GroupTable, clock: ManualClock) -> None:
+async def test_what_is_told_of_a_join_does_not_go_through_all_members(
+    table: GroupCoordinator, clock: ManualClock
+) -> None:
     """Each line once, for who came and who left, also where one comes and goes between two looks."""
     with structlog.testing.capture_logs() as logged:
         joined = await stable(table, clock)

@@ -17,7 +17,7 @@ from headrace.groups.balanced.events import Get
 from headrace.groups.effects import Effect
 from headrace.groups.events import Event
 from headrace.groups.group import Group
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.errors import StorageUnavailable
 
 
@@ -196,7 +196,9 @@ async def test_a_description_looks_at_all_positions_once(world: World, monkeypat
     await world.cursor()
     looks = 0
 
-    def without(_: Dropping, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Position]:
+    def without(
+        _: Dropping, positions: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         nonlocal looks
         looks += 1
         return positions

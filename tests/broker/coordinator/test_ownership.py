@@ -13,14 +13,21 @@ from tests.harness.memory import MemoryGroups, MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.coordinator.coordinator import Unready
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.runtime.clock import RunningClock
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.effects import CommitResult, HeartbeatResult, JoinResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DropTopic, Heartbeat, Sync
-from headrace.groups.model import GroupChange, GroupSettings, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.model import (
+    GroupChange,
+    GroupSettings,
+    OffsetAndMetadata,
+    SavePositions,
+    StoredGroup,
+    TopicPartition,
+)
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
@@ -71,7 +78,7 @@ class Site:
         self.go_by(1, 1)
         coordination = Coordination(self.ownership, "default", lambda _: self.known, self._stored_topic_id)
         self.running = RunningClock(self.clock)
-        self.table = GroupTable(self.groups, self.running, GroupSettings(), lambda _: None, coordination)
+        self.table = GroupCoordinator(self.groups, self.running, GroupSettings(), lambda _: None, coordination)
 
     def go_by(self, number: int, *nodes: int, missed: int | None = None) -> None:
         """`missed`: the number of a view between, which this broker has not seen."""
@@ -88,7 +95,7 @@ class Site:
 @pytest.fixture
 async def site() -> Any:
     made = Site()
-    await made.groups.save("g", [SavePositions({PLACE: Position(offset=5)})])
+    await made.groups.save("g", [SavePositions({PLACE: OffsetAndMetadata(offset=5)})])
     yield made
     await made.table.stop()
 
@@ -137,20 +144,22 @@ async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_ta
     """The topic was deleted and made again while nobody coordinated the group; its consumers would skip records."""
     site.known = known
     other = TopicPartition("t", 1)
-    await site.groups.save("g", [SavePositions({PLACE: Position(offset=5, topic_id=OLD)})])
-    await site.groups.save("g", [SavePositions({other: Position(offset=6, topic_id=NEW)})])
+    await site.groups.save("g", [SavePositions({PLACE: OffsetAndMetadata(offset=5, topic_id=OLD)})])
+    await site.groups.save("g", [SavePositions({other: OffsetAndMetadata(offset=6, topic_id=NEW)})])
     site.may_find.set()
     assert await site.table.ready("g") is None
-    assert site.table.positions("g") == {other: Position(offset=6, topic_id=NEW)}, "told before storage has dropped it"
+    assert site.table.positions("g") == {other: OffsetAndMetadata(offset=6, topic_id=NEW)}, (
+        "told before storage has dropped it"
+    )
     while PLACE in (await site.groups.load_one("g", 1)).positions:
         await asyncio.sleep(0)
-    assert site.table.positions("g") == {other: Position(offset=6, topic_id=NEW)}
+    assert site.table.positions("g") == {other: OffsetAndMetadata(offset=6, topic_id=NEW)}
 
 
 async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(site: Site) -> None:
     """Who coordinated the group had; this one still knows the topic that was deleted."""
     site.known = OLD
-    kept = {PLACE: Position(offset=5, topic_id=NEW)}
+    kept = {PLACE: OffsetAndMetadata(offset=5, topic_id=NEW)}
     await site.groups.save("g", [SavePositions(kept)])
     site.may_find.set()
     assert await site.table.ready("g") is None
@@ -164,19 +173,19 @@ async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(s
 async def test_positions_of_an_older_server_say_no_topic_and_stay(site: Site) -> None:
     site.known = NEW
     assert await site.table.ready("g") is None
-    assert site.table.positions("g") == {PLACE: Position(offset=5)}
+    assert site.table.positions("g") == {PLACE: OffsetAndMetadata(offset=5)}
 
 
 async def test_positions_that_say_no_topic_stay_where_others_are_of_an_earlier_one(site: Site) -> None:
     """An older server committed them in the topic that has the name now."""
     site.known = NEW
     other = TopicPartition("t", 1)
-    await site.groups.save("g", [SavePositions({other: Position(offset=6, topic_id=OLD)})])
+    await site.groups.save("g", [SavePositions({other: OffsetAndMetadata(offset=6, topic_id=OLD)})])
     site.may_find.set()
     assert await site.table.ready("g") is None
     while other in (kept := (await site.groups.load_one("g", 1)).positions):
         await asyncio.sleep(0)
-    assert site.table.positions("g") == kept == {PLACE: Position(offset=5)}
+    assert site.table.positions("g") == kept == {PLACE: OffsetAndMetadata(offset=5)}
 
 
 @pytest.mark.parametrize("said", [None, OLD])
@@ -186,7 +195,9 @@ async def test_a_position_in_a_topic_that_is_made_while_storage_refuses_a_drop_s
     """The drop was of what there was when the name had no topic."""
     site.stored = None
     other = TopicPartition("t", 1)
-    await site.groups.save("g", [SavePositions({place: Position(offset=5, topic_id=said) for place in (PLACE, other)})])
+    await site.groups.save(
+        "g", [SavePositions({place: OffsetAndMetadata(offset=5, topic_id=said) for place in (PLACE, other)})]
+    )
     site.may_find.set()
     site.groups.refusing = True
     assert await site.table.ready("g") is None
@@ -223,7 +234,7 @@ async def test_a_commit_in_a_topic_that_goes_while_the_group_is_loaded_is_refuse
     site: Site, later: UUID | None
 ) -> None:
     """The offset would be the next topic's position, whose consumers would skip records."""
-    await site.groups.save("g", [SavePositions({TopicPartition("t", 1): Position(offset=5, topic_id=NEW)})])
+    await site.groups.save("g", [SavePositions({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=NEW)})])
     site.known = OLD
     committing = asyncio.ensure_future(_commit(site))
     await site.looking.wait()
@@ -235,7 +246,7 @@ async def test_a_commit_in_a_topic_that_goes_while_the_group_is_loaded_is_refuse
 
 
 async def _commit(site: Site, offset: int = 8, given_up: Callable[[], bool] = lambda: False) -> CommitResult:
-    positions = {PLACE: Position(offset=offset)}
+    positions = {PLACE: OffsetAndMetadata(offset=offset)}
     commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=positions)
     result = await site.table.request("g", commit, given_up)
     assert isinstance(result, CommitResult)
@@ -320,12 +331,12 @@ async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew
     place = TopicPartition("t", 0)
     site.may_find.set()
     assert await site.table.ready("g") is None
-    assert site.table.positions("g") == {place: Position(offset=5)}
-    await site.groups.save("g", [SavePositions({place: Position(offset=9)})])
+    assert site.table.positions("g") == {place: OffsetAndMetadata(offset=5)}
+    await site.groups.save("g", [SavePositions({place: OffsetAndMetadata(offset=9)})])
     site.go_by(3, 1, missed=2)
     site.table.adopt()
     assert await site.table.ready("g") is None
-    assert site.table.positions("g") == {place: Position(offset=9)}
+    assert site.table.positions("g") == {place: OffsetAndMetadata(offset=9)}
     assert site.groups.mine == {"g"}
 
 
@@ -373,7 +384,7 @@ async def test_a_group_that_cannot_be_read_keeps_no_other_one_out(site: Site) ->
     site.may_find.set()
     others = {f"h{number}" for number in range(100)}
     for name in others:
-        await site.groups.save(name, [SavePositions({TopicPartition("t", 0): Position(offset=5)})])
+        await site.groups.save(name, [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=5)})])
     site.groups.failing["g"] = ValueError("damaged")
     with structlog.testing.capture_logs() as logged:
         site.table.adopt()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from headrace.broker.coordinator.event_log import GroupTeller
+from headrace.broker.coordinator.event_log import GroupEventLog
 from headrace.broker.coordinator.timers import Firing, Timers
 from headrace.groups import timers
 from headrace.groups.events import Join, TimerFired
@@ -141,7 +141,7 @@ def test_a_crowd_that_goes_at_once_has_a_line_for_the_first_of_them() -> None:
             skip_assignment_supported=False,
         )
         machine.handle(asked, Now(0, 0))
-    teller = GroupTeller("g", machine)
+    teller = GroupEventLog("g", machine)
     for key in (timers.initial_delay(), timers.sync()):
         while key in machine.deadlines:
             at = machine.deadlines[key]

@@ -3,7 +3,7 @@
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.services import Parts
+from headrace.broker.services import Services
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 
@@ -16,5 +16,5 @@ def over(storage: RedisStorage, ownership: Ownership | None = None) -> Broker:
         clock,
         cluster_id="c",
         stream_of=lambda name, _, index: f"{name}:{index}",
-        parts=Parts(storage.documents, settings, clock, ownership=ownership),
+        parts=Services(storage.documents, settings, clock, ownership=ownership),
     )

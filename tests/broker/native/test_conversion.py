@@ -20,11 +20,11 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.native.conversion import convert
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.services import Parts
+from headrace.broker.services import Services
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.groups.events import Commit
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.membership.view import Leader, Member, View
 from headrace.records.accelerator import crc32c
 from headrace.records.build import build
@@ -140,13 +140,13 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
 
     storage = await open_storage(VIEW, alone=False)
     settings, clock = BrokerSettings.of({}), ManualClock()
-    clusters = Clusters(
+    clusters = VirtualClusters(
         storage,
         settings,
         clock,
         cluster_id="c",
         stream_of=lambda _, name, index, __: f"{name}:{index}",
-        parts=Parts(storage.documents, settings, clock, ownership=alone_in_view(), leaders=LeaderRegistry(1, tell)),
+        parts=Services(storage.documents, settings, clock, ownership=alone_in_view(), leaders=LeaderRegistry(1, tell)),
     )
     live = await clusters.default.topics.create("t", 1, {"headrace.storage": "native"})
     await convert(clusters.default.topics, "t", "log", NoPositions())
@@ -258,7 +258,7 @@ async def test_groups_whose_broker_has_just_gone_come_along(open_storage: OpenSt
     topic, first = TopicPartition("t", 0), over(await open_storage(VIEW, alone=False), alone_in_view())
     await first.topics.create("t", 1, {})
     commit = Commit(
-        token=object(), generation=-1, member_id="", instance_id=None, positions={topic: Position(offset=0)}
+        token=object(), generation=-1, member_id="", instance_id=None, positions={topic: OffsetAndMetadata(offset=0)}
     )
     await first.groups.request("g", commit)
     second = over(await open_storage(VIEW, alone=False), alone_in_view())
@@ -401,7 +401,9 @@ async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment
     for _ in range(2):
         await stored(broker, bytearray(build([(None, b"x", 5, ())])))
     place = TopicPartition("t", 0)
-    commit = Commit(token=1, generation=-1, member_id="", instance_id=None, positions={place: Position(offset=1)})
+    commit = Commit(
+        token=1, generation=-1, member_id="", instance_id=None, positions={place: OffsetAndMetadata(offset=1)}
+    )
     await broker.groups.request("g", commit)
     replace = storage.topics.replace
 

@@ -12,7 +12,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker.broker import Broker
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.records.build import build
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended, Topic
@@ -66,7 +66,7 @@ async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not
     places = [TopicPartition(name, 0) for name in ("t", "u")]
     for place in places:
         await broker.topics.create(place.topic, 1, {"headrace.storage": "native"})
-    positions = {place: Position(offset=5 << 10) for place in places}
+    positions = {place: OffsetAndMetadata(offset=5 << 10) for place in places}
     for _ in range(2):
         # Where there is no stream yet the position alone tells where a group stands.
         await broker.groups.request(
@@ -98,7 +98,7 @@ async def test_a_group_whose_server_dies_while_it_is_deleted_is_there_or_gone(
     place = TopicPartition("t", 0)
     await broker.topics.create("t", 1, {"headrace.storage": "native"})
     assert isinstance(await put(broker), Appended)
-    stands = {place: Position(offset=5 << 10)}
+    stands = {place: OffsetAndMetadata(offset=5 << 10)}
     commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=stands)
     await broker.groups.request("g", commit)
     call, left = storage.scripts.call, died_at

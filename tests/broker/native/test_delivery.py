@@ -11,7 +11,7 @@ from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.records.build import build
 from headrace.records.walk import records
-from headrace.topics.errors import StorageUnavailable, StorageUncopied, StorageUnwritten
+from headrace.topics.errors import StorageNotReplicated, StorageNotWritten, StorageUnavailable
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import Entered, Extent, GroupGone, GroupPassed, NativeRead, NativeStream
 
@@ -272,7 +272,7 @@ async def test_a_group_that_somebody_destroyed_is_made_again() -> None:
     assert group.asked() == ["new", "enter", "new"]
 
 
-UNWRITABLE = pytest.mark.parametrize("refusal", [StorageUnwritten("MISCONF"), StorageUncopied("NOREPLICAS")])
+UNWRITABLE = pytest.mark.parametrize("refusal", [StorageNotWritten("MISCONF"), StorageNotReplicated("NOREPLICAS")])
 SOME = 400
 LIMIT = 2 * len(_batch(0, SOME))
 """Room for two records of that size."""
@@ -345,7 +345,7 @@ async def test_what_may_be_somebody_elses_waits_until_redis_takes_writes(refusal
 async def test_what_was_passed_by_a_seek_meanwhile_is_not_taken_for_read() -> None:
     group = Reading([SOME] * 6)
     assert await group.read(0, LIMIT) == group.offsets[:2]
-    group.stream.refusal = StorageUnwritten("MISCONF")
+    group.stream.refusal = StorageNotWritten("MISCONF")
     assert await group.read(group.offsets[4], LIMIT // 2) == [group.offsets[4]]
     group.stream.refusal = None
     assert await group.read(group.offsets[5]) == [group.offsets[5]]
@@ -358,7 +358,7 @@ async def test_a_seek_back_to_what_was_read_meanwhile_and_was_given_since_is_a_s
     group = Reading([SOME] * 6)
     assert await group.read(0, LIMIT) == group.offsets[:2]
     at = group.offsets[1] + 1
-    group.stream.refusal = StorageUnwritten("MISCONF")
+    group.stream.refusal = StorageNotWritten("MISCONF")
     assert await group.read(at, LIMIT) == group.offsets[2:4]
     group.stream.refusal = None
     assert await group.read(at) == group.offsets[2:]

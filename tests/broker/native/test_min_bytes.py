@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.broker.fetch import Ask, Fetch, Found, Wakeups
+from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
@@ -75,8 +75,8 @@ def ask(stream: Stream, clock: ManualClock) -> Asking:
     def begin(least: int, most: int = 1 << 20) -> list[list[Found]]:
         answers: list[list[Found]] = []
         deadline_ms = clock.ticks_ms() + WAIT_MS
-        Fetch(
-            [Ask(stream, 0, most)],
+        DelayedFetch(
+            [PartitionFetch(stream, 0, most)],
             min_bytes=least,
             max_bytes=1 << 20,
             deadline_ms=deadline_ms,

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.harness.redis import RedisServer
 
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.ports import Copies, NativeStorage
+from headrace.broker.ports import InSyncReplicas, NativeStorage
 from headrace.records.build import build
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.storage import RedisStorage
@@ -25,8 +25,8 @@ from headrace.topics.errors import (
     OffsetsExhausted,
     OutOfOrderSequence,
     StorageFull,
+    StorageNotWritten,
     StorageUnavailable,
-    StorageUnwritten,
 )
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import Extent, NativeStream
@@ -56,7 +56,7 @@ class TooFew(InDoubt):
 class Stream:
     """Tells of no entry by itself, and answers appends as it is told to."""
 
-    copies: Copies
+    copies: InSyncReplicas
 
     def __init__(self, *answers: Appended | Exception) -> None:
         self._answers = list(answers)
@@ -135,7 +135,7 @@ def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it
     ]
 
 
-@pytest.mark.parametrize("refusal", [StorageFull("OOM"), StorageUnwritten("MISCONF")])
+@pytest.mark.parametrize("refusal", [StorageFull("OOM"), StorageNotWritten("MISCONF")])
 def test_that_redis_takes_no_records_is_told_in_the_log_when_it_begins(refusal: Exception) -> None:
     partition = answering(Stream(refusal, refusal, Appended(1), refusal))
     with capture_logs() as lines:
@@ -182,7 +182,7 @@ def test_a_refused_batch_whose_acknowledged_forerunner_is_lost_is_told_so() -> N
 
 def test_what_is_sent_behind_a_batch_whose_copies_are_in_doubt_is_to_come_again_behind_it() -> None:
     stream = Stream(Appended(1), OutOfOrderSequence("expected 3, found 4"))
-    stream.copies = cast("Copies", InDoubt())
+    stream.copies = cast("InSyncReplicas", InDoubt())
     assert told_of(answering(stream), (0, 3), (0, 4), copies=2) == [StorageUnavailable, BehindRefused]
 
 
@@ -196,7 +196,7 @@ def test_what_is_refused_before_it_is_sent_to_redis_counts_too() -> None:
     assert told_of(partition, (0, 4), (0, 3), (0, 3)) == [BehindRefused, OutOfOrderSequence, Appended]
 
     few = Stream(late)
-    few.copies = cast("Copies", TooFew())
+    few.copies = cast("InSyncReplicas", TooFew())
     partition = answering(few)
     with pytest.raises(NotEnoughReplicas):
         told_of(partition, (0, 3), copies=2)

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryCopies, MemoryStorage
 
-from headrace.broker.brokers.remote_reader import FollowedLog
+from headrace.broker.brokers.remote_reader import RemotePartitionReader
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import done_with_copies
 from headrace.broker.partition.leader import LeaderPartition
@@ -237,16 +237,16 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
     storage.logs.answer()
     partition.release(7)
     storage.logs.copies.asked.clear()
-    followed = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 0))
+    followed = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 0))
     await waits(storage)
     storage.logs.copies.answer(TOO_FEW)
     assert (await followed).log_end == 0
-    followed = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 0))
+    followed = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 0))
     await waits(storage)
     storage.logs.copies.answer()
     assert (await followed).log_end == 3
     # It is known now, and need not be asked for again.
-    assert (await FollowedLog.look_at(partition, storage.logs, 3)).log_end == 3
+    assert (await RemotePartitionReader.look_at(partition, storage.logs, 3)).log_end == 3
 
     partition.lead(8)
     await partition.open()
@@ -268,7 +268,7 @@ async def test_whoever_has_just_started_knows_what_readers_were_shown(
     storage.logs.copies.why = "1 has it"
     other = LeaderPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, SnapshotSchedule())
     other.want_copies(2)
-    assert (await FollowedLog.look_at(other, storage.logs, 0)).log_end == 3
+    assert (await RemotePartitionReader.look_at(other, storage.logs, 0)).log_end == 3
 
     await other.open()
 
@@ -284,12 +284,12 @@ async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
     partition.want_copies(2)
     partition.release(7)
     storage.logs.copies.why = "1 has it"
-    followed = await FollowedLog.look_at(partition, storage.logs, 5)
+    followed = await RemotePartitionReader.look_at(partition, storage.logs, 5)
     followed.check_readable(5)
     assert followed.at_end(5)
 
     storage.logs.copies.why = ""
-    looking = asyncio.create_task(FollowedLog.look_at(partition, storage.logs, 5))
+    looking = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 5))
     await waits(storage)
     storage.logs.copies.promoted += 1
     storage.logs.copies.answer()

@@ -11,9 +11,9 @@ from tests.harness.memory import MemoryStorage
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageUnavailable, StorageUnwritten
+from headrace.topics.errors import Fenced, NotLeader, OffsetOutOfRange, StorageNotWritten, StorageUnavailable
 from headrace.topics.model import StoredBatch
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 
 
 async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the_last(
@@ -23,7 +23,9 @@ async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the
     written: list[tuple[int | None, int]] = []
     save = storage.logs.save_producers
 
-    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+    async def noted(
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+    ) -> None:
         written.append((offset, len(changes)))
         await save(stream, offset, changes, shown)
 
@@ -50,7 +52,9 @@ async def test_producers_are_saved_to_an_end_while_others_come_faster(
             known.append(len(known))
             partition.append(sent(0, producer=known[-1]), lambda _: None)
 
-    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+    async def noted(
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+    ) -> None:
         written.append(offset)
         if len(written) > 10:
             raise StorageUnavailable("it does not end")
@@ -68,11 +72,13 @@ async def test_an_offset_is_written_behind_all_producers_up_to_it(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two save at a time: trimming, and the snapshot of each second. What cannot be stored is saved once more."""
-    saved: dict[int, Producer | None] = {}
+    saved: dict[int, ProducerStateEntry | None] = {}
     offsets: list[int] = []
     turns = 0
 
-    async def noted(stream: str, offset: int | None, changes: dict[int, Producer | None], shown: int | None) -> None:
+    async def noted(
+        stream: str, offset: int | None, changes: dict[int, ProducerStateEntry | None], shown: int | None
+    ) -> None:
         nonlocal turns
         turns += 1
         refused = turns == 2
@@ -127,7 +133,7 @@ async def test_behind_a_view_that_was_missed_readers_wait_until_storage_has_take
 
 
 async def _refused(*_: Any, **__: Any) -> Any:
-    raise StorageUnwritten("Redis answered: MISCONF Errors writing to the AOF file")
+    raise StorageNotWritten("Redis answered: MISCONF Errors writing to the AOF file")
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
@@ -145,7 +151,7 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
         for _ in range(10):
             await asyncio.sleep(0)
     else:
-        with pytest.raises(StorageUnwritten):
+        with pytest.raises(StorageNotWritten):
             await partition.save_producers()
     await partition.ask_end()
     partition.end_of_epoch(partition.leader_epoch)
@@ -153,12 +159,12 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
         partition.check_readable(6)
 
 
-@pytest.mark.parametrize("error", [StorageUnwritten, StorageUnavailable])
+@pytest.mark.parametrize("error", [StorageNotWritten, StorageUnavailable])
 async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tell_either(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Another broker has led it and told nobody; or a primary without replicas may have been replaced by one."""
-    if error is StorageUnwritten:
+    if error is StorageNotWritten:
         await storage.logs.open(partition.stream, lambda _: None)
 
     async def refuse(*_: Any) -> None:
@@ -214,7 +220,7 @@ async def test_an_opening_that_has_the_number_of_one_that_a_failover_lost_is_ano
     log.rows[-1] = last._replace(first=last.first + 3)
     monkeypatch.setattr(storage.logs, "save_producers", _refused)
     partition.led_elsewhere()
-    with pytest.raises(StorageUnwritten):
+    with pytest.raises(StorageNotWritten):
         await partition.save_producers()
     assert not partition.is_end_known
 
@@ -232,7 +238,7 @@ async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_n
     monkeypatch.setattr(storage.logs, "save_producers", _refused)
     monkeypatch.setattr(storage.logs, "look", missed_meanwhile)
     partition.led_elsewhere()
-    with pytest.raises(StorageUnwritten):
+    with pytest.raises(StorageNotWritten):
         await partition.save_producers()
     assert not partition.is_end_known
 

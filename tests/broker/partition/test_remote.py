@@ -12,8 +12,8 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.remote import Archives
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.services import Parts
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.services import Services
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
 from headrace.testing.clock import ManualClock
@@ -41,13 +41,13 @@ async def test_who_deletes_a_topic_forgets_what_other_brokers_have_written_down_
 async def test_so_it_does_of_partitions_that_it_has_not_heard_of(storage: MemoryStorage) -> None:
     lake: Any = SimpleNamespace(kind="archive")
     settings, clock = BrokerSettings.of({}), ManualClock()
-    clusters = Clusters(
+    clusters = VirtualClusters(
         storage,  # type: ignore[arg-type]
         settings,
         clock,
         cluster_id="c",
         stream_of=lambda _, *place: ":".join(map(str, place)),
-        parts=Parts(storage.documents, settings, clock, lake=lake),
+        parts=Services(storage.documents, settings, clock, lake=lake),
     )
     topic = (await clusters.default.topics.create("archived", 1, {})).topic
     # Another broker has added a partition, and archived it.
@@ -74,8 +74,8 @@ async def test_who_takes_a_log_over_reads_the_archive_from_where_it_begins_by_th
     ownership.adopt(view(1, 1, 2), inside=True)
     lake: Any = SimpleNamespace(kind="archive")
     settings, clock = BrokerSettings.of({}), ManualClock()
-    parts = Parts(storage.documents, settings, clock, lake=lake, ownership=ownership)
-    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: stream, parts=parts)
+    parts = Services(storage.documents, settings, clock, lake=lake, ownership=ownership)
+    clusters = VirtualClusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: stream, parts=parts)
     await clusters.start()
     log = clusters.default.topics.partition("archived", 0).log
     assert log is not None

@@ -10,7 +10,7 @@ import structlog
 
 from headrace.broker.topics.retention import Retention
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUnwritten, TopicError
+from headrace.topics.errors import StorageMoving, StorageNotWritten, StorageUnavailable, TopicError
 
 PATIENCE_MS = 60_000
 MOVED = StorageUnavailable("another node has its slot by now, try again")
@@ -73,7 +73,7 @@ async def test_a_partition_that_has_another_leader_by_then_is_left_to_it() -> No
 
 
 @pytest.mark.parametrize(
-    "error", [StorageUnwritten("it cannot write its own files"), TopicError("Redis answered: ERR")]
+    "error", [StorageNotWritten("it cannot write its own files"), TopicError("Redis answered: ERR")]
 )
 async def test_what_does_not_pass_by_itself_is_told_of_at_once(error: TopicError) -> None:
     assert await trimmed(ManualClock(), 50, Plain(0, [error])) == [f"0: {error}"]

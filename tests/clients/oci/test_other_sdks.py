@@ -20,7 +20,7 @@ from tests.harness import fetching
 from tests.harness.brokers import STORAGES, brokers_over
 from tests.harness.fed import Fed
 
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 
 HERE = Path(__file__).parent
@@ -84,13 +84,13 @@ def built(sdk: Sdk, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Path) -> GeneratedFiles:
     """Certificates of an authority of our own."""
     return create(tmp_path / "certificates", (), "jane", dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture(params=[False, True], ids=["http", "https"])
-def verifying(request: pytest.FixtureRequest, tmp_path: Path, made: Made) -> Iterator[InProcessServer]:
+def verifying(request: pytest.FixtureRequest, tmp_path: Path, made: GeneratedFiles) -> Iterator[InProcessServer]:
     keys = tmp_path / "keys"
     configure = [sys.executable, "-m", "headrace", "oci-config", str(tmp_path), "--keys", str(keys)]
     subprocess.run(configure, check=True, capture_output=True)
@@ -122,7 +122,9 @@ def started(sdk: Sdk, built: Path, folder: Path, environment: dict[str, str], *a
 
 
 @pytest.mark.timeout(BUILD_S + RUN_S)
-def test_every_sdk_sees_the_same(sdk: Sdk, built: Path, verifying: InProcessServer, made: Made, tmp_path: Path) -> None:
+def test_every_sdk_sees_the_same(
+    sdk: Sdk, built: Path, verifying: InProcessServer, made: GeneratedFiles, tmp_path: Path
+) -> None:
     environment = trusting(made.authority) if verifying.http.startswith("https:") else {}
     config = str(tmp_path / "config")
     with started(sdk, built, tmp_path, environment, verifying.http, config, COMPARTMENT) as program:

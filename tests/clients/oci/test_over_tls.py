@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import oci
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 from headrace.testing.oci import base64_of, text_of
 
@@ -25,8 +25,8 @@ class Secured(msgspec.Struct):
     """A server that verifies every signature, over HTTPS alone."""
 
     server: InProcessServer
-    made: Made
-    foreign: Made
+    made: GeneratedFiles
+    foreign: GeneratedFiles
     """Of an authority that is not the server's."""
     configured: dict[str, Any]
     """What `headrace oci-config` told."""

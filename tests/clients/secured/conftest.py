@@ -16,7 +16,7 @@ from tests.harness.issuer import AUDIENCE, ISSUER, Issuer
 from tests.harness.waiting import wait_for
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import InProcessServer
 
 NAME, PASSWORD = "jane", "päss wörd, =2C"
@@ -26,8 +26,8 @@ class Secured(msgspec.Struct):
     """A server that lets in nobody but jane, and what she brings."""
 
     server: InProcessServer
-    own: Made
-    foreign: Made
+    own: GeneratedFiles
+    foreign: GeneratedFiles
     """Of an authority that neither side believes."""
     issuer: Issuer
 

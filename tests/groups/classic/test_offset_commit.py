@@ -6,7 +6,7 @@ from tests.harness.groups import SESSION_MS, GroupContext, subscription
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
 from headrace.groups.errors import GroupError
-from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
+from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, TopicPartition
 from headrace.machines.effects import Persist
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -24,14 +24,14 @@ def test_a_member_commits_in_its_generation(ctx: GroupContext) -> None:
     assert commit.error is None
     assert commit.result.partitions == {FLIGHTS: None}
     assert isinstance(ctx.effects[0], Persist)
-    expected = Position(offset=42, leader_epoch=-1, metadata="note", committed_ms=ctx.now_ms)
+    expected = OffsetAndMetadata(offset=42, leader_epoch=-1, metadata="note", committed_ms=ctx.now_ms)
     assert ctx.whole.position(FLIGHTS) == expected
     assert ctx.stored.positions == {FLIGHTS: expected}
 
 
 def test_metadata_and_leader_epoch_come_back_as_they_were_sent(ctx: GroupContext) -> None:
     (member_id,) = ctx.stable(1)
-    ctx.commit_all(member_id, {FLIGHTS: Position(offset=1, leader_epoch=7, metadata="größe")})
+    ctx.commit_all(member_id, {FLIGHTS: OffsetAndMetadata(offset=1, leader_epoch=7, metadata="größe")})
     ctx.restart()
     position = ctx.whole.position(FLIGHTS)
 

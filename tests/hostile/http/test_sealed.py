@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 import redis
 
-from headrace.http.peers.signature import HEADER, Seals
+from headrace.http.peers.signature import HEADER, PeerSigner
 from headrace.oci.api.publisher import MOST_BATCH
 from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
 from headrace.oci.app import SEALS, SECRETS
@@ -42,7 +42,7 @@ _BODY_LENGTH_AT, _COVERED_FROM, _COUNT_AT = 8, 16, 57
 class Sealed(Target, frozen=True, kw_only=True):
     """A broker as another one asks it."""
 
-    seals: Seals
+    seals: PeerSigner
     id: str
     """Of the topic."""
 
@@ -126,7 +126,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sealed, B
             streams={},
             cursors={},
             open=True,
-            seals=Seals(secret),
+            seals=PeerSigner(secret),
             id=topic.topic_id.hex,
         )
         made = target.done("POST", "/streams", {"name": "s", "partitions": 1, "compartmentId": COMPARTMENT})

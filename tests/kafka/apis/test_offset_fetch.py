@@ -8,7 +8,7 @@ import pytest
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.errors import GroupError
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.kafka.apis.offset_fetch import handle
 from headrace.kafka.errors import Code
 from headrace.membership.view import View
@@ -24,7 +24,7 @@ class Groups:
         self.loaded = False
         self.refused: GroupError | None = None
         self.moved = False
-        self.stored = {PLACE: Position(offset=5, metadata="m" * 1_000)}
+        self.stored = {PLACE: OffsetAndMetadata(offset=5, metadata="m" * 1_000)}
 
     async def ready(self, _: str) -> GroupError | None:
         self.loaded = True
@@ -33,7 +33,7 @@ class Groups:
     def moved_lately(self) -> bool:
         return self.moved
 
-    def positions(self, _: str) -> dict[TopicPartition, Position]:
+    def positions(self, _: str) -> dict[TopicPartition, OffsetAndMetadata]:
         return self.stored if self.loaded else {}
 
 
@@ -55,7 +55,7 @@ class Site:
             reserve_parts=self.reserve_parts,
         )
 
-    async def positions(self, group: str, asked: Any) -> dict[TopicPartition, Position]:
+    async def positions(self, group: str, asked: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         if self.handed_over:
             self.ownership.adopt(View(2), inside=True)
             return {}

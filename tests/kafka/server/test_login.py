@@ -19,7 +19,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.logins import Admitted, LoginRefused
 from headrace.broker.runtime.clock import SystemClock
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.client.blocking import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.kafka.server.listener import KafkaListener
@@ -80,7 +80,7 @@ async def opened(url: str) -> AsyncIterator[Listeners]:
         await admin.flushall()
         storage = await RedisStorage.open(url, admin, 1)
         stack.push_async_callback(storage.close)
-        clusters = Clusters(
+        clusters = VirtualClusters(
             storage,
             BrokerSettings.of(),
             SystemClock(),

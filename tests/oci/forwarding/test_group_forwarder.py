@@ -10,12 +10,12 @@ from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.services import Parts
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.services import Services
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.connections import PeerAnswer
 from headrace.membership.view import Member, View
 from headrace.oci.errors import OciError
-from headrace.oci.forwarding.group_forwarder import Done, Groups
+from headrace.oci.forwarding.group_forwarder import Done, GroupForwarder
 from headrace.security.access.required_acls import Resource, ResourceType
 from headrace.testing.clock import ManualClock
 
@@ -28,10 +28,10 @@ async def test_whoever_is_refused_in_doubt_is_one_more_for_whom_members_are_wait
     ownership.adopt(View(1, (me,)), inside=True)
     storage: Any = MemoryStorage()
     settings = BrokerSettings.of({})
-    parts = Parts(storage.documents, settings, clock, ownership=ownership)
-    clusters = Clusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: "s", parts=parts)
+    parts = Services(storage.documents, settings, clock, ownership=ownership)
+    clusters = VirtualClusters(storage, settings, clock, cluster_id="c", stream_of=lambda *_: "s", parts=parts)
     peers: Any = SimpleNamespace(ownership=ownership)
-    groups, group = Groups(peers, clusters), Resource(ResourceType.GROUP, "g", cluster)
+    groups, group = GroupForwarder(peers, clusters), Resource(ResourceType.GROUP, "g", cluster)
 
     async def here() -> Done:
         raise AssertionError("another one may have answered")
@@ -63,7 +63,7 @@ async def test_who_cannot_be_answered_is_told_what_the_coordinator_says() -> Non
     call: Any = SimpleNamespace(principal=None)
     for told in (said, "broker 2 answers 421"):
         with pytest.raises(OciError, match=f"The coordinator of the group cannot be asked: {told}") as error:
-            await Groups(peers, clusters).answer(
+            await GroupForwarder(peers, clusters).answer(
                 Resource(ResourceType.GROUP, "g", "default"),
                 "GET", b"/", call, request_id="", body=b"", here=here, repeats=True,
             )  # fmt: skip

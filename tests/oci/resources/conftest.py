@@ -9,7 +9,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.resources.catalog import Catalog
 from headrace.oci.resources.records import PoolRecord, Record, StreamRecord
@@ -31,7 +31,7 @@ class World:
         self.clock = ManualClock()
         self.epoch = 0
         self.settings: dict[str, str] = {}
-        self.clusters: Clusters
+        self.clusters: VirtualClusters
         self.catalog: Catalog
         self.storage: RedisStorage
 
@@ -41,7 +41,7 @@ class World:
         link = redis.asyncio.from_url(self.url)
         await link.set(Keyspace().epoch, self.epoch)
         self.storage = await self.storage_class.open(self.url, link, self.epoch)
-        self.clusters = Clusters(
+        self.clusters = VirtualClusters(
             self.storage,
             BrokerSettings.of({}),
             self.clock,

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.security.tls.alerts import TellingContext
-from headrace.security.tls.contexts import TlsFiles, TowardsPeers
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.alerts import AlertContext
+from headrace.security.tls.contexts import PeerContext, TlsFiles
+from headrace.security.tls.files import GeneratedFiles, create
 
 NOW = dt.datetime.now(dt.UTC)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Path) -> GeneratedFiles:
     return create(tmp_path / "own", (), "jane", NOW)
 
 
@@ -24,8 +24,8 @@ def trusts(context: ssl.SSLContext, authority: str) -> bool:
     return ssl.PEM_cert_to_DER_cert(authority) in context.get_ca_certs(binary_form=True)
 
 
-def test_it_is_made_once_and_anew_when_the_files_change(made: Made, tmp_path: Path) -> None:
-    towards = TowardsPeers(TlsFiles(made.server, made.authority, "none"))
+def test_it_is_made_once_and_anew_when_the_files_change(made: GeneratedFiles, tmp_path: Path) -> None:
+    towards = PeerContext(TlsFiles(made.server, made.authority, "none"))
     first, authority = towards.current(), made.authority.read_text()
     assert towards.current() is first
     assert trusts(first, authority)
@@ -37,8 +37,8 @@ def test_it_is_made_once_and_anew_when_the_files_change(made: Made, tmp_path: Pa
     assert (trusts(second, authority), trusts(second, made.authority.read_text())) == (False, True)
 
 
-def test_broken_files_leave_it_as_it_was_with_one_line_in_the_log(made: Made) -> None:
-    towards = TowardsPeers(TlsFiles(made.server, made.authority, "none"))
+def test_broken_files_leave_it_as_it_was_with_one_line_in_the_log(made: GeneratedFiles) -> None:
+    towards = PeerContext(TlsFiles(made.server, made.authority, "none"))
     first, good = towards.current(), made.server.read_bytes()
     for content in (b"", b"none", None):
         if content is None:
@@ -53,9 +53,9 @@ def test_broken_files_leave_it_as_it_was_with_one_line_in_the_log(made: Made) ->
 
 
 def test_without_files_of_its_own_it_is_made_once(tmp_path: Path) -> None:
-    towards = TowardsPeers(None)
+    towards = PeerContext(None)
     assert towards.current() is towards.current()
-    missing = TowardsPeers(TlsFiles(tmp_path / "none.pem", None, "none"))
+    missing = PeerContext(TlsFiles(tmp_path / "none.pem", None, "none"))
     for _ in range(2):
         with pytest.raises(OSError, match="No such file"):
             missing.current()
@@ -66,8 +66,10 @@ def pumped(source: ssl.MemoryBIO, target: ssl.MemoryBIO) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_requests_that_nobody_reads_do_not_keep_the_answers_before_them(made: Made, version: ssl.TLSVersion) -> None:
-    context = TellingContext(ssl.PROTOCOL_TLS_SERVER)
+def test_requests_that_nobody_reads_do_not_keep_the_answers_before_them(
+    made: GeneratedFiles, version: ssl.TLSVersion
+) -> None:
+    context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.server)
     trusting = ssl.create_default_context(cafile=made.authority)
     trusting.maximum_version = version

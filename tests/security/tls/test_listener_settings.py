@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 from tests.security.tls.test_listeners import context, handshake
 
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.server.config import SettingsError, StartError
 from headrace.testing import InProcessServer
 
@@ -27,8 +27,8 @@ class Secured(msgspec.Struct):
     """A server with five listeners, of two authorities."""
 
     server: InProcessServer
-    own: Made
-    other: Made
+    own: GeneratedFiles
+    other: GeneratedFiles
     lines: list[Any]
     """What it has said at its start."""
 

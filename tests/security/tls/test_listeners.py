@@ -24,7 +24,7 @@ from headrace.broker.admin.audit import MOST_LINES, WINDOW_MS
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.listener import KafkaListener
 from headrace.security.tls import handshakes
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 from headrace.server.config import StartError
 from headrace.testing import InProcessServer
 
@@ -37,24 +37,24 @@ NOW = dt.datetime.now(dt.UTC)
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def own(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     return create(tmp_path_factory.mktemp("own"), (), "jane", NOW)
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     """Of another authority."""
     return create(tmp_path_factory.mktemp("foreign"), (), "jane", NOW)
 
 
 @pytest.fixture(scope="module")
-def expired(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def expired(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     """Of an authority that is trusted, and too old."""
     return create(tmp_path_factory.mktemp("expired"), (), "jane", NOW - dt.timedelta(days=400))
 
 
 @pytest.fixture(scope="module")
-def server(own: Made, expired: Made) -> Iterator[InProcessServer]:
+def server(own: GeneratedFiles, expired: GeneratedFiles) -> Iterator[InProcessServer]:
     trusted = own.authority.with_name("trusted.pem")
     trusted.write_bytes(own.authority.read_bytes() + expired.authority.read_bytes())
     with InProcessServer(
@@ -68,7 +68,7 @@ def server(own: Made, expired: Made) -> Iterator[InProcessServer]:
         yield running
 
 
-def configuration(address: str, made: Made, certificate: Path | None = None) -> dict[str, Any]:
+def configuration(address: str, made: GeneratedFiles, certificate: Path | None = None) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": address,
         "security.protocol": "SSL",
@@ -80,7 +80,7 @@ def configuration(address: str, made: Made, certificate: Path | None = None) -> 
     return settings
 
 
-def context(made: Made, certificate: Path | None = None) -> ssl.SSLContext:
+def context(made: GeneratedFiles, certificate: Path | None = None) -> ssl.SSLContext:
     made_context = ssl.create_default_context(cafile=made.authority)
     if certificate is not None:
         made_context.load_cert_chain(certificate)
@@ -104,7 +104,7 @@ def handshake(address: str, with_context: ssl.SSLContext) -> ssl.SSLSocket:
         return secured
 
 
-def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own: Made) -> None:
+def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own: GeneratedFiles) -> None:
     address = server.listeners["SSL"]
     producer = Producer(configuration(address, own, own.client))
     producer.produce("tls", b"a" * 300_000)
@@ -132,7 +132,7 @@ def test_clients_of_three_libraries_write_and_read(server: InProcessServer, own:
     assert asyncio.run(read()) == [b"a" * 300_000, b"b" * 300_000]
 
 
-def test_each_listener_tells_its_own_address(server: InProcessServer, own: Made) -> None:
+def test_each_listener_tells_its_own_address(server: InProcessServer, own: GeneratedFiles) -> None:
     for name, address in server.listeners.items():
         brokers = AdminClient(configuration(address, own)).list_topics(timeout=60).brokers.values()
         assert [f"{each.host}:{each.port}" for each in brokers] == [address], name
@@ -140,7 +140,7 @@ def test_each_listener_tells_its_own_address(server: InProcessServer, own: Made)
     assert [f"{each.host}:{each.port}" for each in plain] == [server.kafka]
 
 
-def test_pages_are_served_with_tls_too(server: InProcessServer, own: Made) -> None:
+def test_pages_are_served_with_tls_too(server: InProcessServer, own: GeneratedFiles) -> None:
     assert server.http.startswith("https://")
     with urllib.request.urlopen(server.http + "/healthz", context=context(own), timeout=60) as answer:
         assert answer.status == 200
@@ -148,7 +148,7 @@ def test_pages_are_served_with_tls_too(server: InProcessServer, own: Made) -> No
         urllib.request.urlopen(server.http + "/healthz", timeout=60)
 
 
-def test_clients_that_rest_do_not_hold_up_the_end(own: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_rest_do_not_hold_up_the_end(own: GeneratedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     # More than a busy machine takes: who is waited for is told of all the same.
     monkeypatch.setattr("headrace.http.listener._GRACE_S", 30)
     with contextlib.ExitStack() as stack, capture_logs() as lines:
@@ -174,14 +174,18 @@ def test_clients_that_rest_do_not_hold_up_the_end(own: Made, monkeypatch: pytest
     assert not [line for line in lines if line["event"] == "answers under way were given up"]
 
 
-def test_a_client_sees_through_a_server_of_another_authority(server: InProcessServer, foreign: Made) -> None:
+def test_a_client_sees_through_a_server_of_another_authority(server: InProcessServer, foreign: GeneratedFiles) -> None:
     with pytest.raises(KafkaException):
         AdminClient(configuration(server.listeners["SSL"], foreign)).list_topics(timeout=2)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_certificates_of_strangers_and_of_the_past_are_refused(
-    server: InProcessServer, own: Made, foreign: Made, expired: Made, version: ssl.TLSVersion
+    server: InProcessServer,
+    own: GeneratedFiles,
+    foreign: GeneratedFiles,
+    expired: GeneratedFiles,
+    version: ssl.TLSVersion,
 ) -> None:
     for refused in (foreign.client, expired.client, foreign.server):
         with_it = context(own, refused)
@@ -194,7 +198,7 @@ def test_certificates_of_strangers_and_of_the_past_are_refused(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_client_whose_certificate_is_refused_is_told_so(
-    server: InProcessServer, own: Made, foreign: Made, version: ssl.TLSVersion
+    server: InProcessServer, own: GeneratedFiles, foreign: GeneratedFiles, version: ssl.TLSVersion
 ) -> None:
     with_it = context(own, foreign.client)
     with_it.minimum_version = with_it.maximum_version = version
@@ -202,7 +206,7 @@ def test_a_client_whose_certificate_is_refused_is_told_so(
         handshake(server.listeners["SSL"], with_it)
 
 
-def test_a_flood_of_bad_handshakes_is_told_of_in_few_lines(own: Made, foreign: Made) -> None:
+def test_a_flood_of_bad_handshakes_is_told_of_in_few_lines(own: GeneratedFiles, foreign: GeneratedFiles) -> None:
     settings: dict[str, Any] = {"ssl_truststore_location": own.authority, "ssl_client_auth": "required"}
     with (
         InProcessServer(listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, **settings) as running,
@@ -221,7 +225,7 @@ def test_a_flood_of_bad_handshakes_is_told_of_in_few_lines(own: Made, foreign: M
         assert told("handshake failed") == MOST_LINES
 
 
-def test_old_versions_of_tls_are_refused(server: InProcessServer, own: Made) -> None:
+def test_old_versions_of_tls_are_refused(server: InProcessServer, own: GeneratedFiles) -> None:
     old = context(own)
     old.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.warns(DeprecationWarning, match="TLSVersion"):
@@ -250,7 +254,7 @@ def test_what_is_no_handshake_ends_the_connection(server: InProcessServer, sent:
                 pass
 
 
-def test_half_a_handshake_is_counted_and_holds_up_nobody(own: Made) -> None:
+def test_half_a_handshake_is_counted_and_holds_up_nobody(own: GeneratedFiles) -> None:
     with InProcessServer(
         listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, max_connections_per_ip=3
     ) as running:
@@ -273,7 +277,7 @@ def test_half_a_handshake_is_counted_and_holds_up_nobody(own: Made) -> None:
         wait_for(let_in, "a place for one more")
 
 
-def test_a_handshake_that_never_ends_is_ended(own: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handshake_that_never_ends_is_ended(own: GeneratedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     assert handshakes.HANDSHAKE_S <= 10
     monkeypatch.setattr(handshakes, "HANDSHAKE_S", 0.1)
     with (
@@ -289,7 +293,7 @@ def test_a_handshake_that_never_ends_is_ended(own: Made, monkeypatch: pytest.Mon
 
 
 def test_certificates_are_read_again_and_a_removed_authority_is_refused(
-    own: Made, foreign: Made, tmp_path: Path
+    own: GeneratedFiles, foreign: GeneratedFiles, tmp_path: Path
 ) -> None:
     keystore, truststore = tmp_path / "server.pem", tmp_path / "ca.pem"
     shutil.copy(own.server, keystore)
@@ -335,7 +339,9 @@ def test_certificates_are_read_again_and_a_removed_authority_is_refused(
         ({"listeners": "SSL://0.0.0.0:0", "ssl_keystore_location": "{server}"}, "listeners=SSL://0.0.0.0:0 is open to"),
     ],
 )
-def test_a_server_without_what_it_takes_does_not_start(own: Made, settings: dict[str, str], told: str) -> None:
+def test_a_server_without_what_it_takes_does_not_start(
+    own: GeneratedFiles, settings: dict[str, str], told: str
+) -> None:
     given: dict[str, Any] = {"listeners": "SSL://127.0.0.1:0"} | {
         name: text.format(ca=own.authority, server=own.server) for name, text in settings.items()
     }
@@ -343,7 +349,7 @@ def test_a_server_without_what_it_takes_does_not_start(own: Made, settings: dict
         pass
 
 
-def test_a_certificate_names_the_principal(own: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_names_the_principal(own: GeneratedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     admit = KafkaListener.admit
 

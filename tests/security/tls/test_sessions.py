@@ -9,7 +9,7 @@ import pytest
 
 from headrace.security.tls import alerts
 from headrace.security.tls.contexts import TlsContexts, TlsFiles
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 
 VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 NOW = dt.datetime.now(dt.UTC)
@@ -17,16 +17,16 @@ AFTER_ITS_END_S = 400 * 86_400
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Path) -> GeneratedFiles:
     return create(tmp_path / "own", (), "jane", NOW)
 
 
 @pytest.fixture
-def contexts(made: Made) -> TlsContexts:
+def contexts(made: GeneratedFiles) -> TlsContexts:
     return TlsContexts(TlsFiles(made.server, made.authority, "required"))
 
 
-def client_of(made: Made, version: ssl.TLSVersion) -> ssl.SSLContext:
+def client_of(made: GeneratedFiles, version: ssl.TLSVersion) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=made.authority)
     context.load_cert_chain(made.client)
     context.minimum_version = context.maximum_version = version
@@ -53,7 +53,7 @@ def shake(
 
 
 @VERSIONS
-def test_no_ticket_is_given(made: Made, contexts: TlsContexts, version: ssl.TLSVersion) -> None:
+def test_no_ticket_is_given(made: GeneratedFiles, contexts: TlsContexts, version: ssl.TLSVersion) -> None:
     theirs, _ = shake(contexts, client_of(made, version))
     assert theirs.session is not None
     assert not theirs.session.has_ticket
@@ -61,7 +61,7 @@ def test_no_ticket_is_given(made: Made, contexts: TlsContexts, version: ssl.TLSV
 
 @VERSIONS
 def test_a_session_outlives_no_certificate(
-    made: Made, contexts: TlsContexts, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+    made: GeneratedFiles, contexts: TlsContexts, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = client_of(made, version)
     # OpenSSL forgets a session when its connection goes without a goodbye: the server's sides are kept.
@@ -77,7 +77,7 @@ def test_a_session_outlives_no_certificate(
 
 @VERSIONS
 def test_a_session_outlives_no_authority(
-    made: Made, contexts: TlsContexts, version: ssl.TLSVersion, tmp_path: Path
+    made: GeneratedFiles, contexts: TlsContexts, version: ssl.TLSVersion, tmp_path: Path
 ) -> None:
     client = client_of(made, version)
     theirs, first = shake(contexts, client)

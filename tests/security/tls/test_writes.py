@@ -10,13 +10,13 @@ import pytest
 import uvloop
 
 from headrace.security.tls import writes
-from headrace.security.tls.files import Made, create
+from headrace.security.tls.files import GeneratedFiles, create
 
 SIZE = 16 << 20
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def own(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
     return create(tmp_path_factory.mktemp("own"), (), "jane", dt.datetime.now(dt.UTC))
 
 
@@ -38,7 +38,7 @@ class Answering(asyncio.Protocol):
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_what_is_not_taken_is_left_and_the_writer_paused(
-    own: Made, new_loop: Callable[[], asyncio.AbstractEventLoop]
+    own: GeneratedFiles, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def answer() -> tuple[int, bool]:
         loop = asyncio.get_running_loop()

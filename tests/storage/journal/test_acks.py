@@ -16,7 +16,7 @@ from tests.storage.conftest import Wire
 from headrace.metrics.counters import StoreCounters
 from headrace.records.build import build
 from headrace.storage.journal import acks
-from headrace.storage.journal.acks import EarlyAcknowledgement, Entered
+from headrace.storage.journal.acks import Entered, JournaledAcks
 from headrace.storage.journal.journal import SMALLEST, Journal
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Append
@@ -32,10 +32,10 @@ def counted() -> StoreCounters:
 @pytest.fixture
 async def early(
     journal: Journal, wire: Wire, monkeypatch: pytest.MonkeyPatch, counted: StoreCounters
-) -> AsyncIterator[EarlyAcknowledgement]:
+) -> AsyncIterator[JournaledAcks]:
     """One whose Redis has memory; a proof is asked for in the next turn of the loop."""
     monkeypatch.setattr(acks, "_PROVE_S", 0)
-    made = EarlyAcknowledgement(journal, wire, lambda: 17, counted)  # type: ignore[arg-type]
+    made = JournaledAcks(journal, wire, lambda: 17, counted)  # type: ignore[arg-type]
     assert made.enter(b"t", b"id", 0, batch()) is None
     wire.answer(ROOM)
     yield made
@@ -46,7 +46,7 @@ def batch(size: int = 10) -> Append:
     return Append(build([(None, b"x" * size, 5, ())]), 1, 5)
 
 
-def enter(early: EarlyAcknowledgement, count: int = 1) -> list[Entered]:
+def enter(early: JournaledAcks, count: int = 1) -> list[Entered]:
     found = [early.enter(b"t", b"id", place, batch()) for place in range(count)]
     assert all(found)
     return [each for each in found if each is not None]
@@ -67,14 +67,14 @@ async def pinged(wire: Wire) -> None:
     assert wire.next() == [[b"PING"]]
 
 
-async def test_an_answer_proves_nothing(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_an_answer_proves_nothing(early: JournaledAcks, tmp_path: Path) -> None:
     for entered in enter(early, 3):
         early.stored(entered)
     assert early.stored_to == 3
     assert in_doubt(tmp_path) == [1, 2, 3]
 
 
-async def test_an_entry_is_stored_once(early: EarlyAcknowledgement, counted: StoreCounters) -> None:
+async def test_an_entry_is_stored_once(early: JournaledAcks, counted: StoreCounters) -> None:
     """A log may be deleted while its acknowledged batches are stored again."""
     (entered,) = enter(early)
     assert counted.journal_waiting == entered.size
@@ -83,7 +83,7 @@ async def test_an_entry_is_stored_once(early: EarlyAcknowledgement, counted: Sto
     assert counted.journal_waiting == 0
 
 
-async def test_what_was_sent_behind_the_answer_and_taken_does(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_what_was_sent_behind_the_answer_and_taken_does(early: JournaledAcks, tmp_path: Path) -> None:
     first, second, third = enter(early, 3)
     early.stored(first)
     sent = early.stored_to
@@ -95,7 +95,7 @@ async def test_what_was_sent_behind_the_answer_and_taken_does(early: EarlyAcknow
     assert in_doubt(tmp_path) == []
 
 
-async def test_without_other_writes_a_ping_proves_it(early: EarlyAcknowledgement, wire: Wire, tmp_path: Path) -> None:
+async def test_without_other_writes_a_ping_proves_it(early: JournaledAcks, wire: Wire, tmp_path: Path) -> None:
     first, second = enter(early, 2)
     early.stored(first)
     await pinged(wire)
@@ -109,7 +109,7 @@ async def test_without_other_writes_a_ping_proves_it(early: EarlyAcknowledgement
 
 @pytest.mark.parametrize("answer", [Exception("MISCONF the disk is full"), StorageUnavailable("lost")])
 async def test_a_ping_that_is_refused_proves_nothing_and_is_tried_again(
-    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path, answer: Exception
+    early: JournaledAcks, wire: Wire, tmp_path: Path, answer: Exception
 ) -> None:
     early.stored(enter(early)[0])
     for _ in range(3):
@@ -121,7 +121,7 @@ async def test_a_ping_that_is_refused_proves_nothing_and_is_tried_again(
     assert in_doubt(tmp_path) == []
 
 
-async def test_one_that_is_not_stored_holds_up_those_behind_it(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_one_that_is_not_stored_holds_up_those_behind_it(early: JournaledAcks, tmp_path: Path) -> None:
     first, second, third = enter(early, 3)
     early.stored(third)
     early.stored(second)
@@ -133,7 +133,7 @@ async def test_one_that_is_not_stored_holds_up_those_behind_it(early: EarlyAckno
     assert in_doubt(tmp_path) == []
 
 
-async def test_the_mark_never_moves_back(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_the_mark_never_moves_back(early: JournaledAcks, tmp_path: Path) -> None:
     for entered in enter(early, 3):
         early.stored(entered)
     early.proven(3)
@@ -141,9 +141,7 @@ async def test_the_mark_never_moves_back(early: EarlyAcknowledgement, tmp_path: 
     assert in_doubt(tmp_path) == []
 
 
-async def test_a_half_is_not_used_again_before_it_is_proven(
-    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
-) -> None:
+async def test_a_half_is_not_used_again_before_it_is_proven(early: JournaledAcks, wire: Wire, tmp_path: Path) -> None:
     entered: list[Entered] = []
     while (each := early.enter(b"t", b"id", len(entered), batch(100_000))) is not None:
         entered.append(each)
@@ -164,7 +162,7 @@ async def test_a_half_is_not_used_again_before_it_is_proven(
 
 
 async def test_without_memory_nothing_is_entered(journal: Journal, wire: Wire) -> None:
-    early = EarlyAcknowledgement(journal, wire, lambda: 17)  # type: ignore[arg-type]
+    early = JournaledAcks(journal, wire, lambda: 17)  # type: ignore[arg-type]
     assert early.enter(b"t", b"id", 0, batch()) is None
     wire.answer(b"used_memory:100000000\r\nmaxmemory:100000000\r\n")
     assert early.enter(b"t", b"id", 0, batch()) is None
@@ -172,9 +170,7 @@ async def test_without_memory_nothing_is_entered(journal: Journal, wire: Wire) -
     await early.close()
 
 
-async def test_closed_it_enters_nothing_and_proves_nothing(
-    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
-) -> None:
+async def test_closed_it_enters_nothing_and_proves_nothing(early: JournaledAcks, wire: Wire, tmp_path: Path) -> None:
     first, second = enter(early, 2)
     early.stored(first)
     await pinged(wire)
@@ -185,7 +181,7 @@ async def test_closed_it_enters_nothing_and_proves_nothing(
     assert in_doubt(tmp_path) == [1, 2]
 
 
-async def test_an_entry_has_the_time_of_its_arrival(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_an_entry_has_the_time_of_its_arrival(early: JournaledAcks, tmp_path: Path) -> None:
     enter(early)
     found = Journal.open(tmp_path / "journal", SMALLEST)
     assert [(entry.stream, entry.log_id, entry.now_ms) for entry in found.in_doubt()] == [("t", b"id", 17)]
@@ -239,7 +235,7 @@ async def ended() -> None:
 
 
 async def test_where_the_journal_is_removed_batches_wait_for_redis_until_there_is_one(
-    early: EarlyAcknowledgement, wire: Wire, tmp_path: Path
+    early: JournaledAcks, wire: Wire, tmp_path: Path
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     (entered,) = enter(early)
@@ -268,7 +264,7 @@ async def test_where_the_journal_is_removed_batches_wait_for_redis_until_there_i
 
 
 async def test_a_journal_that_was_moved_is_not_made_over_another_file_and_may_come_back(
-    early: EarlyAcknowledgement, tmp_path: Path
+    early: JournaledAcks, tmp_path: Path
 ) -> None:
     journal, moved = tmp_path / "journal", tmp_path / "moved"
     put_aside(journal, moved)
@@ -283,7 +279,7 @@ async def test_a_journal_that_was_moved_is_not_made_over_another_file_and_may_co
     enter(early)
 
 
-async def test_none_is_made_in_another_directory(early: EarlyAcknowledgement, tmp_path: Path) -> None:
+async def test_none_is_made_in_another_directory(early: JournaledAcks, tmp_path: Path) -> None:
     put_another(tmp_path)
     with structlog.testing.capture_logs() as logged:
         early.look()
@@ -293,7 +289,7 @@ async def test_none_is_made_in_another_directory(early: EarlyAcknowledgement, tm
 
 
 async def test_where_there_was_no_room_for_one_it_is_made_once_there_is(
-    early: EarlyAcknowledgement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    early: JournaledAcks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove(tmp_path / "journal")
     with structlog.testing.capture_logs() as logged:
@@ -309,7 +305,7 @@ async def test_where_there_was_no_room_for_one_it_is_made_once_there_is(
 
 
 async def test_one_that_is_being_made_is_waited_for_at_the_end(
-    early: EarlyAcknowledgement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    early: JournaledAcks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another server may make its own as soon as this one has let go of the directory."""
     began, may_end = threading.Event(), threading.Event()
@@ -337,7 +333,7 @@ async def test_it_is_looked_at_before_more_than_a_second_of_batches(
     journal: Journal, wire: Wire, tmp_path: Path
 ) -> None:
     now = 10_000
-    early = EarlyAcknowledgement(journal, wire, lambda: now)  # type: ignore[arg-type]
+    early = JournaledAcks(journal, wire, lambda: now)  # type: ignore[arg-type]
     assert early.enter(b"t", b"id", 0, batch()) is None
     wire.answer(ROOM)
     enter(early)

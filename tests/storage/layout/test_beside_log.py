@@ -12,7 +12,7 @@ from tests.harness.owning import epoch_of
 from tests.harness.rawlog import RawLog
 
 from headrace.storage.layout import entries, partition
-from headrace.topics.producer_state import Producer, SentBatch
+from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 
 OWNERS: dict[str, Callable[[RawLog, int], Any]] = {
     "snapshot": lambda log, term: log.save(term, 0),
@@ -62,8 +62,8 @@ def test_an_older_view_drops_nothing(log: RawLog) -> None:
 
 def test_a_snapshot_is_read_as_it_was_written(log: RawLog) -> None:
     told = log.fill(2)
-    known = Producer(3, (SentBatch(5, 9, 1), SentBatch(2**31 - 1, 4, 0)), 1_700_000_000_000)
-    log.save(told.term, 2, 7, partition.encode_producer(known), 8, partition.encode_producer(Producer(0)))
+    known = ProducerStateEntry(3, (SentBatch(5, 9, 1), SentBatch(2**31 - 1, 4, 0)), 1_700_000_000_000)
+    log.save(told.term, 2, 7, partition.encode_producer(known), 8, partition.encode_producer(ProducerStateEntry(0)))
     log.save(told.term, 2, 8, "")
     found = log.link.hgetall(log.producers)
     assert {name: partition.decode_producer(value) for name, value in found.items()} == {b"7": known}
@@ -74,7 +74,7 @@ def test_a_full_redis_takes_snapshots_and_trims(log: RawLog) -> None:
     """Retention is what makes room again, and it never goes beyond the snapshot."""
     told = log.fill(4)
     log.link.config_set("maxmemory", 1)
-    log.save(told.term, 4, 7, partition.encode_producer(Producer(0)))
+    log.save(told.term, 4, 7, partition.encode_producer(ProducerStateEntry(0)))
     assert log.trim(told.term, before=3) == (3, 1)
 
 

@@ -23,7 +23,7 @@ from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
@@ -38,7 +38,7 @@ from headrace.groups.model import (
 from headrace.records.build import build
 from headrace.storage.layout import LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
-from headrace.storage.logs.leader_log import OwnedLog
+from headrace.storage.logs.leader_log import LeaderLog
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Append, Appended, Topic
@@ -66,8 +66,8 @@ MEMBER = StoredMember(
     assignment=b"\x00\x02",
 )
 POSITIONS = {
-    TopicPartition("flights", 0): Position(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
-    TopicPartition("flights", 1): Position(offset=0),
+    TopicPartition("flights", 0): OffsetAndMetadata(offset=5, leader_epoch=0, metadata="note", committed_ms=NOW_MS),
+    TopicPartition("flights", 1): OffsetAndMetadata(offset=0),
 }
 SECTION = StoredBalanced(
     topic="flights",
@@ -137,7 +137,7 @@ async def partitions(storage: RedisStorage, term: int) -> list[LeaderPartition]:
     storage.logs._appender._now_ms = lambda: NOW_MS
     opened = []
     for index, stream in enumerate(STREAMS):
-        storage.logs._logs.setdefault(stream, OwnedLog(stream)).term = term - 1
+        storage.logs._logs.setdefault(stream, LeaderLog(stream)).term = term - 1
         made = LeaderPartition(
             "flights", index, stream, storage.logs, CacheBudget(1 << 20), ManualClock(NOW_MS), SnapshotSchedule()
         )

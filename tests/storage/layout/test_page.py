@@ -10,7 +10,7 @@ import pytest
 
 from headrace.groups.model import (
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -85,7 +85,7 @@ def test_fields_of_a_group() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [Topic, GroupHeader, StoredMember, Position, StoredBalanced, StoredInstance, StoredOwner, StoredStart],
+    [Topic, GroupHeader, StoredMember, OffsetAndMetadata, StoredBalanced, StoredInstance, StoredOwner, StoredStart],
 )
 def test_fields_of_values(kind: type[msgspec.Struct]) -> None:
     for name in kind.__struct_fields__:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from headrace.storage.layout import partition
 from headrace.topics.leader_epochs import EpochRow
-from headrace.topics.producer_state import Producer, SentBatch
+from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 
 
 def test_a_partition_nobody_opened_is_empty() -> None:
@@ -26,5 +26,5 @@ numbers = st.integers(0, 2**31 - 1)
     numbers, st.lists(st.builds(SentBatch, numbers, numbers, st.integers(0, 2**53)), min_size=1, max_size=5), numbers
 )
 def test_a_producer_is_read_as_it_was_written(epoch: int, batches: list[SentBatch], used: int) -> None:
-    known = Producer(epoch, tuple(batches), used)
+    known = ProducerStateEntry(epoch, tuple(batches), used)
     assert partition.decode_producer(partition.encode_producer(known)) == known

@@ -6,7 +6,7 @@ import pytest
 from headrace.groups.balanced.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
-    Position,
+    OffsetAndMetadata,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -19,7 +19,7 @@ from headrace.topics.model import Topic
 
 TOPIC = Topic(name="t", id=UUID(int=5), streams=("a", "b"), config={"retention.ms": "-1"}, created_ms=7)
 HEADER = GroupHeader(generation=0, protocol_type=None, protocol=None, leader=None, empty_since_ms=5)
-POSITION = Position(offset=5, metadata="ü\n")
+POSITION = OffsetAndMetadata(offset=5, metadata="ü\n")
 MEMBER = StoredMember(
     member_id="m",
     instance_id=None,

@@ -11,7 +11,7 @@ from tests.storage.sending import ABORTED, MISCONF, NOW, OOM, SMALLER, TERM, Sen
 from headrace.records.accelerator import stamp
 from headrace.storage.logs.append import LARGE, StreamAppender
 from headrace.storage.redis.protocol import encode
-from headrace.topics.errors import StorageFull, StorageUnavailable, StorageUnwritten
+from headrace.topics.errors import StorageFull, StorageNotWritten, StorageUnavailable
 from headrace.topics.model import Append
 
 
@@ -188,7 +188,7 @@ SEVERAL: dict[str, Callable[[Wire], None]] = {
     "lost": lambda wire: wire.answer(*[StorageUnavailable("lost")] * 5),
 }
 ENDS = dict.fromkeys(("refused whole", "refused in part", "refused at the end"), StorageFull) | {
-    "the transaction refused": StorageUnwritten
+    "the transaction refused": StorageNotWritten
 }
 
 
@@ -226,8 +226,8 @@ SINGLE: dict[str, tuple[Any, Any]] = {
 SINGLE_ENDS = {
     "refused": StorageFull,
     "refused, with another's in its place": StorageFull,
-    "no length": StorageUnwritten,
-    "misconfigured": StorageUnwritten,
+    "no length": StorageNotWritten,
+    "misconfigured": StorageNotWritten,
 }
 
 

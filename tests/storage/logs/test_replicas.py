@@ -4,7 +4,7 @@ import asyncio
 
 from tests.harness.valkey import running_valkey
 
-from headrace.storage.logs.replicas import Copies
+from headrace.storage.logs.replicas import RedisReplicas
 from headrace.storage.redis.connection import Connection
 from headrace.topics.errors import StorageUnavailable
 
@@ -19,7 +19,7 @@ async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -
     async with running_valkey() as valkey:
         batches = Connection(valkey.url, standing=True)
         await batches.open()
-        copies = Copies(batches, 60_000)
+        copies = RedisReplicas(batches, 60_000)
         told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         try:
             copies.confirm("headrace:t:0", 2, -60_000, told.set_result)
@@ -46,7 +46,7 @@ async def test_who_waits_for_a_log_that_moves_is_told_however_long_it_may_wait()
         before, after = Connection(valkey.url, standing=True), Connection(valkey.url, standing=True)
         await before.open()
         shards = Moving(before)
-        copies = Copies(shards, 60_000)  # type: ignore[arg-type]
+        copies = RedisReplicas(shards, 60_000)  # type: ignore[arg-type]
         told: dict[str, asyncio.Future[Exception | None]] = {}
         try:
             for name, wait_ms in (("patient", None), ("another", 60_000)):
@@ -67,7 +67,7 @@ async def test_a_way_is_another_one_once_its_connection_was_lost() -> None:
     async with running_valkey() as valkey:
         batches = Connection(valkey.url, standing=True)
         await batches.open()
-        copies = Copies(batches, 60_000)
+        copies = RedisReplicas(batches, 60_000)
         try:
             before = copies.primary("headrace:t:0")
             assert copies.primary("headrace:t:0") == before

@@ -10,7 +10,7 @@ from tests.storage.conftest import Wire
 
 from headrace.broker.native.partition import NativePartition
 from headrace.storage.fence import Fence
-from headrace.storage.logs.replicas import NoCopies
+from headrace.storage.logs.replicas import NoReplicas
 from headrace.storage.native.appends import NativeAppends, Opened
 from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.errors import CorruptBatch, StorageUnavailable, TopicError, UnknownTopic
@@ -27,7 +27,7 @@ class Appends(NativeAppends):
     """Those over a wire, with little room; nobody waits for others' entries."""
 
     def __init__(self, wire: Wire, most: int = ROOM) -> None:
-        self.copies = NoCopies()
+        self.copies = NoReplicas()
         self.opened = Opened(most)
         super().__init__(Scripts(wire), Fence(1), opened=self.opened)  # type: ignore[arg-type]
 

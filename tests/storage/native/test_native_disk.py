@@ -11,7 +11,7 @@ from headrace.storage.fence import Fence
 from headrace.storage.free_space import RESERVE_BYTES, FreeSpace
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.redis.script_calls import Scripts
-from headrace.topics.errors import StorageFull, StorageUnwritten
+from headrace.topics.errors import StorageFull, StorageNotWritten
 from headrace.topics.model import Append, Appended
 from headrace.topics.native import NativeStream
 
@@ -45,7 +45,7 @@ def test_nor_is_it_acknowledged_where_the_proof_is_refused(wire: Wire) -> None:
     told = appended(wire, RESERVE_BYTES + (100 << 20))
     wire.answer(b"D7168")
     wire.answer(hiredis.ReplyError("MISCONF Errors writing to the AOF file"))
-    assert [type(each) for each in told] == [StorageUnwritten]
+    assert [type(each) for each in told] == [StorageNotWritten]
 
 
 def test_with_much_room_an_answer_is_enough(wire: Wire) -> None:

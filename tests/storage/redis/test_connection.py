@@ -18,7 +18,7 @@ from headrace.storage.errors import Unreachable
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply, encode
 from headrace.storage.redis.script_calls import load_commands
-from headrace.topics.errors import StorageAway, StorageUnavailable
+from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
 _ECHO = "return ARGV[1]"
 _ECHO_SHA = "098e0f0d1448c0a81dafe820f66d460eb09263da"
@@ -106,7 +106,7 @@ async def test_scripts_that_were_flushed_are_loaded_again(any_redis: RedisServer
             connection.send([encode(["EVALSHA", _ECHO_SHA, 0, number])], answered)
         await until(lambda: len(answers) == 5)
         assert [str(answer)[:8] for answer in answers] == ["NOSCRIPT"] * 5
-        assert [type(answer) for answer in overtaking] == [StorageAway] * 5
+        assert [type(answer) for answer in overtaking] == [StorageUnreachable] * 5
         await until(lambda: connection.connected)
         assert await connection.call("EVALSHA", _ECHO_SHA, 0, "again") == b"again"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.storage.redis.replies import error_of_text
-from headrace.topics.errors import StorageMoving, StorageUnavailable, StorageUncopied, StorageUnwritten
+from headrace.topics.errors import StorageMoving, StorageNotReplicated, StorageNotWritten, StorageUnavailable
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Ex
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        ("MISCONF Errors writing to the AOF file: No space left on device", StorageUnwritten),
-        ("NOREPLICAS Not enough good replicas to write.", StorageUncopied),
+        ("MISCONF Errors writing to the AOF file: No space left on device", StorageNotWritten),
+        ("NOREPLICAS Not enough good replicas to write.", StorageNotReplicated),
     ],
 )
 def test_who_takes_no_writes_is_told_from_who_may_have_been_replaced_as_well(reply: str, kind: type[Exception]) -> None:

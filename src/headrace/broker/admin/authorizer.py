@@ -48,8 +48,8 @@ class Grants:
 
     __slots__ = ("_access", "_cluster", "_host", "_known", "_principal", "_rights", "_version")
 
-    def __init__(self, access: "Access", principal: Principal, host: str, cluster: str) -> None:
-        """Use `Access.grants`."""
+    def __init__(self, access: "AclAuthorizer", principal: Principal, host: str, cluster: str) -> None:
+        """Use `AclAuthorizer.grants`."""
         self._access = access
         self._principal = principal
         self._host = host
@@ -122,7 +122,7 @@ def _may_instead(rights: Rights, rule: Rule) -> bool:
     return rights.allow_any(operation, kind)
 
 
-class Access:
+class AclAuthorizer:
     """The access rules of all virtual clusters of a server."""
 
     def __init__(

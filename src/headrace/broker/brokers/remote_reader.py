@@ -9,7 +9,7 @@ from headrace.broker.partition.high_watermark import high_watermark_unknown, lea
 from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.read import first_readable, fitting
-from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage
@@ -22,7 +22,7 @@ _WOKEN_S = 1.0
 reader has come further, it is asked once more after this."""
 
 
-class FollowedLog:
+class RemotePartitionReader:
     """Implements `broker.partition.partition.Source`. Nobody waits for records here, and nothing is in memory."""
 
     has_gaps = False
@@ -74,7 +74,7 @@ class FollowedLog:
         return cls(partition, look, end, high_watermark_known=known)
 
     @property
-    def _cold(self) -> ColdPartition | None:
+    def _cold(self) -> RemotePartition | None:
         return self._partition.cold
 
     @property

@@ -30,7 +30,7 @@ def tells_requests(log: Any) -> bool:
     return enabled is not None and bool(enabled(logging.DEBUG))
 
 
-class GroupTeller:
+class GroupEventLog:
     """Looks at a group after each event: two numbers where nothing has changed, else who came and who went."""
 
     def __init__(self, name: str, machine: Group) -> None:

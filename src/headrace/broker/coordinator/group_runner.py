@@ -9,9 +9,9 @@ from typing import Protocol
 
 import structlog
 
-from headrace.broker.coordinator.event_log import GroupTeller
+from headrace.broker.coordinator.event_log import GroupEventLog
 from headrace.broker.coordinator.group_memory import GroupMemory, Held
-from headrace.broker.coordinator.offset_mirror import Mirror
+from headrace.broker.coordinator.offset_mirror import OffsetMirror
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.ports import GroupStorage
@@ -21,7 +21,14 @@ from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired
 from headrace.groups.group import Group
-from headrace.groups.model import GroupChange, GroupSettings, Position, SavePositions, StoredGroup, TopicPartition
+from headrace.groups.model import (
+    GroupChange,
+    GroupSettings,
+    OffsetAndMetadata,
+    SavePositions,
+    StoredGroup,
+    TopicPartition,
+)
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
 from headrace.machines.effects import Now
@@ -47,7 +54,9 @@ class Dropping:
         drops, self._drops = self._drops, {}
         return list(drops)
 
-    def without(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, Position]:
+    def without(
+        self, positions: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Those positions that stay."""
         if not self._drops:
             return positions
@@ -81,7 +90,7 @@ class GroupHost(Host, Protocol):
         """What all groups of the server hold."""
 
     @property
-    def mirror(self) -> Mirror:
+    def mirror(self) -> OffsetMirror:
         """Where stored positions are shown."""
 
     def now(self) -> Now:
@@ -158,7 +167,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         self.machine, effects = Group.restore(self._snapshot.stored, self._table.settings, self._table.now())
         if not self.closed:
             self._count()
-        self._teller = GroupTeller(self.name, self.machine)
+        self._teller = GroupEventLog(self.name, self.machine)
         return effects
 
     async def store(self, changes: tuple[GroupChange, ...], *, everything: bool) -> None:
@@ -206,7 +215,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     # State
 
     @property
-    def positions(self) -> Mapping[TopicPartition, Position]:
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Positions that storage has, in topics that there are."""
         return self._dropping.without(self._snapshot.positions)
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.group_memory import GroupMemory
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.offset_mirror import Mirror, PartitionOf
+from headrace.broker.coordinator.offset_mirror import OffsetMirror, PartitionOf
 from headrace.broker.coordinator.ownership import Coordination, of_one_server
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
@@ -21,7 +21,7 @@ from headrace.groups.events import Commit, DropTopic, Join, Request
 from headrace.groups.model import (
     DropGroup,
     GroupSettings,
-    Position,
+    OffsetAndMetadata,
     StoredGroup,
     TopicPartition,
     is_nothing,
@@ -34,7 +34,7 @@ LONGEST_NAME = 1_024
 """Bytes of a new group's name (Kafka: 32 767): all names of a server are kept, sorted and listed together."""
 
 
-class GroupTable(Coordinator[GroupRunner]):
+class GroupCoordinator(Coordinator[GroupRunner]):
     """Every group of this server."""
 
     noun = "group"
@@ -54,7 +54,7 @@ class GroupTable(Coordinator[GroupRunner]):
         self.memory = memory or GroupMemory()
         self.storage = storage
         self.settings = settings
-        self.mirror = Mirror(partition_of)
+        self.mirror = OffsetMirror(partition_of)
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
         """Group that is being loaded -> topics that were deleted since its loading began."""
         self._refusing = False
@@ -211,7 +211,7 @@ class GroupTable(Coordinator[GroupRunner]):
         async for runner in pace.each(tuple(self._here.values())):
             runner.drop(drop)
 
-    def positions(self, group: str) -> Mapping[TopicPartition, Position]:
+    def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Committed positions, those that are durable; empty for a group that does not exist."""
         runner = self._here.get(group)
         return runner.positions if runner is not None else {}

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.broker.coordinator.coordinator import Unready
 from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.groups import GroupTable
+from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.read import Sink, read
 from headrace.broker.partition.source import Source
@@ -65,7 +65,7 @@ class Instances:
 
     def __init__(
         self,
-        groups: GroupTable,
+        groups: GroupCoordinator,
         find_offset: FindOffset,
         source: SourceOf,
         lane: CooperativeScheduler,

@@ -7,7 +7,7 @@ import structlog
 
 from headrace.aio.tasks import end
 from headrace.broker.partition.partition import Partition
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.broker.coordinator")
@@ -23,7 +23,7 @@ _STOP_S = 3.0
 """How long a server that ends waits for what is not shown yet."""
 
 
-class Mirror:
+class OffsetMirror:
     """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
 
     def __init__(self, partition_of: PartitionOf) -> None:
@@ -33,7 +33,7 @@ class Mirror:
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
-    def show(self, group: str, positions: dict[TopicPartition, Position]) -> None:
+    def show(self, group: str, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """Mirror these soon; a newer position of the same partition replaces one that has not been shown yet."""
         if self._stopped:
             return

@@ -9,7 +9,7 @@ from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.errors import InvalidConfig, StorageUnavailable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class GroupPositions:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._stand: dict[str, dict[TopicPartition, Position]] = {}
+        self._stand: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
 
     async def wanted(self, live: "LiveTopic") -> dict[int, set[int]]:
         """Offsets by partition at which groups stand.
@@ -82,10 +82,10 @@ class GroupPositions:
             raise StorageUnavailable(_untaken(refused))
 
     async def _commit(
-        self, group: str, positions: Mapping[TopicPartition, Position], moved: Mapping[tuple[int, int], int]
+        self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata], moved: Mapping[tuple[int, int], int]
     ) -> CommitResult:
         new = {
-            partition: Position(offset=moved[partition.partition, position.offset], metadata=position.metadata)
+            partition: OffsetAndMetadata(offset=moved[partition.partition, position.offset], metadata=position.metadata)
             for partition, position in positions.items()
         }
         commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=new)

@@ -31,7 +31,7 @@ from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.read import take
 from headrace.broker.runtime.budget import NeedsRoom, ReadAheadBudget, ReadBudget
 from headrace.records.streams import LARGEST_ENTRY
-from headrace.topics.errors import OffsetOutOfRange, StorageUncopied, StorageUnwritten, TopicError
+from headrace.topics.errors import OffsetOutOfRange, StorageNotReplicated, StorageNotWritten, TopicError
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import GroupGone, GroupPassed, NativeRead
 
@@ -177,7 +177,7 @@ class Delivery:
                     self._forget()
                     if attempt + 1 == _TRIES:
                         raise TopicError(f"group {self.group!r} of {self.partition.stream} is gone again") from None
-                except (StorageUnwritten, StorageUncopied):
+                except (StorageNotWritten, StorageNotReplicated):
                     # Refused as a whole: what memory has is still so.
                     found = await self._unrecorded(member, offset, limit, first)
                     if found is None:

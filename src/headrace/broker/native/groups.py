@@ -26,7 +26,7 @@ from headrace.groups.model import (
     DropGroup,
     DropMember,
     GroupChange,
-    Position,
+    OffsetAndMetadata,
     SaveMember,
     SavePositions,
     StoredGroup,
@@ -170,7 +170,7 @@ class NativeGroups:
         self,
         storage: GroupStorage,
         most_pending: int,
-        committed: Callable[[str], Mapping[TopicPartition, Position]],
+        committed: Callable[[str], Mapping[TopicPartition, OffsetAndMetadata]],
         reads: ReadBudget,
         lane: CooperativeScheduler,
     ) -> None:
@@ -257,7 +257,7 @@ class NativeGroups:
 
     # Commits
 
-    async def _commit(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    async def _commit(self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         places = [place for place, position in positions.items() if place in self._natives and position.offset >= 0]
         async for _ in self._lane.a_few_at_once(
             places, lambda place: self._commit_one(group, place, positions[place].offset)
@@ -294,8 +294,8 @@ class NativeGroups:
         return None if known is None else known.offset
 
     async def positions(
-        self, group: str, committed: Mapping[TopicPartition, Position], asked: Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, Position]:
+        self, group: str, committed: Mapping[TopicPartition, OffsetAndMetadata], asked: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where a group stands: by Redis in native topics, else as committed.
 
         Args:
@@ -328,7 +328,9 @@ class NativeGroups:
                 positions.pop(partition, None)
         return positions
 
-    async def _position(self, partition: TopicPartition, group: str, committed: Position | None) -> Position | None:
+    async def _position(
+        self, partition: TopicPartition, group: str, committed: OffsetAndMetadata | None
+    ) -> OffsetAndMetadata | None:
         native = self._natives.get(partition)
         if native is None:
             # Its topic was deleted, or is another one, while others had their turn.
@@ -338,7 +340,7 @@ class NativeGroups:
         if offset is None:
             return None
         # A note belongs to the offset it was committed with.
-        return committed if committed is not None and committed.offset == offset else Position(offset=offset)
+        return committed if committed is not None and committed.offset == offset else OffsetAndMetadata(offset=offset)
 
     # Members
 

@@ -14,7 +14,7 @@ class _Sent(NamedTuple):
     sequence: int
 
 
-class UnderWay:
+class InFlight:
     """Those of one partition. Answers come in the order in which batches were sent, but for two connections at once."""
 
     __slots__ = ("_last", "_of")

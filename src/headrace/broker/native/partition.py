@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from headrace.broker.native.in_flight import UnderWay
+from headrace.broker.native.in_flight import InFlight
 from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
@@ -34,8 +34,8 @@ from headrace.topics.errors import (
     OffsetsExhausted,
     OutOfOrderSequence,
     StorageFull,
+    StorageNotWritten,
     StorageUnavailable,
-    StorageUnwritten,
     TopicError,
     UnknownTopic,
 )
@@ -88,7 +88,7 @@ class NativePartition:
         self._watchers = Watchers()
         self.watch, self.unwatch = self._watchers.add, self._watchers.discard
         self.refusals = refusals or RejectedBatches(SystemClock().ticks_ms)
-        self._under_way = UnderWay()
+        self._under_way = InFlight()
         self._next = 0
         """The offset behind all that was acknowledged here. Redis may lose that, and would go on with older ids where
         its clock is behind them: readers are past those."""
@@ -274,7 +274,7 @@ class NativePartition:
             if not result.duplicate:
                 self.log_end = max(self.log_end, end)
                 self._watchers.tell(len(append.batch))
-        elif isinstance(result, StorageFull | StorageUnwritten):
+        elif isinstance(result, StorageFull | StorageNotWritten):
             if not self._refused:
                 self._refused = True
                 tell_refused(result)

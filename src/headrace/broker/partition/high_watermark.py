@@ -10,7 +10,7 @@ from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, copies_have_come, done_with_copies
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.source import Watchers
-from headrace.broker.ports import Copies, LogLook
+from headrace.broker.ports import InSyncReplicas, LogLook
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog, PlaceDone
@@ -91,7 +91,7 @@ class ReplicationQueue:
 
     def __init__(
         self,
-        copies: Copies,
+        copies: InSyncReplicas,
         stream: str,
         budget: CacheBudget,
         placed: Placed,
@@ -292,7 +292,7 @@ class Replication:
     )  # fmt: skip
 
     def __init__(
-        self, log: ReplicatedLog, copies: Copies, budget: CacheBudget, reader: LogReader, watchers: Watchers
+        self, log: ReplicatedLog, copies: InSyncReplicas, budget: CacheBudget, reader: LogReader, watchers: Watchers
     ) -> None:
         """Want one copy.
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.ports import Copies
+from headrace.broker.ports import InSyncReplicas
 from headrace.topics.config import MIN_INSYNC, TopicConfig
 from headrace.topics.errors import InvalidConfig, NotEnoughReplicas, NotEnoughReplicasAfterAppend, StorageUnavailable
 from headrace.topics.model import AppendDone, Appended
@@ -14,7 +14,7 @@ _READER_MS = 500
 
 
 def check_attainable(
-    copies: Copies, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
+    copies: InSyncReplicas, config: Mapping[str, str], resolved: TopicConfig, before: Mapping[str, str] | None = None
 ) -> None:
     """Raise InvalidConfig if a topic's own configuration needs more replicas than the storage can have.
 
@@ -29,7 +29,7 @@ def check_attainable(
         )
 
 
-def check_replicas(copies: Copies, stream: str, wanted: int) -> None:
+def check_replicas(copies: InSyncReplicas, stream: str, wanted: int) -> None:
     """Raise NotEnoughReplicas if too few replicas are known to follow the primary."""
     why = copies.why_too_few(stream, wanted)
     if why:
@@ -45,7 +45,7 @@ def check_room(budget: CacheBudget) -> None:
         raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
 
 
-def done_with_copies(copies: Copies, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
+def done_with_copies(copies: InSyncReplicas, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:
     """Return a callback that calls `done` once `wanted` servers have the batch, and at once for an error.
 
     Call this before the batch is sent: a primary that is promoted later would answer for replicas of its own.
@@ -63,7 +63,7 @@ def done_with_copies(copies: Copies, stream: str, wanted: int, wait_ms: int, don
     return placed
 
 
-async def copies_have_come(copies: Copies, stream: str, wanted: int) -> bool:
+async def copies_have_come(copies: InSyncReplicas, stream: str, wanted: int) -> bool:
     """Return whether `wanted` servers have all that a stream's primary has, after at most 500 ms.
 
     Raises:

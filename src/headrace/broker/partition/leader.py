@@ -15,7 +15,7 @@ from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.read import first_readable
 from headrace.broker.partition.reader import LogReader
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
-from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
@@ -31,8 +31,8 @@ from headrace.topics.errors import (
     OffsetOutOfRange,
     OffsetsExhausted,
     PartitionOffline,
+    StorageNotWritten,
     StorageUnavailable,
-    StorageUnwritten,
     UnknownTopic,
 )
 from headrace.topics.leader_epochs import LeaderEpochs
@@ -55,7 +55,7 @@ class EndedLog(msgspec.Struct):
     stream: str
     local_start: int
     log_end: int
-    cold: ColdPartition | None = None
+    cold: RemotePartition | None = None
     deleted: bool = True
     is_leader: bool = True
     is_writable: bool = False
@@ -111,7 +111,7 @@ class LeaderPartition:
         self.stream = stream
         self.local_start = 0
         """First offset that lies in Redis."""
-        self.cold: ColdPartition | None = None
+        self.cold: RemotePartition | None = None
         """What the archive has of it, where it is read from there."""
         self.log_end = 0
         """The high watermark; of another broker's log, as far as it was known here."""
@@ -292,7 +292,7 @@ class LeaderPartition:
         async def open_by(view: int | None) -> OpenedLog:
             try:
                 return await self._storage.open(self.stream, self.lost, view=view)
-            except StorageUnwritten:
+            except StorageNotWritten:
                 await self._saving.look_who_led()
                 raise
 

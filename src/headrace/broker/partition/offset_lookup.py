@@ -1,6 +1,6 @@
 """Looks offsets of a log up by time (ListOffsets): in Redis, and in the archive where the log begins there."""
 
-from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import Source
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLookup
@@ -8,7 +8,7 @@ from headrace.topics.model import StoredBatch
 
 
 async def find(
-    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: ColdPartition | None = None
+    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: RemotePartition | None = None
 ) -> FoundOffset:
     """Look an offset up by time.
 
@@ -42,7 +42,7 @@ async def find(
 
 
 async def _by_time(
-    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: ColdPartition | None
+    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: RemotePartition | None
 ) -> FoundOffset:
     if cold is None or partition.log_start == partition.local_start:
         return await _in_log(storage, partition, timestamp, searcher)

@@ -13,7 +13,7 @@ from headrace.broker.partition.recovery import opened_last_by
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.topics.append import OffsetAssigner
-from headrace.topics.errors import Fenced, StorageUnavailable, StorageUnwritten, TopicError
+from headrace.topics.errors import Fenced, StorageNotWritten, StorageUnavailable, TopicError
 from headrace.topics.leader_epochs import LeaderEpochs
 
 INTERVAL_MS = 1_000
@@ -200,7 +200,7 @@ class ProducerStateSnapshots:
                 except Fenced as error:
                     self.overtake(StorageUnavailable(str(error)))
                     raise
-                except StorageUnwritten:
+                except StorageNotWritten:
                     await self.look_who_led()
                     raise
 

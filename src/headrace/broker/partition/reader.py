@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail
 from headrace.broker.partition.read import fitting
-from headrace.broker.partition.remote import ColdPartition
+from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
@@ -230,7 +230,7 @@ class ReadableLog(Protocol):
     stream: str
     local_start: int
     log_end: int
-    cold: ColdPartition | None
+    cold: RemotePartition | None
 
 
 class LogReader:

@@ -129,7 +129,7 @@ class TopicArchive:
             _log.info("old records can be read from the archive again", topic=self.name)
 
 
-class ColdPartition:
+class RemotePartition:
     """What the archive has of one partition, as the partition reads it."""
 
     def __init__(self, archive: TopicArchive, index: int, start: int) -> None:
@@ -195,10 +195,10 @@ class Archives:
         """Read where archived partitions begin, as far as that is written down; no table is opened."""
         self._starts |= await readable(self._documents, STARTS, lambda _, text: int(text))
 
-    def partition(self, topic: Topic, index: int) -> ColdPartition | None:
+    def partition(self, topic: Topic, index: int) -> RemotePartition | None:
         """What a topic's table has of a partition, as of the last `load_starts`; None: nothing is written down."""
         start = self._starts.get(start_id(str(topic.id), index))
-        return None if start is None else ColdPartition(self._archive_of(topic), index, start)
+        return None if start is None else RemotePartition(self._archive_of(topic), index, start)
 
     def start_of(self, topic: Topic, index: int) -> int:
         """Where a partition's archived records are known to begin; -1: that is not known."""

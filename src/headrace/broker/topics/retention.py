@@ -8,12 +8,12 @@ import structlog
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.remote import Archives, ColdPartition, TopicArchive
+from headrace.broker.partition.remote import Archives, RemotePartition, TopicArchive
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.broker.runtime.retry import backoff
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
-from headrace.topics.errors import StorageUnavailable, StorageUnwritten, TopicError
+from headrace.topics.errors import StorageNotWritten, StorageUnavailable, TopicError
 
 _AGAIN_MS, _SELDOM_MS = 250, 2_000
 """How soon a partition is tried again that could not be trimmed, at first and at last."""
@@ -83,7 +83,7 @@ class Retention:
             else:
                 await _enforce(live, partition, now_ms)
         except TopicError as error:
-            if may_pass and isinstance(error, StorageUnavailable) and not isinstance(error, StorageUnwritten):
+            if may_pass and isinstance(error, StorageUnavailable) and not isinstance(error, StorageNotWritten):
                 return False
             _log.warning("retention not enforced", topic=partition.topic, partition=partition.index, reason=str(error))
         if partition.log_start > before:
@@ -139,7 +139,7 @@ async def _settle(
         known = archives.start_of(live.topic, index)
         if start > known:
             await archive.keep_start(index, start)
-        partition.cold = ColdPartition(archive, index, max(start, known))
+        partition.cold = RemotePartition(archive, index, max(start, known))
     else:
         # What lies between has gone before it was archived.
         return partition.local_start

@@ -32,8 +32,8 @@ from headrace.topics.config import TopicConfig, TopicDefaults, check_given, reso
 from headrace.topics.errors import (
     InvalidConfig,
     InvalidPartitions,
-    StorageAway,
     StorageUnavailable,
+    StorageUnreachable,
     TopicChanged,
     TopicExists,
     UnknownTopic,
@@ -253,7 +253,7 @@ class TopicTable(KnownTopics):
                     await self.open_stored(name)
                 raise
             except StorageUnavailable as error:
-                if isinstance(error, StorageAway) or not await self._stored(topic):
+                if isinstance(error, StorageUnreachable) or not await self._stored(topic):
                     raise
             live = await self.open(topic)
             _log.info("topic created", topic=name, partitions=partitions, config=config)

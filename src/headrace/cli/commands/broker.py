@@ -26,7 +26,7 @@ def main() -> None:
     log = log_output.configure(task.options.log_level, task.options.log_format, node=own.node_id)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def tell(told: supervisor.Told) -> None:
+    def tell(told: supervisor.StatusReport) -> None:
         sys.stdout.buffer.write(supervisor.encode(told))
         sys.stdout.buffer.flush()
 
@@ -37,12 +37,12 @@ def main() -> None:
                     task.options,
                     own,
                     task.oci,
-                    lambda ready: tell(supervisor.Told(ready)),
+                    lambda ready: tell(supervisor.StatusReport(ready)),
                     log_lines_lost=lambda: log.lost,
                 )
             )
     except config.StartError as error:
-        tell(supervisor.Told(error=str(error), mistake=isinstance(error, config.SettingsError)))
+        tell(supervisor.StatusReport(error=str(error), mistake=isinstance(error, config.SettingsError)))
         status = 1
     finally:
         log.end()

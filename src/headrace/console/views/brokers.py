@@ -2,7 +2,7 @@
 
 from headrace import __version__
 from headrace.console import charts, text
-from headrace.console.registry import Ask, View, cluster_rule, page
+from headrace.console.registry import View, ViewRequest, cluster_rule, page
 from headrace.console.views.overview import answering, chart
 from headrace.metrics.counters import TICKS, ApiCounters, Counters, Durations, ProcessFacts, StoreCounters, StoreFacts
 from headrace.security.access.required_acls import Operation
@@ -12,7 +12,7 @@ _CLIENTS = 50
 
 
 @page("Brokers", "/brokers", needs=(cluster_rule(Operation.DESCRIBE),))
-async def brokers(ask: Ask) -> View:
+async def brokers(ask: ViewRequest) -> View:
     """The page of the broker that answers, with the others it knows of."""
     figures, sampler = ask.figures, ask.figures.sampler
     store, process = await figures.facts()

@@ -10,7 +10,17 @@ from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
 from headrace.console import charts, links, text
 from headrace.console.pagination import Slice, cut
-from headrace.console.registry import MOVED, Ask, Moved, NotThere, View, group_rule, page, shown_rules, topic_resource
+from headrace.console.registry import (
+    MOVED,
+    NotFound,
+    Redirect,
+    View,
+    ViewRequest,
+    group_rule,
+    page,
+    shown_rules,
+    topic_resource,
+)
 from headrace.console.sampler import Ring
 from headrace.console.server_data import broker_text
 from headrace.console.views.overview import chart, happened
@@ -30,7 +40,7 @@ _COLOURS = 8
 
 
 @page("Groups", "/groups", needs=shown_rules(ResourceType.GROUP, ResourceType.TOPIC))
-async def groups(ask: Ask) -> View:
+async def groups(ask: ViewRequest) -> View:
     """Every group with its members and its lag."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
 
@@ -69,7 +79,7 @@ async def groups(ask: Ask) -> View:
     return View(template="groups.html", title="Groups", data=found, cells=cells, shape=shape_of(found))
 
 
-def _committed_topics(ask: Ask, runner: GroupRunner) -> list[str]:
+def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
     """The topics that a group has positions in, as far as they may be shown."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
@@ -81,7 +91,7 @@ def _committed_topics(ask: Ask, runner: GroupRunner) -> list[str]:
     "/groups/{name:path}",
     needs=(group_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC)),
 )
-async def group(ask: Ask) -> View:
+async def group(ask: ViewRequest) -> View:
     """The page of a group."""
     return await _view(ask)
 
@@ -93,7 +103,7 @@ async def group(ask: Ask) -> View:
     live=False,
     needs=(group_rule(Operation.READ), group_rule(Operation.DESCRIBE), MOVED),
 )
-async def reset(ask: Ask) -> View:
+async def reset(ask: ViewRequest) -> View:
     """Move the positions of a group without members to where the dry run said, or say why not."""
     name = ask.path["name"]
     target, topic, wrong = _target(ask, ask.form)
@@ -110,10 +120,10 @@ async def reset(ask: Ask) -> View:
         return await _view(ask, refused=f"The group refused: {refused}.")
     if moves:
         ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
-    raise Moved(links.group(name, ask.broker.cluster, done=len(moves)))
+    raise Redirect(links.group(name, ask.broker.cluster, done=len(moves)))
 
 
-async def _view(ask: Ask, refused: str = "") -> View:
+async def _view(ask: ViewRequest, refused: str = "") -> View:
     name, broker, sampler = ask.path["name"], ask.broker, ask.figures.sampler
     described = _described(ask)
     present = await group_lag.shares(described, broker.lane.pace())
@@ -162,7 +172,7 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
     }
 
 
-def _lasting(ask: Ask, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
+def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
     """What stays while the page is open, but for members, events and a reset."""
     name, cluster = ask.path["name"], ask.broker.cluster
     done = ask.query.get("done", "")
@@ -181,16 +191,16 @@ def _lasting(ask: Ask, found: Sequence[CommittedOffset], rows: Slice) -> dict[st
     }
 
 
-def _described(ask: Ask) -> GroupDescription:
-    """The group in the path. Raises NotThere."""
+def _described(ask: ViewRequest) -> GroupDescription:
+    """The group in the path. Raises NotFound."""
     name, broker = ask.path["name"], ask.broker
     coordinator = broker.coordinator_of(name)
     if coordinator not in {broker.node_id, -1}:
         where = broker_text(broker, coordinator)
-        raise NotThere(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
+        raise NotFound(f"Group {text.name(name)} would be coordinated by {where}: open the console there.")
     described = broker.groups.describe(name)
     if described is None:
-        raise NotThere(f"There is no group {text.name(name)}.")
+        raise NotFound(f"There is no group {text.name(name)}.")
     return described
 
 
@@ -215,7 +225,7 @@ def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, obj
     ]
 
 
-async def _page_of(everything: Sequence[Any], ask: Ask, name: Callable[[Any], str]) -> Slice:
+async def _page_of(everything: Sequence[Any], ask: ViewRequest, name: Callable[[Any], str]) -> Slice:
     """What is shown of a long list by partition; all lists of the page are turned over together."""
     async with ask.listing() as pace:
         return await cut(everything, {"page": ask.query.get("page", "1")}, pace, name=name, rows=_ROWS)
@@ -268,7 +278,7 @@ def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
 # The reset
 
 
-async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
+async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
     """What a reset would do, when one is asked for."""
     given = ask.form or ask.query
     target, topic, wrong = _target(ask, given)
@@ -305,13 +315,13 @@ async def _plan(ask: Ask, refused: str) -> dict[str, Any] | None:
     }
 
 
-async def _moves(ask: Ask, target: Target, topic: str | None) -> list[Planned]:
+async def _moves(ask: ViewRequest, target: Target, topic: str | None) -> list[Planned]:
     """What would become of the positions that who asks may move."""
     planned = await group_lag.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
 
 
-def _target(ask: Ask, given: Any) -> tuple[Target | None, str | None, str]:
+def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, str]:
     """Where to, of which topic, and what is wrong with that."""
     topic = given.get("topic") or None
     if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):

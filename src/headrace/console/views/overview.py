@@ -7,7 +7,7 @@ from typing import Any
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.console import charts, links, text
 from headrace.console.pagination import cut
-from headrace.console.registry import Ask, View, cluster_rule, page, shown_rules
+from headrace.console.registry import View, ViewRequest, cluster_rule, page, shown_rules
 from headrace.console.sampler import EVERY_MS, Event, Sampler
 from headrace.metrics.counters import StoreFacts
 from headrace.security.access.required_acls import Operation, ResourceType
@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 600, 150
     "/",
     needs=(cluster_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC, ResourceType.GROUP)),
 )
-async def overview(ask: Ask) -> View:
+async def overview(ask: ViewRequest) -> View:
     """Traffic, the busiest topics, the groups that are furthest behind, and what happened."""
     figures, sampler, cluster = ask.figures, ask.figures.sampler, ask.broker.cluster
     store, process = await figures.facts()
@@ -100,11 +100,11 @@ def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
     return cells
 
 
-def _sees(ask: Ask, event: Event) -> bool:
+def _sees(ask: ViewRequest, event: Event) -> bool:
     return ask.sees(ResourceType.GROUP if event.kind == "group" else ResourceType.TOPIC, event.name)
 
 
-async def _busiest(ask: Ask, cluster: str, pace: TimeSlice) -> dict[str, str]:
+async def _busiest(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str, str]:
     found = await cut(
         [(name, each) for (where, name), each in ask.figures.sampler.topics.items() if where == cluster],
         {"sort": "traffic"},
@@ -124,7 +124,7 @@ async def _busiest(ask: Ask, cluster: str, pace: TimeSlice) -> dict[str, str]:
     return cells
 
 
-async def _behind(ask: Ask, cluster: str, pace: TimeSlice) -> dict[str, str]:
+async def _behind(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str, str]:
     found = await cut(
         [(name, each) for (where, name), each in ask.figures.sampler.groups.items() if where == cluster],
         {"sort": "lag"},

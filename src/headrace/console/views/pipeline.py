@@ -8,10 +8,10 @@ import msgspec
 
 from headrace.console import charts, links, text
 from headrace.console.pagination import cut
-from headrace.console.registry import Ask, View, cluster_rule, page
+from headrace.console.registry import View, ViewRequest, cluster_rule, page
 from headrace.console.views.overview import clock
 from headrace.console.views.topics import shape_of
-from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveTold, Commit, FlowTold, PipelineTold, State
+from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
 from headrace.security.access.required_acls import Operation
 
 _T = TypeVar("_T")
@@ -24,12 +24,12 @@ _RUN_MS = 6 * 3600 * 1000
 
 
 @page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
-async def pipeline(ask: Ask) -> View:
+async def pipeline(ask: ViewRequest) -> View:
     """Every archive and every declared pipeline that told of itself."""
-    archives = await _told(ask, ARCHIVE_RUNS, ArchiveTold)
+    archives = await _told(ask, ARCHIVE_RUNS, ArchiveReport)
     async with ask.listing() as pace:
         found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
-    runs = sorted(await _told(ask, PIPELINE_RUNS, PipelineTold), key=lambda run: -run.told_ms)[:_MOST_RUNS]
+    runs = sorted(await _told(ask, PIPELINE_RUNS, PipelineReport), key=lambda run: -run.told_ms)[:_MOST_RUNS]
     now_ms = ask.broker.clock.now_ms()
     cells: dict[str, str] = {}
     for number, archive in enumerate(found.rows):
@@ -58,7 +58,7 @@ async def pipeline(ask: Ask) -> View:
     return View(template="pipeline.html", title="Pipeline", data=data, cells=cells, shape=shape)
 
 
-def _lasting(ask: Ask, archive: ArchiveTold) -> dict[str, object]:
+def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
     """What stays of an archive while the page is open."""
     cluster = ask.broker.cluster
     return {
@@ -72,12 +72,12 @@ def _lasting(ask: Ask, archive: ArchiveTold) -> dict[str, object]:
     }
 
 
-def _last(archive: ArchiveTold) -> Sequence[Commit]:
+def _last(archive: ArchiveReport) -> Sequence[Commit]:
     """Its last commits, the newest first."""
     return archive.commits[::-1][:_COMMITS]
 
 
-def _archive(place: str, archive: ArchiveTold, now_ms: int) -> dict[str, str]:
+def _archive(place: str, archive: ArchiveReport, now_ms: int) -> dict[str, str]:
     fresh = None if archive.fresh_ms is None else max(0.0, (now_ms - archive.fresh_ms) / 1000)
     cells = {
         **_state(place, archive, now_ms, _SILENT_MS),
@@ -100,7 +100,7 @@ def _archive(place: str, archive: ArchiveTold, now_ms: int) -> dict[str, str]:
     return cells
 
 
-def _run(place: str, run: PipelineTold, now_ms: int) -> dict[str, str]:
+def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
     cells = {
         **_state(place, run, now_ms, _RUN_MS),
         f"{place}.began": clock(run.started_ms),
@@ -111,7 +111,7 @@ def _run(place: str, run: PipelineTold, now_ms: int) -> dict[str, str]:
     return cells
 
 
-def _state(place: str, told: ArchiveTold | PipelineTold, now_ms: int, silent_ms: int) -> dict[str, str]:
+def _state(place: str, told: ArchiveReport | PipelineReport, now_ms: int, silent_ms: int) -> dict[str, str]:
     """How it stands, as it told itself last; one that should tell more and has not for so long is silent."""
     silent = told.state is State.RUNNING and now_ms - told.told_ms > silent_ms
     state = "silent" if silent else told.state.value
@@ -123,7 +123,7 @@ def _state(place: str, told: ArchiveTold | PipelineTold, now_ms: int, silent_ms:
     }
 
 
-def _flow(place: str, flow: FlowTold) -> dict[str, str]:
+def _flow(place: str, flow: FlowReport) -> dict[str, str]:
     return {
         f"{place}.name": text.name(flow.name),
         f"{place}.state": text.name(flow.state),
@@ -134,7 +134,7 @@ def _flow(place: str, flow: FlowTold) -> dict[str, str]:
     }
 
 
-async def _told(ask: Ask, kind: str, what: type[_T]) -> list[_T]:
+async def _told(ask: ViewRequest, kind: str, what: type[_T]) -> list[_T]:
     """What was pushed of a kind; documents that are something else are passed over."""
     found = []
     for document in (await ask.broker.storage.documents.load(kind)).values():

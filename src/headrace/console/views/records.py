@@ -7,7 +7,7 @@ from typing import Any
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import links, record_reader, text
 from headrace.console.record_reader import Found
-from headrace.console.registry import Ask, NotThere, View, page, topic_rule
+from headrace.console.registry import NotFound, View, ViewRequest, page, topic_rule
 from headrace.console.server_data import broker_text, led_here
 from headrace.console.views.topics import live_topic
 from headrace.records.walk import Record
@@ -22,7 +22,7 @@ _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
 @page("Records", "/topics/{name:path}/records", needs=(topic_rule(Operation.READ),))
-async def records(ask: Ask) -> View:
+async def records(ask: ViewRequest) -> View:
     """The page with records of a partition."""
     live = live_topic(ask)
     name, query = live.topic.name, ask.query
@@ -66,21 +66,21 @@ async def records(ask: Ask) -> View:
     return View(template="records.html", title=f"Records of {text.name(name)}", data=data, cells=cells, shape=0)
 
 
-def _on(ask: Ask, live: LiveTopic, common: dict[str, Any], offset: int) -> str:
+def _on(ask: ViewRequest, live: LiveTopic, common: dict[str, Any], offset: int) -> str:
     return links.records(live.topic.name, ask.broker.cluster, **{**common, "from": offset})
 
 
-async def _start(ask: Ask, live: LiveTopic) -> tuple[int, int, str]:
+async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
     """The partition and the offset that are asked for, and what is wrong with how that was said."""
     query = ask.query
     told = query.get("partition", "").strip() or str(_first(live))
     if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
-        raise NotThere(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
+        raise NotFound(f"Topic {text.name(live.topic.name)} has no partition {text.name(told)}.")
     index = int(told)
     partition = live.partitions[index]
     if partition.leader is not None:
         leader = broker_text(ask.broker, partition.leader)
-        raise NotThere(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
+        raise NotFound(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
     newest = max(partition.log_start, partition.log_end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
     if at:
@@ -129,7 +129,7 @@ def moment(timestamp: int) -> str:
     return "-" if timestamp < 0 else times.local(timestamp)
 
 
-def _whole(ask: Ask, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
+def _whole(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
     """One record in every way."""
     record = each.record
     return {
@@ -187,7 +187,7 @@ def _base64(data: bytes) -> str:
     return b64encode(data[:_BASE64]).decode() + ("" if whole else f"… ({len(data):,} bytes before base64)")
 
 
-def _redis(ask: Ask, live: LiveTopic, index: int, each: Found) -> str:
+def _redis(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> str:
     """Which entry of which Redis Stream it is, and how to look at it."""
     key, batch = shown(live.partitions[index].stream), each.batch
     word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key

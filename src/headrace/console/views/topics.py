@@ -10,7 +10,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import charts, links, text
 from headrace.console.pagination import Slice, cut
-from headrace.console.registry import Ask, NotThere, View, page, shown_rules, topic_rule
+from headrace.console.registry import NotFound, View, ViewRequest, page, shown_rules, topic_rule
 from headrace.console.sampler import Traffic
 from headrace.console.server_data import led_here
 from headrace.console.views.overview import chart
@@ -20,7 +20,7 @@ from headrace.topics.config import describe
 
 
 @page("Topics", "/topics", needs=shown_rules(ResourceType.TOPIC))
-async def topics(ask: Ask) -> View:
+async def topics(ask: ViewRequest) -> View:
     """Every topic with its traffic and its size."""
     sampler, cluster = ask.figures.sampler, ask.broker.cluster
 
@@ -93,7 +93,7 @@ _MOST_READERS = 50
         *shown_rules(ResourceType.GROUP),
     ),
 )
-async def topic(ask: Ask) -> View:
+async def topic(ask: ViewRequest) -> View:
     """The page of a topic."""
     broker, sampler = ask.broker, ask.figures.sampler
     live = live_topic(ask)
@@ -164,11 +164,11 @@ def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
     }
 
 
-def live_topic(ask: Ask) -> LiveTopic:
-    """The topic in the path. Raises NotThere."""
+def live_topic(ask: ViewRequest) -> LiveTopic:
+    """The topic in the path. Raises NotFound."""
     name = ask.path["name"]
     if not ask.broker.topics.has(name):
-        raise NotThere(f"There is no topic {text.name(name)}.")
+        raise NotFound(f"There is no topic {text.name(name)}.")
     return ask.broker.topics.get(name)
 
 
@@ -180,7 +180,7 @@ async def _reads(broker: Broker, runner: GroupRunner, topic: str) -> bool:
     return False
 
 
-async def _readers(ask: Ask, topic: str) -> list[tuple[str, str, int | None]]:
+async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | None]]:
     """Groups that have positions or members in the topic: name, state, lag in it."""
     found = []
     broker = ask.broker

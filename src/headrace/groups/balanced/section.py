@@ -12,7 +12,14 @@ from headrace.groups.balanced.events import TopicFacts
 from headrace.groups.balanced.instance import Instance
 from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.balanced.partition import Holding
-from headrace.groups.model import GroupSettings, Position, SaveBalanced, StoredBalanced, StoredStart, TopicPartition
+from headrace.groups.model import (
+    GroupSettings,
+    OffsetAndMetadata,
+    SaveBalanced,
+    StoredBalanced,
+    StoredStart,
+    TopicPartition,
+)
 from headrace.groups.offsets import Positions
 from headrace.groups.turn import Turn
 
@@ -176,7 +183,7 @@ class Section:
         """Set positions by partition; they are saved with this turn."""
         if offsets:
             positions = {
-                self._partitions[index]: Position(
+                self._partitions[index]: OffsetAndMetadata(
                     offset=offset,
                     topic_id=self.topic_id,
                     leader_epoch=self.leader_epoch(index),

@@ -30,7 +30,7 @@ from headrace.groups.events import (
     Sync,
     TimerFired,
 )
-from headrace.groups.model import DropGroup, GroupSettings, Position, StoredGroup, TopicPartition
+from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
 from headrace.groups.offsets import Positions
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
@@ -216,7 +216,7 @@ class ClassicGroup:
         """The tokens of the requests that still wait for their answer."""
         return tuple(request.token for request in self._group.held())
 
-    def positions(self) -> Mapping[TopicPartition, Position]:
+    def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All committed positions; a view, not a copy."""
         return self._positions.all()
 

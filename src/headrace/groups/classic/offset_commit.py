@@ -7,7 +7,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeletePositionsResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit, DeletePositions, DropTopic
-from headrace.groups.model import DropGroup, GroupSettings, Position, TopicPartition
+from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, TopicPartition
 from headrace.groups.offsets import Positions
 from headrace.groups.turn import GROUP_BYTES, Turn
 
@@ -112,7 +112,7 @@ def is_nothing(group: Membership, positions: Positions) -> bool:
     return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.any_kept)
 
 
-def _unused_since(group: Membership, partition: TopicPartition, position: Position) -> int | None:
+def _unused_since(group: Membership, partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
     """Since when nobody needs a position (ms): Kafka's rule, but never from before its own commit.
 
     Never where another API keeps its positions. A simple consumer's group has no members to go by, so each commit

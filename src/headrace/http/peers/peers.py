@@ -8,7 +8,7 @@ from headrace.aio.retry import Backoff, retry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.runtime.clock import Clock
 from headrace.http.peers.connections import Connections, Lost, PeerAnswer, Tls
-from headrace.http.peers.signature import HEADER, Seals
+from headrace.http.peers.signature import HEADER, PeerSigner
 from headrace.membership.view import Member
 from headrace.security.access.principal import Principal
 
@@ -25,7 +25,7 @@ class NotHere(Exception):
 class Peers:
     """The other brokers, as a listener of this one asks them."""
 
-    def __init__(self, ownership: Ownership, seals: Seals, clock: Clock, session_ms: int, tls: Tls) -> None:
+    def __init__(self, ownership: Ownership, seals: PeerSigner, clock: Clock, session_ms: int, tls: Tls) -> None:
         """Begin.
 
         Args:

@@ -18,11 +18,11 @@ SKEW_MS = 300_000
 """How far the clocks of two brokers may be apart: as far as those of OCI's clients."""
 
 
-class NotSealed(Exception):
+class InvalidPeerSignature(Exception):
     """Not a seal, or not one for this request."""
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class SignedRequest(msgspec.Struct, frozen=True):
     """What a seal says."""
 
     principal: Principal
@@ -32,10 +32,10 @@ class Sealed(msgspec.Struct, frozen=True):
     """SHA-256 of the body, in hexadecimal."""
 
 
-_decode = msgspec.json.Decoder(Sealed).decode
+_decode = msgspec.json.Decoder(SignedRequest).decode
 
 
-class Seals:
+class PeerSigner:
     """Makes and reads seals with one secret."""
 
     def __init__(self, secret: bytes) -> None:
@@ -44,25 +44,27 @@ class Seals:
 
     def seal(self, method: str, target: bytes, body: bytes | bytearray, principal: Principal, now_ms: int) -> str:
         """The header's value for a request; `target` is its path and query as they are sent."""
-        content = msgspec.json.encode(Sealed(principal, now_ms, digest(body)))
+        content = msgspec.json.encode(SignedRequest(principal, now_ms, digest(body)))
         return f"{urlsafe_b64encode(content).decode()}.{self._mac(method, target, content)}"
 
-    def read(self, value: str, method: str, target: bytes, now_ms: int) -> Sealed:
+    def read(self, value: str, method: str, target: bytes, now_ms: int) -> SignedRequest:
         """What the seal of a request says; whether its body is the one that was sealed is for `covers` to tell.
 
         Raises:
-            NotSealed: why, for the log.
+            InvalidPeerSignature: why, for the log.
         """
         text, _, mac = value.partition(".")
         try:
             content = urlsafe_b64decode(text)
         except ValueError:
-            raise NotSealed("not base64") from None
+            raise InvalidPeerSignature("not base64") from None
         if not hmac.compare_digest(mac.encode(), self._mac(method, target, content).encode()):
-            raise NotSealed("not made with this keyspace's secret, or for another request")
+            raise InvalidPeerSignature("not made with this keyspace's secret, or for another request")
         found = _decode(content)
         if abs(now_ms - found.sent_ms) > SKEW_MS:
-            raise NotSealed(f"made {abs(now_ms - found.sent_ms) // 1000} s away from now by this machine's clock")
+            raise InvalidPeerSignature(
+                f"made {abs(now_ms - found.sent_ms) // 1000} s away from now by this machine's clock"
+            )
         return found
 
     @staticmethod

@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from headrace.broker.broker import Broker
-from headrace.broker.fetch import Ask, Fetch, FetchDone, Found
+from headrace.broker.fetch import DelayedFetch, FetchDone, Found, PartitionFetch
 from headrace.broker.partition.read import codecs, count_records
 from headrace.broker.partition.source import Isolation
 from headrace.kafka.denied import No, Place, parts
@@ -122,7 +122,7 @@ async def _many(wanted: "_Wanted", request: FetchRequest, context: RequestContex
     return wanted.response([wanted.answer(context.broker, *each) async for each in pace.each(places)])
 
 
-def _begin(context: RequestContext, request: FetchRequest, asks: list[Ask], done: FetchDone) -> Fetch:
+def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionFetch], done: FetchDone) -> DelayedFetch:
     broker = context.broker
     most = min(request.max_bytes, broker.settings.fetch_max_bytes)
     if context.account is not None and context.account.most_bytes is not None:
@@ -214,7 +214,9 @@ class _Wanted:
         )
 
 
-def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition, isolation: Isolation) -> Ask:
+def _ask(
+    context: RequestContext, name: str, wanted: FetchRequest.FetchPartition, isolation: Isolation
+) -> PartitionFetch:
     broker = context.broker
     try:
         live = broker.topics.get(name)
@@ -222,11 +224,13 @@ def _ask(context: RequestContext, name: str, wanted: FetchRequest.FetchPartition
         partition.check_led()
         check_epoch(partition.leader_epoch, wanted.current_leader_epoch)
     except (TopicError, RequestError) as error:
-        return Ask(error, wanted.fetch_offset, wanted.partition_max_bytes)
+        return PartitionFetch(error, wanted.fetch_offset, wanted.partition_max_bytes)
     reader = broker.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
     # Whoever looks into batches wants each by itself.
     join = live.tracer is None and context.version >= _ZSTD_FROM
-    return Ask(reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join, isolation)
+    return PartitionFetch(
+        reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join, isolation
+    )
 
 
 def _refuse_zstd(found: Found) -> None:

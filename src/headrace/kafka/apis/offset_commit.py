@@ -12,7 +12,7 @@ from uuid import UUID
 
 from headrace.groups.effects import CommitResult
 from headrace.groups.events import Commit
-from headrace.groups.model import Position
+from headrace.groups.model import OffsetAndMetadata
 from headrace.kafka.denied import group_and_topic, parts
 from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
 from headrace.kafka.required_acls import each_topic, groups, its_group, topics
@@ -25,8 +25,8 @@ from headrace.security.access.required_acls import Operation
 _ANSWERS = Answers(OffsetCommitResponse.OffsetCommitResponseTopic, OffsetCommitResponse.OffsetCommitResponsePartition)
 
 
-def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id: UUID) -> Position:
-    return Position(
+def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id: UUID) -> OffsetAndMetadata:
+    return OffsetAndMetadata(
         offset=asked.committed_offset,
         leader_epoch=asked.committed_leader_epoch,
         metadata=asked.committed_metadata or "",

@@ -21,7 +21,7 @@ from typing import Any
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.groups.errors import GroupError
-from headrace.groups.model import Position, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.kafka.denied import Refusal, Refused, Rest, Steps
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups, topics
@@ -33,7 +33,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import StorageUnavailable
 
 Group = OffsetFetchResponse.OffsetFetchResponseGroup
-_NOTHING = Position(offset=-1)
+_NOTHING = OffsetAndMetadata(offset=-1)
 
 _POSITION_BYTES = 250
 """What a position takes while the answer is made, without its metadata."""
@@ -47,7 +47,7 @@ again, until a heartbeat's answer sends it to the other broker.
 """
 
 Asked = Sequence[tuple[str, Iterable[int]]] | None
-Answered = list[tuple[str, list[tuple[int, Position]]]]
+Answered = list[tuple[str, list[tuple[int, OffsetAndMetadata]]]]
 
 
 async def _size(context: RequestContext, group: str) -> int:
@@ -63,7 +63,7 @@ async def _positions(context: RequestContext, group: str, asked: Asked) -> Answe
     broker, pace = context.broker, context.pace()
     if asked is None:
         committed = await broker.positions(group, None)
-        by_topic: dict[str, list[tuple[int, Position]]] = {}
+        by_topic: dict[str, list[tuple[int, OffsetAndMetadata]]] = {}
         async for partition in pace.each(sorted(committed)):
             by_topic.setdefault(partition.topic, []).append((partition.partition, committed[partition]))
         return list(by_topic.items())
@@ -74,7 +74,7 @@ async def _positions(context: RequestContext, group: str, asked: Asked) -> Answe
             places[index] = None
     found: Answered = []
     async for topic, places in pace.each(named.items()):
-        some: list[tuple[int, Position]] = []
+        some: list[tuple[int, OffsetAndMetadata]] = []
         indexes = list(places)
         for start in range(0, len(indexes), _AT_ONCE):
             wanted = [TopicPartition(topic, index) for index in indexes[start : start + _AT_ONCE]]

@@ -17,7 +17,7 @@ import msgspec
 import redis
 
 from headrace.lakehouse.status.counters import Figures, Standing
-from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveTold, State
+from headrace.metrics.runs import ARCHIVE_RUNS, ArchiveReport, State
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
 
@@ -75,7 +75,7 @@ class Teller:
 
     def _run(self) -> None:
         key = Keyspace().documents(ARCHIVE_RUNS)
-        runs: dict[str, ArchiveTold | None] = {}
+        runs: dict[str, ArchiveReport | None] = {}
         connection: redis.Redis | None = None
         with contextlib.ExitStack() as stack:
             while True:
@@ -99,11 +99,11 @@ class Teller:
                     return
                 self._wake.wait(_EVERY_S)
 
-    def _told(self) -> list[ArchiveTold]:
+    def _told(self) -> list[ArchiveReport]:
         if self._look is not None:
             self._figures.stands(self._look())
         return [
-            ArchiveTold(
+            ArchiveReport(
                 topic=name,
                 table=self._of.table.replace(TOPIC, name),
                 group=self._of.group or "",
@@ -127,11 +127,11 @@ class Teller:
         ]
 
 
-def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveTold | None:
+def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveReport | None:
     """What the last run of an archive told; None where there is nothing, or nothing that can be read."""
     found: Any = connection.hget(key, own)
     try:
-        return None if found is None else msgspec.json.decode(found, type=ArchiveTold)
+        return None if found is None else msgspec.json.decode(found, type=ArchiveReport)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

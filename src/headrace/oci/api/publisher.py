@@ -34,7 +34,7 @@ class Placed(msgspec.Struct, frozen=True):
     """Its messages' timestamp."""
 
 
-class Puts(Protocol):
+class AppendRouter(Protocol):
     """Appends batches at the leaders of their partitions, where there are several brokers."""
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
@@ -69,7 +69,7 @@ class Publication:
         topic: LiveTopic,
         shares: Shares,
         limits: Limits | None = None,
-        puts: Puts | None = None,
+        puts: AppendRouter | None = None,
     ) -> None:
         """Prepare.
 
@@ -123,7 +123,7 @@ class Publication:
             self._settled(share, throttled(BYTES_TEXT.format(ms=wait_ms), wait_ms))
         return bool(wait_ms)
 
-    async def _put(self, puts: Puts, share: _Share, batch: bytearray) -> None:
+    async def _put(self, puts: AppendRouter, share: _Share, batch: bytearray) -> None:
         """Have a share appended by whoever leads its partition."""
         try:
             placed = await puts.put(self._broker, self._topic, share.partition, batch)

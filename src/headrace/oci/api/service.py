@@ -7,9 +7,9 @@ from random import Random
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
-from headrace.oci.api.publisher import Puts
+from headrace.oci.api.publisher import AppendRouter
 from headrace.oci.cursors import SECRET_SIZE, Cursor, InvalidCursor, Signer, expired
 from headrace.oci.errors import CURSOR_EXPIRED, CURSOR_INVALID, invalid
 from headrace.oci.faults import Faults
@@ -28,10 +28,10 @@ class OciService:
     signer: Signer
     """Of cursors; there once `start` is through."""
 
-    def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
+    def __init__(self, clusters: VirtualClusters, settings: OciSettings) -> None:
         self.broker = clusters.default
         self.settings = settings
-        self.puts: Puts | None = None
+        self.puts: AppendRouter | None = None
         """Where messages are put that may be for another broker; None: there is none."""
         self.traceparent: Callable[[], str | None] = lambda: None
         """The trace that the request being served belongs to; None: it belongs to none."""

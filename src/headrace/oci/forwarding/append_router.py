@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.connections import Lost
 from headrace.http.peers.peers import NotHere, Peers
 from headrace.membership.view import Member
@@ -73,7 +73,7 @@ class AppendRouter:
     """Appends batches at the leaders of their partitions."""
 
     def __init__(
-        self, peers: Peers, clusters: Clusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
+        self, peers: Peers, clusters: VirtualClusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
     ) -> None:
         """Begin.
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from headrace.broker.virtual_clusters import Clusters, UnknownCluster
+from headrace.broker.virtual_clusters import UnknownCluster, VirtualClusters
 from headrace.http.peers.connections import Lost, PeerAnswer
 from headrace.http.peers.peers import NotHere, Peers
 from headrace.membership.view import Member
@@ -36,10 +36,10 @@ def group_of(operation: Operation, call: Call) -> Resource | None:
     return next((each for rule, each in operation.needed(call) if rule.type is ResourceType.GROUP), None)
 
 
-class Groups:
+class GroupForwarder:
     """Has requests about groups answered by their coordinators."""
 
-    def __init__(self, peers: Peers, clusters: Clusters) -> None:
+    def __init__(self, peers: Peers, clusters: VirtualClusters) -> None:
         self._peers = peers
         self._clusters = clusters
 

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import Clusters
-from headrace.http.peers.signature import HEADER, NotSealed, Seals
+from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.http.peers.signature import HEADER, InvalidPeerSignature, PeerSigner
 from headrace.oci.api.authentication import RequestAuthenticator
 from headrace.oci.api.publisher import MOST_BATCH, Placed
 from headrace.oci.api.request_parser import Gone, announced_size, header_map, read_body
@@ -40,7 +40,7 @@ def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
 class SealAuthenticator:
     """Believes seals, and leaves requests without one to another authenticator."""
 
-    def __init__(self, seals: Seals, clients: RequestAuthenticator) -> None:
+    def __init__(self, seals: PeerSigner, clients: RequestAuthenticator) -> None:
         """`clients`: tells who sent the requests of clients."""
         self._seals = seals
         self._clients = clients
@@ -65,7 +65,7 @@ class SealAuthenticator:
             return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
         try:
             return self._seals.read(seal, method, raw_target, now_ms).principal
-        except NotSealed as error:
+        except InvalidPeerSignature as error:
             _log.warning("a request with a wrong seal was refused", reason=str(error))
             raise OciError(401, _REFUSED) from None
 
@@ -81,7 +81,7 @@ class SealAuthenticator:
 class AppendApp:
     """Takes batches that were put at other brokers, as an ASGI application for `append_router.PATH`."""
 
-    def __init__(self, clusters: Clusters, seals: Seals) -> None:
+    def __init__(self, clusters: VirtualClusters, seals: PeerSigner) -> None:
         """`seals`: of this keyspace."""
         self._clusters = clusters
         self._authenticator = SealAuthenticator(seals, _Nobody())

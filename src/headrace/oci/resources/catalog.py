@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import OciError, invalid
 from headrace.oci.resources import lifecycle
@@ -39,7 +39,7 @@ _log = structlog.get_logger("headrace.oci.resources")
 class Catalog:
     """Every resource of the API. Times are those of the clusters' clock."""
 
-    def __init__(self, clusters: Clusters, settings: OciSettings) -> None:
+    def __init__(self, clusters: VirtualClusters, settings: OciSettings) -> None:
         self.settings = settings
         self.clock = clusters.clock
         self.documents = Documents(

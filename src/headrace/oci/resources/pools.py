@@ -14,7 +14,7 @@ import structlog
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics.reconcile import refresh_all
-from headrace.broker.virtual_clusters import DEFAULT, Clusters, UnknownCluster
+from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster, VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle
@@ -34,7 +34,7 @@ class Pools(Collection[PoolRecord]):
     kind = ocids.STREAM_POOL
     noun = "stream pool"
 
-    def __init__(self, documents: Documents, clusters: Clusters) -> None:
+    def __init__(self, documents: Documents, clusters: VirtualClusters) -> None:
         super().__init__(documents, documents.pools)
         self._clusters = clusters
         self._of_cluster: dict[str, str] = {}

@@ -16,7 +16,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.runtime.clock import pause
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh_all
-from headrace.broker.virtual_clusters import Clusters
+from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources import lifecycle
@@ -43,7 +43,7 @@ class Streams(Collection[StreamRecord]):
     noun = "stream"
     unique_in_compartment = False  # but in its pool
 
-    def __init__(self, documents: Documents, clusters: Clusters, pools: Pools) -> None:
+    def __init__(self, documents: Documents, clusters: VirtualClusters, pools: Pools) -> None:
         super().__init__(documents, documents.streams)
         self._clusters = clusters
         self._pools = pools

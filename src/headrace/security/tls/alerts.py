@@ -15,7 +15,7 @@ from time import time
 from typing import Any, cast
 
 ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
-"""The socket of the connection whose handshake begins, where the context is a `TellingContext`."""
+"""The socket of the connection whose handshake begins, where the context is a `AlertContext`."""
 
 _UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
 """OpenSSL's word for what the client had sent and nobody has read when the connection ended."""
@@ -77,7 +77,7 @@ class _Secured(ssl.SSLObject):
             raise ssl.SSLWantReadError
 
 
-class TellingContext(ssl.SSLContext):
+class AlertContext(ssl.SSLContext):
     """A context whose connections tell why their handshakes fail, and end without the client's consent."""
 
     sslobject_class = _Secured

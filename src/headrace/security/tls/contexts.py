@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from headrace.security.access.principal import ANONYMOUS, Mapping, Principal
-from headrace.security.tls.alerts import TellingContext
+from headrace.security.tls.alerts import AlertContext
 
 _log = structlog.get_logger("headrace.security.tls")
 
@@ -54,7 +54,7 @@ class TlsContexts:
         return self._context
 
 
-class TowardsPeers:
+class PeerContext:
     """What this server asks other brokers with, and by which it knows them, as its files are now.
 
     Besides the system's authorities it trusts those of the truststore, and certificates that are this server's own.
@@ -115,7 +115,7 @@ def _look(files: TlsFiles) -> _Stamp:
 
 
 def _load(files: TlsFiles) -> ssl.SSLContext:
-    context = TellingContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A session that is resumed is not asked for its certificate again, whoever was removed from the truststore since.
     # TLS 1.2 resumes by ids, too, which Python cannot turn off: these end with the context (see `security.tls.alerts`).

@@ -21,7 +21,7 @@ _EARLIER = dt.timedelta(minutes=5)
 """Clocks of clients may be behind."""
 
 
-class Made(msgspec.Struct, frozen=True):
+class GeneratedFiles(msgspec.Struct, frozen=True):
     """The files that were written."""
 
     authority: Path
@@ -35,7 +35,7 @@ class _Issuer(msgspec.Struct, frozen=True):
     key: ec.EllipticCurvePrivateKey
 
 
-def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime) -> Made:
+def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime) -> GeneratedFiles:
     """Write `ca.pem`, `ca-key.pem`, `server.pem` and `client.pem` (key and chain), which only their owner may read.
 
     Args:
@@ -49,7 +49,7 @@ def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime)
         OSError: it cannot be written.
         ValueError: a host is neither a name nor an address.
     """
-    made = Made(*(directory / name for name in ("ca.pem", "ca-key.pem", "server.pem", "client.pem")))
+    made = GeneratedFiles(*(directory / name for name in ("ca.pem", "ca-key.pem", "server.pem", "client.pem")))
     names = [_general(host) for host in dict.fromkeys((*LOOPBACK, *hosts))]
     for path in (made.authority, made.authority_key, made.server, made.client):
         if path.exists():

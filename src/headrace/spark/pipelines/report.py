@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.client.offsets import TopicPartition
-from headrace.metrics.runs import FlowTold
+from headrace.metrics.runs import FlowReport
 
 _PROGRESS: Final = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
 _RAISED: Final = re.compile(
@@ -41,9 +41,9 @@ class Flow:
             return None
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
 
-    def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowTold:
+    def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowReport:
         """The same for who watches, with what Spark said last of the flow."""
-        return FlowTold(
+        return FlowReport(
             name=self.name,
             state=state,
             read=self.read,

@@ -18,7 +18,7 @@ import msgspec
 from headrace.client.cluster import kept
 from headrace.client.errors import SparkError
 from headrace.lakehouse.status.document import make_room
-from headrace.metrics.runs import PIPELINE_RUNS, FlowTold, PipelineTold, State
+from headrace.metrics.runs import PIPELINE_RUNS, FlowReport, PipelineReport, State
 from headrace.spark.pipelines import check
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
@@ -54,10 +54,10 @@ class Teller:
             self._flows[found["name"]] = found["state"].lower()
             self._tell(State.RUNNING)
 
-    def done(self, flows: Sequence[FlowTold]) -> None:
+    def done(self, flows: Sequence[FlowReport]) -> None:
         """The run has ended well; flows that are told nothing of are as Spark said last."""
         told = {each.name for each in flows}
-        rest = [FlowTold(name=name, state=said) for name, said in self._flows.items() if name not in told]
+        rest = [FlowReport(name=name, state=said) for name, said in self._flows.items() if name not in told]
         self._tell(State.DONE, [*flows, *rest])
         self._close()
 
@@ -79,11 +79,11 @@ class Teller:
         """What Spark said last of a flow."""
         return self._flows.get(flow, State.DONE.value)
 
-    def _tell(self, state: State, flows: Sequence[FlowTold] | None = None, problem: str = "") -> None:
+    def _tell(self, state: State, flows: Sequence[FlowReport] | None = None, problem: str = "") -> None:
         if flows is None:
-            flows = [FlowTold(name=name, state=said) for name, said in self._flows.items()]
+            flows = [FlowReport(name=name, state=said) for name, said in self._flows.items()]
         document = msgspec.json.encode(
-            PipelineTold(
+            PipelineReport(
                 name=self._folder.name,
                 folder=str(self._folder),
                 host=self._host,

@@ -15,7 +15,7 @@ import structlog
 
 from headrace.metrics.counters import StoreCounters
 from headrace.storage.errors import StoreError
-from headrace.storage.free_space import MemoryRoom
+from headrace.storage.free_space import FreeMemory
 from headrace.storage.journal.journal import Journal
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import PING, Reply
@@ -36,7 +36,7 @@ class Entered(msgspec.Struct, eq=False, gc=False):
     stored: bool = False
 
 
-class EarlyAcknowledgement:
+class JournaledAcks:
     """The journal in front of Redis, with the marks that say what it must keep."""
 
     def __init__(
@@ -52,7 +52,7 @@ class EarlyAcknowledgement:
         self._now_ms = now_ms
         self._counted = counted or StoreCounters()
         self._counted.journal_bytes = self.size
-        self._memory = MemoryRoom(connection, self.size)
+        self._memory = FreeMemory(connection, self.size)
         self._entered: deque[Entered] = deque()
         """By number, the oldest first; without those at its beginning that are stored."""
         self.stored_to = self._kept_to = journal.number
@@ -68,9 +68,7 @@ class EarlyAcknowledgement:
         self._making: asyncio.Task[None] | None = None
 
     @classmethod
-    def over(
-        cls, journal: Journal | None, connection: Connection, counted: StoreCounters
-    ) -> "EarlyAcknowledgement | None":
+    def over(cls, journal: Journal | None, connection: Connection, counted: StoreCounters) -> "JournaledAcks | None":
         """One over this journal, where there is one."""
         return None if journal is None else cls(journal, connection, lambda: int(time() * 1000), counted)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headrace.topics.leader_epochs import EpochRow, LeaderEpochs
-from headrace.topics.producer_state import Producer, SentBatch
+from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 
 
 def epochs(rows: bytes) -> LeaderEpochs:
@@ -33,14 +33,14 @@ def high_watermark(answer: Sequence[bytes | None]) -> int:
     return int(answer[4] or 0)
 
 
-def encode_producer(known: Producer) -> bytes:
+def encode_producer(known: ProducerStateEntry) -> bytes:
     """Its epoch, its last use, then first and last sequence and base offset of up to five batches, newest first."""
     numbers = [known.epoch, known.last_use_ms, *(number for batch in known.batches for number in batch)]
     return b" ".join(b"%d" % number for number in numbers)
 
 
-def decode_producer(value: bytes) -> Producer:
+def decode_producer(value: bytes) -> ProducerStateEntry:
     """Raises ValueError for something else."""
     epoch, last_use_ms, *rest = map(int, value.split())
     batches = tuple(SentBatch(*rest[place : place + 3]) for place in range(0, len(rest), 3))
-    return Producer(epoch, batches, last_use_ms)
+    return ProducerStateEntry(epoch, batches, last_use_ms)

@@ -2,18 +2,18 @@
 
 import msgspec
 
-from headrace.groups.model import GroupHeader, Position, StoredBalanced, StoredMember, TopicPartition
+from headrace.groups.model import GroupHeader, OffsetAndMetadata, StoredBalanced, StoredMember, TopicPartition
 from headrace.topics.model import Topic
 
 _encoder = msgspec.json.Encoder()
 _topic = msgspec.json.Decoder(Topic)
 _header = msgspec.json.Decoder(GroupHeader)
 _member = msgspec.json.Decoder(StoredMember)
-_position = msgspec.json.Decoder(Position)
+_position = msgspec.json.Decoder(OffsetAndMetadata)
 _section = msgspec.json.Decoder(StoredBalanced)
 
 
-def encode(value: Topic | GroupHeader | StoredMember | Position | StoredBalanced) -> bytes:
+def encode(value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | StoredBalanced) -> bytes:
     """JSON with the struct's field names."""
     return _encoder.encode(value)
 
@@ -33,7 +33,7 @@ def member(text: bytes) -> StoredMember:
     return _member.decode(text)
 
 
-def position(text: bytes) -> Position:
+def position(text: bytes) -> OffsetAndMetadata:
     """Raises msgspec.ValidationError for something else."""
     return _position.decode(text)
 

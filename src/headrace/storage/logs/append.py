@@ -24,8 +24,8 @@ import structlog
 from headrace.aio.callbacks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.storage.free_space import FreeSpace
-from headrace.storage.journal.acks import EarlyAcknowledgement
-from headrace.storage.logs.leader_log import Batch, BatchCall, OwnedLog, ScriptCall, nobody
+from headrace.storage.journal.acks import JournaledAcks
+from headrace.storage.logs.leader_log import Batch, BatchCall, LeaderLog, ScriptCall, nobody
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import PING, Chunk, Reply
 from headrace.storage.redis.replies import error_of
@@ -56,7 +56,7 @@ class StreamAppender:
     def __init__(
         self,
         now_ms: Callable[[], int],
-        early: EarlyAcknowledgement | None = None,
+        early: JournaledAcks | None = None,
         disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
     ) -> None:
@@ -71,9 +71,9 @@ class StreamAppender:
         self._now_ms = now_ms
         self._early = early
         self._disk = disk
-        self._due: dict[OwnedLog, None] = {}
+        self._due: dict[LeaderLog, None] = {}
         """Logs to send from at the end of this turn of the loop."""
-        self._lingering: dict[OwnedLog, None] = {}
+        self._lingering: dict[LeaderLog, None] = {}
         """Logs whose acknowledged batches linger."""
         self._lingering_bytes = 0
         self._linger_bytes = 0 if early is None else early.size // _LINGER_SHARE
@@ -82,7 +82,7 @@ class StreamAppender:
         self._asked: dict[Connection, int] = {}
         """Calls under way over each connection that has any."""
 
-    def place(self, log: OwnedLog, append: Append, base_offset: int, done: PlaceDone) -> None:
+    def place(self, log: LeaderLog, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
         if log.fenced_reason is not None:
             done(log.fenced_reason)
@@ -111,13 +111,13 @@ class StreamAppender:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self._lingered)
         done(None)
 
-    def _refuse(self, log: OwnedLog, error: StorageFull, done: PlaceDone) -> None:
+    def _refuse(self, log: LeaderLog, error: StorageFull, done: PlaceDone) -> None:
         """The disk is nearly full. What the owner decided is not placed, so it has to begin anew."""
         done(error)
         self.fail(log, error)
 
     def run(
-        self, log: OwnedLog, command: bytes, apply: Callable[[Reply], None] | None = None
+        self, log: LeaderLog, command: bytes, apply: Callable[[Reply], None] | None = None
     ) -> "asyncio.Future[Reply]":
         """Send a command behind every batch placed so far.
 
@@ -145,7 +145,7 @@ class StreamAppender:
         self._send_soon(log)
         return answer
 
-    def _send_soon(self, log: OwnedLog) -> None:
+    def _send_soon(self, log: LeaderLog) -> None:
         log.urgent = True
         if log.under_way is None:
             self._due[log] = None
@@ -178,7 +178,7 @@ class StreamAppender:
             if log.under_way is None and log.waiting:
                 self._send(log)
 
-    def _send(self, log: OwnedLog) -> None:
+    def _send(self, log: LeaderLog) -> None:
         waiting = log.waiting
         first = waiting[0]
         if isinstance(first, ScriptCall):
@@ -211,7 +211,7 @@ class StreamAppender:
         before = [replies.append] * (1 if count == 1 else count + 2)
         connection.send_several(self._commands(log, batches), [*before, answered])
 
-    def _commands(self, log: OwnedLog, batches: Sequence[Batch]) -> list[Chunk]:
+    def _commands(self, log: LeaderLog, batches: Sequence[Batch]) -> list[Chunk]:
         several = len(batches) > 1
         small: list[Chunk] = [_MULTI] if several else []
         chunks: list[Chunk] = []
@@ -255,7 +255,7 @@ class StreamAppender:
             connection.before_flush(self._send_due)
 
     def _answered(
-        self, log: OwnedLog, call: BatchCall, connection: Connection, replies: list[Reply], last: Reply
+        self, log: LeaderLog, call: BatchCall, connection: Connection, replies: list[Reply], last: Reply
     ) -> None:
         """Redis has answered a call: `last` comes behind `replies`.
 
@@ -267,7 +267,7 @@ class StreamAppender:
         finally:
             self._heard(connection)
 
-    def _take_answers(self, log: OwnedLog, call: BatchCall, replies: list[Reply], last: Reply) -> None:
+    def _take_answers(self, log: LeaderLog, call: BatchCall, replies: list[Reply], last: Reply) -> None:
         counted, count = self._counted, len(call.batches)
         counted.append_durations.add((perf_counter_ns() - call.sent_ns) // _NS_PER_TICK)
         entries = log.entries + count
@@ -291,7 +291,7 @@ class StreamAppender:
             return
         self._settle(log, call)
 
-    def _proven(self, log: OwnedLog, call: BatchCall, reply: Reply) -> None:
+    def _proven(self, log: LeaderLog, call: BatchCall, reply: Reply) -> None:
         if log.under_way is not call:
             return
         if isinstance(reply, Exception):
@@ -299,7 +299,7 @@ class StreamAppender:
         else:
             self._settle(log, call)
 
-    def _settle(self, log: OwnedLog, call: BatchCall) -> None:
+    def _settle(self, log: LeaderLog, call: BatchCall) -> None:
         """Everything of a call is in Redis."""
         log.under_way = None
         for batch in call.batches:
@@ -315,11 +315,11 @@ class StreamAppender:
             tell(done, None, _APPEND)
         self._go_on(log)
 
-    def _go_on(self, log: OwnedLog) -> None:
+    def _go_on(self, log: LeaderLog) -> None:
         if log.waiting and (log.urgent or log.waiting_bytes >= self._linger_bytes):
             self._send_soon(log)
 
-    def _script_answered(self, log: OwnedLog, called: ScriptCall, connection: Connection, reply: Reply) -> None:
+    def _script_answered(self, log: LeaderLog, called: ScriptCall, connection: Connection, reply: Reply) -> None:
         self._heard(connection)
         ours = log.under_way is called
         if ours:
@@ -331,7 +331,7 @@ class StreamAppender:
         elif log.fenced_reason is None:
             self._go_on(log)
 
-    def fail(self, log: OwnedLog, error: Exception) -> None:
+    def fail(self, log: LeaderLog, error: Exception) -> None:
         """The log's ownership is in doubt: everything under way fails, and it must be opened again."""
         if log.fenced_reason is not None:
             return
@@ -355,7 +355,7 @@ class StreamAppender:
         if behind:
             _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
 
-    def settle_dropped(self, log: OwnedLog) -> None:
+    def settle_dropped(self, log: LeaderLog) -> None:
         """The log was deleted: nothing of it has to be stored any more."""
         log.lost = nobody
         acknowledged, log.acknowledged = log.acknowledged, deque()
@@ -370,7 +370,7 @@ _BEHIND = "equal or smaller than the target stream top item"
 """What Redis says of an entry whose id is before the last one: a later owner's term is higher than ours."""
 
 
-def _fault(log: OwnedLog, count: int, replies: list[Reply], last: Reply) -> Exception | None:
+def _fault(log: LeaderLog, count: int, replies: list[Reply], last: Reply) -> Exception | None:
     """What is wrong with the answers to a call; None when nothing is."""
     refusal = last
     if count == 1:

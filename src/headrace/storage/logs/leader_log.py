@@ -54,7 +54,7 @@ class BatchCall:
         self.sent_ns = perf_counter_ns()
 
 
-class OwnedLog:
+class LeaderLog:
     """A log that this server has opened, as the store sees it."""
 
     __slots__ = (

@@ -12,14 +12,14 @@ from headrace.records.batch import HEADER_SIZE, BatchHeader, read_header
 from headrace.storage.errors import Stray
 from headrace.storage.fence import Fence
 from headrace.storage.free_space import FreeSpace
-from headrace.storage.journal.acks import EarlyAcknowledgement
+from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.layout import entries, partition
 from headrace.storage.layout.keys import foreign_of, producers_of, state_of
 from headrace.storage.logs import replay
 from headrace.storage.logs.append import StreamAppender
-from headrace.storage.logs.leader_log import OwnedLog
+from headrace.storage.logs.leader_log import LeaderLog
 from headrace.storage.logs.replay import Acknowledged, Opened
-from headrace.storage.logs.replicas import Copies, NoCopies
+from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.logs.snapshot import LogSnapshot, Searching
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import Reply
@@ -29,7 +29,7 @@ from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch
-from headrace.topics.producer_state import Producer
+from headrace.topics.producer_state import ProducerStateEntry
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 """Kafka's `producer.id.expiration.ms`."""
@@ -57,10 +57,10 @@ class RedisLogs(Searching):
         *,
         producer_expiry_ms: int = DEFAULT_PRODUCER_EXPIRY_MS,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
-        early: EarlyAcknowledgement | None = None,
+        early: JournaledAcks | None = None,
         disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
-        copies: Copies | NoCopies | None = None,
+        copies: RedisReplicas | NoReplicas | None = None,
         file: AppendOnlyFile | None = None,
     ) -> None:
         """Own nothing yet.
@@ -76,7 +76,7 @@ class RedisLogs(Searching):
             copies: waits for replicas; None: there are none.
             file: what Redis has on this machine's disk, for readers; None: they ask Redis.
         """
-        self.copies = copies or NoCopies()
+        self.copies = copies or NoReplicas()
         self._shards = scripts.shards
         self._scripts = scripts
         self._fence = fence
@@ -86,7 +86,7 @@ class RedisLogs(Searching):
         self._counted = counted or StoreCounters()
         self._file = file
         self._appender = StreamAppender(now_ms, early, disk, self._counted)
-        self._logs: dict[str, OwnedLog] = {}
+        self._logs: dict[str, LeaderLog] = {}
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._shards.on_lost.append(self._connection_lost)
 
@@ -115,7 +115,7 @@ class RedisLogs(Searching):
         async with self._opening:
             log = self._logs.get(stream)
             if log is None:
-                log = self._logs[stream] = OwnedLog(stream)
+                log = self._logs[stream] = LeaderLog(stream)
             # An opening makes an ownership of before void, also where nobody doubted it.
             self._appender.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
             connection = self._shards.at(stream)
@@ -137,7 +137,7 @@ class RedisLogs(Searching):
             log.fenced_reason = None
             return opened
 
-    async def _open(self, log: OwnedLog, *, create: bool, view: int) -> OpenedLog:
+    async def _open(self, log: LeaderLog, *, create: bool, view: int) -> OpenedLog:
         stream = log.name
         log_start, snapshot, high_watermark, opened, length = await self._raise_term(
             log, view, create=create, resume=bool(log.acknowledged)
@@ -158,7 +158,7 @@ class RedisLogs(Searching):
         )
 
     async def _raise_term(
-        self, log: OwnedLog, view: int, *, create: bool, resume: bool
+        self, log: LeaderLog, view: int, *, create: bool, resume: bool
     ) -> tuple[int, int, int, Opened, int]:
         """Log start, offset of the snapshot, high watermark, what else there is, and how many entries."""
         stream = log.name
@@ -181,7 +181,7 @@ class RedisLogs(Searching):
         opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
         return int(start), int(snapshot), int(high_watermark), opened, length
 
-    async def _restore(self, log: OwnedLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
+    async def _restore(self, log: LeaderLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
         """Store acknowledged batches that Redis refused, or that were lost on their way."""
         waiting = list(log.acknowledged)
         now = self._now_ms()
@@ -211,7 +211,7 @@ class RedisLogs(Searching):
 
     async def _producers(
         self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
-    ) -> tuple[dict[int, Producer], frozenset[int]]:
+    ) -> tuple[dict[int, ProducerStateEntry], frozenset[int]]:
         """The producers of a log: those of the snapshot, brought up to date by the batches behind it.
 
         Returns:
@@ -219,7 +219,7 @@ class RedisLogs(Searching):
         """
         stored = checked(await self._shards.at(stream).call("HGETALL", producers_of(stream)))
         least = self._now_ms() - self._producer_expiry_ms
-        producers: dict[int, Producer] = {}
+        producers: dict[int, ProducerStateEntry] = {}
         unsaved: set[int] = set()
         for number, (name, value) in enumerate(zip(stored[::2], stored[1::2], strict=True)):
             if number % _PRODUCERS_AT_ONCE == 0:
@@ -239,7 +239,7 @@ class RedisLogs(Searching):
             if header.producer_id >= 0 and header.base_offset >= offset:
                 known_producer = producers.get(header.producer_id)
                 if known_producer is None:
-                    known_producer = producers[header.producer_id] = Producer(header.producer_epoch)
+                    known_producer = producers[header.producer_id] = ProducerStateEntry(header.producer_epoch)
                 elif known_producer.batches and known_producer.batches[0].base_offset >= header.base_offset:
                     continue  # it was written down ahead of the snapshot's offset
                 known_producer.take(
@@ -271,7 +271,7 @@ class RedisLogs(Searching):
                 return
             offset = max(expected, entries.next_offset_of(found[-2]))
 
-    def _owned(self, stream: str) -> OwnedLog:
+    def _owned(self, stream: str) -> LeaderLog:
         log = self._logs.get(stream)
         if log is None or log.epochs is None:
             raise UnknownTopic(f"{stream} has not been opened")
@@ -288,7 +288,11 @@ class RedisLogs(Searching):
                 self._file.grows()
 
     async def save_producers(
-        self, stream: str, offset: int | None, changes: dict[int, Producer | None], high_watermark: int | None = None
+        self,
+        stream: str,
+        offset: int | None,
+        changes: dict[int, ProducerStateEntry | None],
+        high_watermark: int | None = None,
     ) -> None:
         """Write down what is known of producers as of `offset`; None removes one; see `broker.ports.LogStorage`.
 
@@ -365,7 +369,7 @@ class RedisLogs(Searching):
         return await LogSnapshot.look(self._scripts, stream)
 
     async def _range(
-        self, log: OwnedLog, offset: int, count: int, end: int | None, join: int | None
+        self, log: LeaderLog, offset: int, count: int, end: int | None, join: int | None
     ) -> list[StoredBatch]:
         epochs = log.epochs
         assert epochs is not None
@@ -393,7 +397,7 @@ class RedisLogs(Searching):
         entry, newest = self._checked(log, await self._scripts.call("find_timestamp", [stream, log.state], wanted))
         return (entries.decode([entry])[0] if entry else None), int(newest)
 
-    def _checked(self, log: OwnedLog, reply: Reply) -> Reply:
+    def _checked(self, log: LeaderLog, reply: Reply) -> Reply:
         """The answer of a script; where it met a stray entry the log is to be opened anew, which sets that aside."""
         try:
             return checked(reply)

@@ -49,7 +49,7 @@ class _Asked:
         self.done = done
 
 
-class Copies:
+class RedisReplicas:
     """The barriers of all primaries."""
 
     can_replicate = True
@@ -110,7 +110,7 @@ class Copies:
         await asyncio.gather(*self._ending)
 
 
-class NoCopies:
+class NoReplicas:
     """Of a server that can have no replicas: the embedded Valkey."""
 
     can_replicate = False
@@ -159,7 +159,7 @@ class _Barrier:
         self._begin(asked.stream)
 
     def why_too_few(self, stream: str) -> str:
-        """See `Copies.why_too_few`; has the primary looked at again."""
+        """See `RedisReplicas.why_too_few`; has the primary looked at again."""
         reached = self._reached
         if reached is not None and reached >= self._copies:
             return ""

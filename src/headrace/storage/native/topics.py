@@ -18,7 +18,7 @@ from headrace.records.fallback.streams import Built
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native
 from headrace.storage.layout.keys import producers_of, state_of
-from headrace.storage.logs.replicas import Copies, NoCopies
+from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.appends import NativeAppends
 from headrace.storage.native.lags import group_lags, groups_of
 from headrace.storage.native.retention import Kept, kept
@@ -83,7 +83,7 @@ class RedisNative:
         producer_expiry_ms: int,
         now_ms: Callable[[], int] = lambda: int(time() * 1000),
         counted: StoreCounters | None = None,
-        copies: Copies | NoCopies | None = None,
+        copies: RedisReplicas | NoReplicas | None = None,
     ) -> None:
         """Begin.
 
@@ -96,7 +96,7 @@ class RedisNative:
             counted: counts what is appended.
             copies: waits for replicas; None: there are none.
         """
-        self.copies = copies or NoCopies()
+        self.copies = copies or NoReplicas()
         self._scripts = scripts
         self._watcher = watcher(url, scripts.shards)
         self._fence = fence

@@ -30,7 +30,7 @@ _MOST_RANGES: Final = 3
 _NODE_S, _NODE_CONNECT_S = 5.0, 1.0
 
 
-class PrimaryAway(RedisError):
+class PrimaryUnavailable(RedisError):
     """A primary of a cluster does not answer, though the cluster has told of it."""
 
     def __init__(self, node: str, slots: Sequence[range], reason: str) -> None:
@@ -169,7 +169,7 @@ class Primary:
             arguments: of the command.
 
         Raises:
-            What `ERRORS` names; PrimaryAway where one of a cluster does not answer.
+            What `ERRORS` names; PrimaryUnavailable where one of a cluster does not answer.
         """
         if self._node is None:
             return await getattr(self._client, method)(*arguments)
@@ -214,7 +214,7 @@ def _named(error: RedisError, cluster: redis.asyncio.RedisCluster, node: AsyncCl
     # What derives from these two is an answer.
     if type(error) not in (RedisConnectionError, RedisTimeoutError):
         return error
-    return PrimaryAway(node.name, _slots_of(cluster, node.name), str(error))
+    return PrimaryUnavailable(node.name, _slots_of(cluster, node.name), str(error))
 
 
 def _slots_of(cluster: redis.asyncio.RedisCluster, primary: str) -> list[range]:

@@ -18,10 +18,10 @@ import structlog
 from headrace.aio.retry import Backoff
 from headrace.aio.tasks import end
 from headrace.storage.errors import unusable
-from headrace.storage.redis.endpoint import Target
+from headrace.storage.redis.endpoint import Endpoint
 from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Read, Reply, RespProtocol, encode, settler
 from headrace.storage.redis.sentinel import Tries
-from headrace.topics.errors import StorageAway, StorageUnavailable
+from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
 _LINE = re.compile(rb"^(role|master_replid|connected_slaves):([^\r\n]*)", re.MULTILINE)
 
@@ -95,7 +95,7 @@ _INFO = encode(["INFO", "replication"])
 class Connection:
     """A connection that comes back by itself.
 
-    While it is away every request is answered with StorageAway at once. What was under way when it broke may or
+    While it is away every request is answered with StorageUnreachable at once. What was under way when it broke may or
     may not have happened; nothing is ever sent a second time from here. When Redis forgets the scripts (SCRIPT FLUSH)
     new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
     """
@@ -122,7 +122,7 @@ class Connection:
         """
         self.url = url
         self._beside = beside
-        self._target = Target(url)
+        self._target = Endpoint(url)
         self._prepare = tuple(prepare)
         self._looks = standing or self._target.moves
         self._link: RespProtocol | None = None
@@ -330,7 +330,7 @@ class Connection:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
         link = self._link
         if link is None:
-            callback(StorageAway("no connection to Redis"))
+            callback(StorageUnreachable("no connection to Redis"))
         else:
             link.send(chunks, callback)
 
@@ -339,7 +339,7 @@ class Connection:
         link = self._link
         if link is None:
             for callback in callbacks:
-                callback(StorageAway("no connection to Redis"))
+                callback(StorageUnreachable("no connection to Redis"))
         else:
             link.send_several(chunks, callbacks)
 

@@ -32,7 +32,7 @@ Protocol = TypeVar("Protocol", bound=asyncio.BaseProtocol)
 _UNIX_SEND_BUFFER = 1 << 20
 
 
-class Target:
+class Endpoint:
     """Where a URL leads, and what is said there first."""
 
     def __init__(self, url: str) -> None:

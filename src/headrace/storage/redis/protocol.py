@@ -10,7 +10,7 @@ import structlog
 
 from headrace.aio.callbacks import log_unhandled, tell
 from headrace.storage.redis.endpoint import set_up
-from headrace.topics.errors import StorageAway, StorageUnavailable
+from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
 # Which answers of Redis tell that its append-only file has the write.
 #
@@ -175,7 +175,7 @@ class RespProtocol(asyncio.BufferedProtocol):
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
         """Send one encoded command, given in pieces; `callback` gets its answer."""
         if self.lost.done():
-            callback(StorageAway("no connection to Redis"))
+            callback(StorageUnreachable("no connection to Redis"))
             return
         self._waiting.append(callback)
         self._out += chunks
@@ -185,7 +185,7 @@ class RespProtocol(asyncio.BufferedProtocol):
         """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
         if self.lost.done():
             for callback in callbacks:
-                callback(StorageAway("no connection to Redis"))
+                callback(StorageUnreachable("no connection to Redis"))
             return
         self._waiting += callbacks
         self._out += chunks

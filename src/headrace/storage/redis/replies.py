@@ -18,9 +18,9 @@ from headrace.topics.errors import (
     OutOfOrderSequence,
     StorageFull,
     StorageMoving,
+    StorageNotReplicated,
+    StorageNotWritten,
     StorageUnavailable,
-    StorageUncopied,
-    StorageUnwritten,
     TopicError,
     UnknownTopic,
 )
@@ -44,8 +44,8 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "READONLY": StorageUnavailable,
     "MASTERDOWN": StorageUnavailable,
     "NOSCRIPT": StorageUnavailable,
-    "NOREPLICAS": StorageUncopied,
-    "MISCONF": StorageUnwritten,
+    "NOREPLICAS": StorageNotReplicated,
+    "MISCONF": StorageNotWritten,
     "TRYAGAIN": StorageMoving,
     # Of what is not asked again elsewhere: whoever asks again finds the keys where they are then.
     "MOVED": StorageUnavailable,

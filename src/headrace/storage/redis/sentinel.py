@@ -48,7 +48,7 @@ class Tries:
             self._tried.pop(named, None)
 
 
-class Finder:
+class PrimaryFinder:
     """Asks the Sentinels of a URL."""
 
     def __init__(self, url: StorageUrl) -> None:
@@ -86,7 +86,7 @@ class Finder:
                 await each.aclose()
 
 
-def finder(url: str) -> tuple[str, Finder | None]:
+def finder(url: str) -> tuple[str, PrimaryFinder | None]:
     """How to find the server of a URL.
 
     Returns:
@@ -101,4 +101,4 @@ def finder(url: str) -> tuple[str, Finder | None]:
     if found.kind is Kind.CLUSTER:
         raise ValueError("a cluster has a connection for each of its primaries")
 
-    return found.at(*found.nodes[0]), Finder(found)
+    return found.at(*found.nodes[0]), PrimaryFinder(found)

@@ -217,7 +217,7 @@ static int key_argument(Index *self, int64_t *at, char *key, int64_t *key_size)
             return went_;                                                                                              \
     } while (0)
 
-/* What is behind the name of an XADD as `OwnedLog` and `StreamAppender._commands` write it. MORE: no memory. */
+/* What is behind the name of an XADD as `LeaderLog` and `StreamAppender._commands` write it. MORE: no memory. */
 static int append(Index *self, int64_t *at)
 {
     char key[LONGEST_KEY];
