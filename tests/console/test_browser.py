@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
-from headrace.console import links
+from headrace.console import text
 from headrace.testing import InProcessServer, Server, server
 
 pytestmark = [pytest.mark.apt, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -20,7 +20,7 @@ CHROMIUM = shutil.which("chromium")
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\"'\u202e"
 PAGES = (
     "/", "/topics", "/topics?q=none", "/topics/flights", "/topics/flights/records?show=0",
-    "/topics/flights/records?show=1", "/groups", links.group(EVIL), "/groups/readers?to=earliest", "/pipeline",
+    "/topics/flights/records?show=1", "/groups", text.group(EVIL), "/groups/readers?to=earliest", "/pipeline",
     "/brokers", "/topics/nowhere",
 )  # fmt: skip
 

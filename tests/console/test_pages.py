@@ -12,8 +12,9 @@ from tests.console.visiting import EVIL, ask, commit, create, produce, safe
 from tests.harness.waiting import wait_for
 from tests.oci.conftest import COMPARTMENT, Api
 
-from headrace.console import links, views
+from headrace.console import views
 from headrace.console.registry import PAGES
+from headrace.console.text import group
 from headrace.lakehouse.status.counters import Figures, Progress, TopicProgress
 from headrace.lakehouse.status.document import Teller, Told
 from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
@@ -106,7 +107,7 @@ def test_hostile_names_keys_values_and_headers_are_text(server: InProcessServer)
     assert '{ "a": "\\u202e", "b": [ 1 ] }' in laid_out
     assert len(ask(server, "/topics/hostile/records?show=3").body) < 200_000
 
-    path = links.group(EVIL)
+    path = group(EVIL)
     assert "\\x1b[31m\\u202e" in ask(server, path).text
     for each in ("/", "/groups", path, path + "?to=time&at=" + quote(EVIL), "/topics?q=" + quote(EVIL),
                  "/topics/hostile/records?from=" + quote(EVIL) + "&key=" + quote(EVIL),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from headrace.demo.directory import MARKER
+from headrace.demo.processes import MARKER
 
 FLIGHTS = 12_000
 

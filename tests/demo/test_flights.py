@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from headrace.demo import flights
-from headrace.demo.figures import WHOLE, Figure
-from headrace.demo.flights import FlightsMissing, figures, in_order, package_file
+from headrace.demo.flights import WHOLE, Figure, FlightsMissing, figures, in_order, package_file
 
 
 def test_flights_come_in_order_of_scheduled_departure_and_ties_as_in_the_package(package: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from headrace.demo import report
-from headrace.demo.figures import WHOLE, Figure, Tally
+from headrace.demo.flights import WHOLE, Figure, Tally
 from headrace.demo.messages import Extent, Queried
 
 

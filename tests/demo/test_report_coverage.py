@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.demo.figures import WHOLE, Figure
+from headrace.demo.flights import WHOLE, Figure
 from headrace.demo.messages import Read
 from headrace.demo.report import Coverage
 

@@ -35,7 +35,6 @@ SHORT = {
     "protocol.errors": "what every module of the protocol raises",
     "protocol.messages": "makes the classes of all messages",
     "protocol.tables.users": "tables of one group of messages",
-    "aio.callbacks": "the one place for callbacks that may fail",
     "http.error_responses": "responses that both the parser and the application give",
     "oci.ocids": "a format of Oracle's that all of oci reads and writes",
     "oci.resources.harnesses": "a resource has a file of its own",

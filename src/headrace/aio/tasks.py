@@ -1,4 +1,4 @@
-"""Tasks and work in threads: a bounded number at once, how they end, and how long their steps take."""
+"""Tasks, calls in slices, work in threads and callbacks: how they end, and what ends with them."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,12 @@ from concurrent.futures import Executor
 from types import coroutine
 from typing import Any, TypeVar
 
+import structlog
+
 T = TypeVar("T")
 R = TypeVar("R")
 _AGAIN_S = 0.1
+_log = structlog.get_logger("headrace.aio")
 
 
 async def end(task: "asyncio.Task[Any]") -> None:
@@ -109,3 +112,37 @@ def counted(
             value = yield awaited
         except BaseException as thrown:
             error = thrown
+
+
+def tell(done: Callable[[R], None], result: R, to: str) -> None:
+    """Call one of several callbacks. Its exception is logged, so that the others are called as well.
+
+    `to`: what the result answers, for the log.
+    """
+    try:
+        done(result)
+    except Exception:
+        log_unhandled(to)
+
+
+def log_unhandled(to: str) -> None:
+    """Log the current exception as `tell` does, for loops over many batches that cannot afford its call for each."""
+    _log.exception("an answer could not be handled", to=to)
+
+
+async def in_slices(
+    items: Sequence[T], ask: Callable[[T], Awaitable[R]], at_once: int
+) -> AsyncIterator[list[tuple[T, R]]]:
+    """Yield items with their results, slice by slice and in order. Raises the first error that `ask` raises.
+
+    Each call costs a task of some kilobytes and about ten microseconds of the event loop. A request of a few bytes may
+    name every partition.
+
+    Args:
+        items: may have changed by the time that later slices are read from it.
+        ask: called for every item of a slice before any of them is waited for.
+        at_once: items of a slice.
+    """
+    for first in range(0, len(items), at_once):
+        some = items[first : first + at_once]
+        yield list(zip(some, await asyncio.gather(*map(ask, some)), strict=True))

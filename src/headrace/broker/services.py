@@ -5,7 +5,7 @@ from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.coordinator.group_memory import GroupMemory
+from headrace.broker.coordinator.group_runner import GroupMemory
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.remote import Archives, Lake

@@ -18,10 +18,10 @@ import structlog
 from headrace.aio.tasks import to_the_end
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.documents import readable
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
-from headrace.broker.stored_values import readable
 from headrace.broker.topics.live import LiveTopic, TopicListener
 from headrace.broker.topics.reconcile import take_move
 from headrace.broker.topics.table import Progress, StreamName

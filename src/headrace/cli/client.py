@@ -19,8 +19,7 @@ import msgspec
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from headrace.cli.command import CommandFailed, Status
-from headrace.cli.failures import LOST, sentence, status
+from headrace.cli.command import LOST, CommandFailed, Status, exit_status, sentence
 from headrace.cli.reachability import connect, lacks, unanswered
 from headrace.server import config, profiles
 from headrace.text.escaping import quoted, shown
@@ -236,7 +235,7 @@ class Client:
             login = self._server.username is not None
             why = unanswered(self._server.address, self._server.ca, self._patience_s, login=login)
             return CommandFailed(why, Status.UNREACHABLE)
-        return CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
+        return CommandFailed(f"cannot {what}: {sentence(error)}", exit_status(error))
 
     @property
     def topics(self) -> dict[str, Any]:

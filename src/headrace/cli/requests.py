@@ -8,8 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from headrace.cli.client import Client, KafkaServer
-from headrace.cli.command import CommandFailed, Status
-from headrace.cli.failures import sentence, status
+from headrace.cli.command import CommandFailed, Status, exit_status, sentence
 from headrace.client.blocking import Connection, ConnectionEnded, connect
 from headrace.protocol.errors import DecodeError
 from headrace.protocol.message import Message
@@ -51,4 +50,4 @@ def check(code: int, message: str | None, what: str) -> None:
     """Raise CommandFailed for an answer that is an error."""
     if code:
         error = KafkaError(code, message) if message else KafkaError(code)
-        raise CommandFailed(f"cannot {what}: {sentence(error)}", status(error))
+        raise CommandFailed(f"cannot {what}: {sentence(error)}", exit_status(error))

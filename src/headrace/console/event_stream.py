@@ -14,9 +14,10 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headrace.console import links, record_reader
+from headrace.console import record_reader
 from headrace.console.registry import Page, Target
 from headrace.console.server_data import Figures
+from headrace.console.text import name_of
 from headrace.console.views.records import row
 from headrace.security.access.principal import ANONYMOUS
 from headrace.text.addresses import holder
@@ -184,7 +185,7 @@ class EventStream(Response):
         if self._page.name != "Group":
             return lambda: None
         watched = self._streams.figures.sampler.watched
-        key = self._target.query.get("cluster", "default"), links.name_of(self._target.raw_path.split("/", 2)[2])
+        key = self._target.query.get("cluster", "default"), name_of(self._target.raw_path.split("/", 2)[2])
         watched[key] = watched.get(key, 0) + 1
 
         def unwatch() -> None:
@@ -228,7 +229,7 @@ class EventStream(Response):
         """Records as they come, a page's worth at most each time."""
         figures, query = self._streams.figures, self._target.query
         broker = figures.clusters.get(query.get("cluster", "default"))
-        name = links.name_of(self._target.raw_path.split("/")[2])
+        name = name_of(self._target.raw_path.split("/")[2])
         told = query.get("partition", "0")
         index = int(told[:9]) if told.isdecimal() else 0
         key = query.get("key", "")

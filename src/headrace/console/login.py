@@ -9,8 +9,8 @@ from starlette.routing import BaseRoute, Route
 from headrace import __version__
 from headrace.broker.admin.users import TooManyLogins
 from headrace.console.authentication import Visitors
-from headrace.console.forms import Forms, InvalidFormToken
 from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
+from headrace.console.sessions import Forms, InvalidFormToken
 
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
 """A place on this server, to go on to after a login."""

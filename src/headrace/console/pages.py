@@ -18,10 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace import __version__
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.console import links, text, views
+from headrace.console import text, views
 from headrace.console.authentication import Visitors, wants_page
 from headrace.console.event_stream import EventStreams, Told
-from headrace.console.forms import Forms, InvalidFormToken
 from headrace.console.registry import (
     LASTS,
     PAGES,
@@ -38,6 +37,7 @@ from headrace.console.registry import (
     always,
 )
 from headrace.console.server_data import Figures, brokers_note
+from headrace.console.sessions import Forms, InvalidFormToken
 from headrace.metrics.counters import TICKS
 from headrace.security.access.principal import ANONYMOUS
 from headrace.topics.errors import TopicError, UnknownTopic
@@ -161,7 +161,7 @@ class Pages:
         path: dict[str, str] = {}
         if "{name" in page.path:
             rest = target.raw_path.split("/", 2)[2]
-            path["name"] = links.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
+            path["name"] = text.name_of(rest.removesuffix("/records") if route.path.endswith("/records") else rest)
         return ViewRequest(self._figures, self._figures.clusters.get(cluster), path, target.query, form, target.asker)
 
     def _nowhere(self, request: Request) -> ViewRequest:
@@ -191,7 +191,7 @@ class Pages:
                 q=ask.query,
                 cluster=cluster,
                 clusters=clusters if len(clusters) > 1 else [],
-                link=lambda path, **query: links.link(path, cluster, query),
+                link=lambda path, **query: text.link(path, cluster, query),
                 assets=ASSETS,
                 version=__version__,
                 broker=ask.broker.node_id,

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.scheduler import TimeSlice
-from headrace.console.forms import MOST_FIELDS
+from headrace.console.sessions import MOST_FIELDS
 from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, Resource, ResourceType, Rule, Rules
 

@@ -1,10 +1,18 @@
-"""Who has logged in to the pages: sessions in memory, so many, for so long, and as long as the password is the same."""
+"""Sessions of the pages, and the forms that a session may send.
+
+Sessions are in memory, limited in number and time, and end when the password changes. A form counts only if a page of
+this server made it.
+"""
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Mapping
+from urllib.parse import parse_qsl
 
 import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from headrace.broker.admin.users import Users
 from headrace.broker.runtime.clock import Clock
@@ -76,3 +84,58 @@ class Sessions:
 
 def _key(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+
+
+MOST_FIELDS = 50
+_MOST_BYTES = 64 << 10
+_COOKIE = "headrace-csrf"
+
+
+class InvalidFormToken(Exception):
+    """It is no form of this server's pages; the message says why."""
+
+
+class Forms:
+    """Those of one server, since its start."""
+
+    def __init__(self) -> None:
+        """Forms that were made before are not good any more."""
+        self._secret = secrets.token_bytes(32)
+
+    def token(self, value: str) -> str:
+        """The code that a form brings beside a cookie's value."""
+        return hmac.new(self._secret, value.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    @staticmethod
+    def cookie(request: Request) -> str:
+        """The value that the browser has, or a new one."""
+        return request.cookies.get(_COOKIE) or secrets.token_urlsafe(24)
+
+    @staticmethod
+    def keep(response: Response, value: str, request: Request) -> None:
+        """Have the browser bring the value with its forms."""
+        secure = request.url.scheme == "https"
+        response.set_cookie(_COOKIE, value, samesite="strict", httponly=True, secure=secure, path="/")
+
+    async def read(self, request: Request) -> dict[str, str]:
+        """The fields of a form of ours; raises InvalidFormToken."""
+        body = b""
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
+        except ClientDisconnect:
+            # Nobody reads the answer, and the log has no line for each who goes away.
+            raise InvalidFormToken("The form did not come whole.") from None
+        try:
+            fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        except ValueError:
+            raise InvalidFormToken("This is no form.") from None
+        value = request.cookies.get(_COOKIE, "")
+        genuine = hmac.compare_digest(fields.pop("token", "").encode(), self.token(value).encode())
+        if not value or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            raise InvalidFormToken(
+                "This form was not made by this page, or the server was started again: open it anew."
+            )
+        return fields

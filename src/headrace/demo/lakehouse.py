@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client.errors import SparkError
 from headrace.demo import flights
-from headrace.demo.figures import Figure, Tally
+from headrace.demo.flights import Figure, Tally
 from headrace.demo.messages import Archive, Archived, Extent, Failed, Queried, Query, SparkReady, Told, asked, tell
 from headrace.lakehouse import paths
 from headrace.spark import archive, session

@@ -4,7 +4,7 @@ from typing import IO
 
 import msgspec
 
-from headrace.demo.figures import Figure
+from headrace.demo.flights import Figure
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.demo.figures import WHOLE, Figure, Figures, Group, Tally, carriers, compare, months
+from headrace.demo.flights import WHOLE, Figure, Figures, Group, Tally, carriers, compare, months
 from headrace.demo.messages import Queried, Read, Ready
 
 _SHOWN = 20

@@ -12,10 +12,10 @@ import msgspec
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from headrace.demo import directory, flights, messages, report
+from headrace.demo import flights, messages, report
 from headrace.demo.board import Board, Member
-from headrace.demo.figures import WHOLE, Figures
-from headrace.demo.processes import Child, Heard, end
+from headrace.demo.flights import WHOLE, Figures
+from headrace.demo.processes import Child, DirectoryRefused, Heard, end, prepare_directory
 from headrace.demo.report import Coverage
 from headrace.demo.sender import Sender
 from headrace.demo.servers import Servers, ServersFailed
@@ -62,7 +62,7 @@ def run(options: Options, console: Console) -> int:
         demo = Demo(options, console, interrupts)
         try:
             return demo.run()
-        except (flights.FlightsMissing, directory.DirectoryRefused, ServersFailed) as error:
+        except (flights.FlightsMissing, DirectoryRefused, ServersFailed) as error:
             raise DemoFailed(str(error)) from None
         except (KafkaException, TimeoutError) as error:
             raise DemoFailed(f"the server did not answer: {error} (its log: {demo.server_log})") from None
@@ -141,7 +141,7 @@ class Demo:
         """Server and Spark started, the topic made, the package read."""
         options, board = self._options, self._board
         file = flights.package_file()
-        directory.prepare(options.data)
+        prepare_directory(options.data)
         self._spark = self._child("spark", "headrace.demo.lakehouse")
         board.say(f"server and Spark are starting; data, table and logs in {options.data}")
         start = self._servers.start_cluster if options.cluster else self._servers.start_one

@@ -17,9 +17,8 @@ from redis.backoff import NoBackoff
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 from redis.retry import Retry
 
-from headrace.demo import directory
 from headrace.demo.messages import Ready
-from headrace.demo.processes import Child, Hear, end, read_ready_line
+from headrace.demo.processes import Child, Hear, end, end_orphan, read_ready_line
 from headrace.server.config import Address
 from headrace.storage.errors import StoreError
 from headrace.storage.valkey.datadir import DataDirectory
@@ -161,7 +160,7 @@ class Servers:
             self._directory.close()
         elif self.brokers:
             with contextlib.suppress(StoreError):
-                directory.end_orphan(self._data)
+                end_orphan(self._data)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -24,10 +24,9 @@ from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http import app as http_app
-from headrace.http.app import ResetCall
+from headrace.http.app import ResetCall, StartupGate
 from headrace.http.hosts import HostCheck, Hosts
 from headrace.http.listener import HttpListener
-from headrace.http.startup_gate import StartupGate
 from headrace.kafka.oci_streaming import STRICT
 from headrace.kafka.server.listener import KafkaListener
 from headrace.lakehouse.read.catalog import Lake

@@ -9,14 +9,13 @@ from starlette.routing import BaseRoute, Route
 
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.console.authentication import Visitors
-from headrace.console.forms import Forms
 from headrace.console.login import LoginPages
 from headrace.console.metrics import MetricsPage
 from headrace.console.pages import Pages
 from headrace.console.sampler import Sampler
 from headrace.console.server_data import Figures
-from headrace.console.sessions import Sessions
-from headrace.http.startup_gate import StartupGate
+from headrace.console.sessions import Forms, Sessions
+from headrace.http.app import StartupGate
 from headrace.kafka.errors import error_name
 from headrace.metrics.counters import Counters, StoreFacts
 from headrace.oci.app import LISTENER

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.admin import authorizer
-from headrace.broker.admin.authorizer import AclAuthorizer
-from headrace.broker.admin.cluster_acls import digest_of
+from headrace.broker.admin.authorizer import AclAuthorizer, digest_of
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage

@@ -13,8 +13,8 @@ from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.coordinator.group_runner import OffsetMirror
 from headrace.broker.coordinator.groups import GroupCoordinator
-from headrace.broker.coordinator.offset_mirror import OffsetMirror
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import CooperativeScheduler

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from tests.harness.waiting import until
 
-from headrace.broker.coordinator.runtime import AT_ONCE, Runner
-from headrace.broker.coordinator.timers import Firing
+from headrace.broker.coordinator.runtime import AT_ONCE, Firing, Runner
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.machines.effects import CancelTimer, Effect, Now, Persist, Reply, SetTimer
 from headrace.testing.clock import ManualClock

@@ -13,10 +13,9 @@ import pytest
 from tests.harness.exposition import Samples, read
 
 from headrace.cli.archive import messages, supervisor
-from headrace.cli.archive.display import Show
 from headrace.cli.archive.messages import Batch, Ended, Failed, Note, SparkReady, Stand, Told, Wanted
-from headrace.cli.archive.metrics import page, serve
-from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor
+from headrace.cli.archive.supervisor import ArchiveFailed, Show, Supervisor
+from headrace.cli.commands.archive import metrics_page, serve_metrics
 from headrace.lakehouse.status.counters import Figures, Progress, Standing, TopicProgress
 
 
@@ -35,14 +34,14 @@ def test_the_table_is_as_fresh_as_the_last_moment_all_of_which_it_has() -> None:
     now = 1_000.0
     figures = Figures(lambda: now)
     figures.stands({"t": Standing(0, 0)})
-    samples = read(page(figures))
+    samples = read(metrics_page(figures))
     assert (told(samples, "lag"), told(samples, "fresh_timestamp_seconds")) == (0, 1_000)
     seen = []
     # It never has everything, but it goes on: ten records behind, a hundred a step.
     for step in range(1, 5):
         now = 1_000.0 + step
         figures.stands({"t": Standing(100 * step - 10, 100 * step)})
-        samples = read(page(figures))
+        samples = read(metrics_page(figures))
         assert told(samples, "lag") == 10
         seen.append(told(samples, "fresh_timestamp_seconds"))
     assert seen == [1_000, 1_001, 1_002, 1_003]
@@ -52,17 +51,17 @@ def test_what_was_counted_goes_on_in_the_next_process() -> None:
     figures = Figures()
     figures.took(batch(5, files=2).progress)
     figures.unknown()
-    assert told(read(page(figures)), "lag") is None
+    assert told(read(metrics_page(figures)), "lag") is None
     figures.took(batch(2, failed=True).progress)
     figures.took(batch(9, topic="u").progress)
-    samples = read(page(figures))
+    samples = read(metrics_page(figures))
     names = ("records_total", "bytes_total", "files_total", "batches_total", "group_failures_total", "table_version")
     assert [told(samples, name) for name in names] == [7, 70, 3, 2, 1, 2]
     assert told(samples, "records_total", "u") == 9
 
 
 def test_it_answers_this_machine_by_its_own_name_only() -> None:
-    address = serve(Figures(), "127.0.0.1:0")
+    address = serve_metrics(Figures(), "127.0.0.1:0")
 
     def status(path: str, host: str) -> int:
         connection = http.client.HTTPConnection(address, timeout=60)
@@ -78,7 +77,7 @@ def test_it_answers_this_machine_by_its_own_name_only() -> None:
     assert status("/", address) == 404
     for wrong in ("0.0.0.0:0", "192.0.2.1:0", "127.0.0.1", "example.org:80", ":80", "127.0.0.1:x"):
         with pytest.raises(ValueError, match=r"expected HOST:PORT|does not appear to be"):
-            serve(Figures(), wrong)
+            serve_metrics(Figures(), wrong)
 
 
 def test_lines_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:

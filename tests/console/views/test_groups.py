@@ -11,7 +11,7 @@ from tests.console.visiting import Answer, ask, commit, create, produce, safe
 from tests.harness.raw import RawClient
 from tests.harness.waiting import wait_for
 
-from headrace.console import links
+from headrace.console.text import group
 from headrace.groups.consumer_subscription import assignment, partitions_of
 from headrace.protocol.messages import JoinGroupRequest
 from headrace.testing import InProcessServer
@@ -144,7 +144,7 @@ def test_the_console_only_looks_unless_it_is_asked_to_write() -> None:
         assert "headrace groups reset g --to-latest --execute" in shown.text
         assert (
             "headrace groups reset 'g; reboot' --to-latest --execute"
-            in ask(server, links.group("g; reboot", to="latest")).text
+            in ask(server, group("g; reboot", to="latest")).text
         )
         assert 'method="post"' not in shown.html
         assert ask(server, "/groups/g", "POST", "to=latest").status == 403

@@ -9,12 +9,11 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from headrace.aio.tasks import to_the_end
-from headrace.broker.brokers.locks import Changing
 from headrace.broker.config.keys import UNLIMITED_RATE
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.documents import Changing, readable
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.stored_values import readable
 from headrace.security.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, Filter, Held, Key, held, held_by_address
 from headrace.security.quotas.rates import Rate, TokenBucket, Windows
 from headrace.text.addresses import holder, plain

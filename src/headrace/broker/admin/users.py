@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import msgspec
 
+from headrace.broker.documents import readable
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.stored_values import readable
 from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, Mechanism, credential, invented, salt
 from headrace.text.addresses import holder
 

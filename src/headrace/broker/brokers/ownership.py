@@ -1,10 +1,16 @@
 """Which broker owns what, as the view says: the rendezvous choice among those that are alive."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.membership.rendezvous import Rendezvous
 from headrace.membership.view import Member, View
+from headrace.topics.errors import InvalidReplicationFactor
+
+if TYPE_CHECKING:
+    from headrace.broker.partition.partition import Partition
+    from headrace.broker.topics.live import LiveTopic
 
 
 class Ownership:
@@ -102,3 +108,50 @@ class Ownership:
     def member(self, node_id: int) -> Member | None:
         """A broker that is alive, by its node id."""
         return None if self.view is None else self.view.member(node_id)
+
+
+class InvalidAssignment(Exception):
+    """A list of brokers that cannot be the replicas of a partition."""
+
+
+def replicas(ownership: Ownership, partition: "Partition", factor: int) -> list[int]:
+    """Node ids, the leader first; none while there is no leader."""
+    leader = partition.named.node_id
+    if leader < 0:
+        return []
+    if factor == 1:
+        return [leader]
+    ranked = ownership.ranking(partition.stream, factor)
+    return [leader, *(node for node in ranked if node != leader)][:factor]
+
+
+def replicas_of(ownership: Ownership, live: "LiveTopic", index: int) -> list[int]:
+    """The same of a topic's partition."""
+    return replicas(ownership, live.partitions[index], live.topic.replication_factor)
+
+
+def check_factor(ownership: Ownership, factor: int) -> None:
+    """Raise InvalidReplicationFactor, in Kafka's words, where a new topic cannot have so many replicas."""
+    if factor < 1:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    alive = max(1, ownership.brokers)
+    if factor > alive:
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            f"reached because only {alive} broker(s) are registered."
+        )
+
+
+def check_brokers(ownership: Ownership, assigned: Sequence[int]) -> None:
+    """Raise InvalidAssignment, in Kafka's words, unless these are different brokers that are alive."""
+    if not assigned:
+        raise InvalidAssignment("The manual partition assignment includes an empty replica list.")
+    seen: set[int] = set()
+    for node in sorted(assigned):
+        if not ownership.is_alive(node):
+            raise InvalidAssignment(
+                f"The manual partition assignment includes broker {node}, but no such broker is registered."
+            )
+        if node in seen:
+            raise InvalidAssignment(f"The manual partition assignment includes the broker {node} more than once.")
+        seen.add(node)

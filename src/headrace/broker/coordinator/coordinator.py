@@ -14,8 +14,7 @@ import structlog
 from headrace.aio.retry import retry
 from headrace.aio.single_flight import SingleFlight
 from headrace.aio.tasks import in_slices
-from headrace.broker.coordinator.runtime import Runner
-from headrace.broker.coordinator.timers import Firing
+from headrace.broker.coordinator.runtime import Firing, Runner
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import backoff
 from headrace.broker.runtime.scheduler import CooperativeScheduler

@@ -1,19 +1,20 @@
 """The runner of one consumer group: what the generic runtime (`runtime`) must know of groups.
 
-A heartbeat promises nothing that has to be durable, so it is answered during a write as well.
+That includes the memory that all groups of a server hold together, and committed offsets as Redis' consumer groups show
+them.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import structlog
 
+from headrace.aio.tasks import end
 from headrace.broker.coordinator.event_log import GroupEventLog
-from headrace.broker.coordinator.group_memory import GroupMemory, Held
-from headrace.broker.coordinator.offset_mirror import OffsetMirror
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.coordinator.runtime import Host, Runner
+from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
 from headrace.groups.balanced.model import Reservation
@@ -31,9 +32,162 @@ from headrace.groups.model import (
 )
 from headrace.groups.snapshot import Snapshot
 from headrace.groups.timers import TimerKey
+from headrace.groups.turn import Room
 from headrace.machines.effects import Now
+from headrace.topics.errors import TopicError
 
 _log = structlog.get_logger("headrace.broker.coordinator")
+
+
+PartitionOf = Callable[[TopicPartition], Partition | None]
+
+
+_STOP_S = 3.0
+"""How long a server that ends waits for what is not shown yet."""
+
+
+_AT_ONCE = 64
+"""Positions that are shown in one round trip: what is asked in one turn of the loop leaves in one write.
+
+Redis takes a millisecond or two for as many, for which others' requests wait behind them.
+"""
+
+
+class Total:
+    """One bound."""
+
+    __slots__ = ("_setting", "_short", "limit", "used")
+
+    def __init__(self, setting: str, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._setting = setting
+        self._short = False
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be added; never below 0."""
+        return max(self.limit - self.used, 0)
+
+    def add(self, size: int) -> None:
+        """Count bytes more, or less. Running short is logged once, until there is room again."""
+        self.used += size
+        short = self.left <= self.limit // _SHORT
+        if short and not self._short:
+            _log.error("groups use up their memory", setting=self._setting, used=self.used, limit=self.limit)
+        self._short = short
+
+
+class GroupMemory:
+    """The totals of one server."""
+
+    def __init__(self, members: int = 256 << 20, offsets: int = 512 << 20) -> None:
+        """Count nothing yet.
+
+        Args:
+            members: bytes of all members, `headrace.groups.max.bytes`.
+            offsets: bytes of all committed offsets, `headrace.offsets.max.bytes`.
+        """
+        self.members = Total("headrace.groups.max.bytes", members)
+        self.offsets = Total("headrace.offsets.max.bytes", offsets)
+
+    @property
+    def room(self) -> Room:
+        """What is left."""
+        return Room(self.members.left, self.offsets.left)
+
+
+class Held:
+    """What one group holds of it."""
+
+    __slots__ = ("_members", "_memory", "_offsets")
+
+    def __init__(self, memory: GroupMemory) -> None:
+        self._memory = memory
+        self._members = self._offsets = 0
+
+    def now(self, members: int, offsets: int) -> None:
+        """Count what the group holds now, in place of what it held before."""
+        if members != self._members:
+            self._memory.members.add(members - self._members)
+            self._members = members
+        if offsets != self._offsets:
+            self._memory.offsets.add(offsets - self._offsets)
+            self._offsets = offsets
+
+
+class OffsetMirror:
+    """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
+
+    def __init__(self, partition_of: PartitionOf) -> None:
+        self._partition_of = partition_of
+        self._pending: dict[tuple[str, TopicPartition], int] = {}
+        self._under_way = 0
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def show(self, group: str, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """Mirror these soon; a newer position of the same partition replaces one that has not been shown yet."""
+        if self._stopped:
+            return
+        for partition, position in positions.items():
+            self._pending[group, partition] = position.offset
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                # Those of one partition and group are never under way together, so the newest is shown last.
+                taken = [self._pending.popitem() for _ in range(min(_AT_ONCE, len(self._pending)))]
+                found = [(group, self._partition_of(place), offset) for (group, place), offset in taken]
+                # Topics may have been deleted; there may be as many positions as partitions, in every group.
+                there = [(group, partition, offset) for group, partition, offset in found if partition is not None]
+                self._under_way = len(there)
+                refused = await asyncio.gather(*(_show(*each) for each in there))
+                self._under_way = 0
+                why = [
+                    (partition.stream, error) for (_, partition, _), error in zip(there, refused, strict=True) if error
+                ]
+                if why:
+                    stream, error = why[0]
+                    _log.warning("positions not mirrored", positions=len(why), first=stream, reason=str(error))
+                await asyncio.sleep(0)
+        finally:
+            self._task = None
+
+    async def settle(self) -> None:
+        """Wait until everything asked so far is shown."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def stop(self, within_s: float = _STOP_S) -> None:
+        """Show what was asked so far, but wait no longer than so many seconds; show no more after that.
+
+        Positions are stored elsewhere: one that is not shown is shown by the partition's next commit.
+        """
+        self._stopped = True
+        task = self._task
+        if task is None:
+            return
+        await asyncio.wait([task], timeout=within_s)
+        missing = len(self._pending) + self._under_way
+        if not task.done():
+            await end(task)
+            _log.warning(
+                "the server ends before all positions are shown in Redis' consumer groups: "
+                "what is missing there is shown by the next commits",
+                positions=missing,
+            )
+
+
+async def _show(group: str, partition: Partition, offset: int) -> TopicError | None:
+    """Show one; why that could not be."""
+    try:
+        await partition.mirror_position(group, offset)
+    except TopicError as error:
+        return error
+    return None
 
 
 class Dropping:
@@ -250,3 +404,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def idle_and_empty(self) -> bool:
         """Nothing stored, nobody waiting, no timer: the group need not exist."""
         return self._snapshot.nothing and not self.busy
+
+
+_SHORT = 8
+"""A total is logged as short when this part of it is left, or less."""

@@ -7,9 +7,7 @@ import structlog
 from msgspec import structs
 
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
-from headrace.broker.coordinator.group_memory import GroupMemory
-from headrace.broker.coordinator.group_runner import GroupRunner
-from headrace.broker.coordinator.offset_mirror import OffsetMirror, PartitionOf
+from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
 from headrace.broker.coordinator.ownership import Coordination, of_one_server
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock

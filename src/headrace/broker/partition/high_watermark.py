@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from headrace.aio.callbacks import tell
+from headrace.aio.tasks import tell
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, copies_have_come, done_with_copies
 from headrace.broker.partition.reader import LogReader

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from headrace.aio.callbacks import log_unhandled
+from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.high_watermark import Replication

@@ -15,9 +15,9 @@ from typing import Protocol, TypeVar
 import structlog
 
 from headrace.aio.tasks import in_thread
+from headrace.broker.documents import readable
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.stored_values import readable
 from headrace.topics.archive import STARTS, Archive, Archived, start_id
 from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicError
 from headrace.topics.model import StoredBatch, Topic

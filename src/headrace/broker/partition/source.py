@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-from headrace.aio.callbacks import log_unhandled
+from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic

@@ -12,8 +12,7 @@ import structlog
 
 from headrace.aio.tasks import to_the_end
 from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
-from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.brokers.replicas import check_factor
+from headrace.broker.brokers.ownership import Ownership, check_factor
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partitions, point_to_registry
 from headrace.broker.partition.cache import CacheBudget

@@ -15,8 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.client import Client, KafkaServer, client_options
-from headrace.cli.command import YES, CommandFailed, Status, TeachingGroup, confirm
-from headrace.cli.failures import NO_RULES
+from headrace.cli.command import NO_RULES, YES, CommandFailed, Status, TeachingGroup, confirm
 from headrace.cli.output import print_json, print_table
 from headrace.security.access.acls import ANYTHING
 from headrace.security.access.required_acls import CLUSTER_NAME

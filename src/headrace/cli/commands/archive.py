@@ -1,20 +1,23 @@
 """`headrace archive`: topics into Delta tables, exactly once."""
 
 import importlib.util
+import ipaddress
+import threading
 import time
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from headrace.cli.archive.display import Show, Watch
 from headrace.cli.archive.messages import Wanted
-from headrace.cli.archive.metrics import serve
-from headrace.cli.archive.supervisor import ArchiveFailed, Supervisor, stopping_by_signals
+from headrace.cli.archive.supervisor import ArchiveFailed, Show, Supervisor, Watch, stopping_by_signals
 from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.lakehouse.status.counters import Figures, TopicFigures
+from headrace.metrics import families
+from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
 from headrace.metrics.runs import State
 from headrace.server import config
 from headrace.storage.redis.url import password_in, with_password
@@ -203,7 +206,7 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
     figures = Figures()
     if metrics is not None:
         try:
-            click.echo(f"metrics at http://{serve(figures, metrics)}/metrics", err=True)
+            click.echo(f"metrics at http://{serve_metrics(figures, metrics)}/metrics", err=True)
         except (OSError, ValueError) as error:
             raise click.UsageError(f"--metrics {metrics}: {error}") from None
     began = time.monotonic()
@@ -240,3 +243,62 @@ def _set_aside(dead: Mapping[str, TopicFigures]) -> str:
     ]
     more = len(parts) - _MOST_NAMED
     return shown("; ".join(parts[:_MOST_NAMED]) + (f"; and those of {more} more topics" if more > 0 else ""))
+
+
+_MOST_SERIES: Final = 10_000
+_PATIENCE_S: Final = 5.0
+"""How long a client may take over its request: one is answered at a time."""
+
+
+def metrics_page(figures: Figures) -> bytes:
+    """The page: every family of every topic that is known."""
+    made = Exposition(_MOST_SERIES)
+    topics = {labels(topic=name): topic for name, topic in figures.topics().items()}
+    for family, attribute in (
+        (families.ARCHIVE_RECORDS, "records"),
+        (families.ARCHIVE_BYTES, "size"),
+        (families.ARCHIVE_FILES, "files"),
+        (families.ARCHIVE_BATCHES, "batches"),
+        (families.ARCHIVE_GROUP_FAILURES, "group_failures"),
+        (families.ARCHIVE_VERSION, "version"),
+        (families.ARCHIVE_LAG, "lag"),
+        (families.ARCHIVE_FRESH, "fresh"),
+    ):
+        for label, topic in topics.items():
+            value = getattr(topic, attribute)
+            if value is not None:
+                made.sample(family, round(value, 3), label)
+    return made.finish()
+
+
+def serve_metrics(figures: Figures, address: str) -> str:
+    """Answer at a loopback address until the process ends; the address with its port.
+
+    Raises:
+        ValueError: it is no address of loopback. OSError: it is in use.
+    """
+    host, _, port = address.rpartition(":")
+    plain = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    if not port.isdecimal() or not ipaddress.ip_address(plain).is_loopback:
+        raise ValueError("expected HOST:PORT with an address of this machine alone, such as 127.0.0.1:9100")
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _PATIENCE_S
+
+        def do_GET(self) -> None:  # the library's name
+            # A web page in a browser here could send requests under a name of its own (DNS rebinding).
+            asked = self.headers.get("host", "").rpartition(":")[0].strip("[]")
+            found = self.path == "/metrics" and asked in {plain, "localhost"}
+            body = metrics_page(figures) if found else b"This archive answers GET /metrics.\n"
+            self.send_response(200 if found else 404)
+            self.send_header("content-type", CONTENT_TYPE if found else "text/plain")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's name
+            pass
+
+    server = HTTPServer((plain, int(port)), Handler)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return f"{host}:{server.server_port}"

@@ -15,8 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from headrace.cli import record_lines
 from headrace.cli.client import Client, KafkaServer, client_options, complete_topics
-from headrace.cli.command import CommandFailed, Status, command
-from headrace.cli.failures import sentence, status
+from headrace.cli.command import CommandFailed, Status, command, exit_status, sentence
 from headrace.cli.output import print_json
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
@@ -226,7 +225,7 @@ def produce(
         raise CommandFailed(
             f"{sending.failed} of {sending.failed + sending.delivered} records were not taken by {quoted(topic)}: "
             f"{sentence(sending.first)}",
-            status(sending.first),
+            exit_status(sending.first),
         )
     if as_json:
         print_json({"topic": topic, "records": sending.delivered})
@@ -280,7 +279,7 @@ def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> Non
                 sending.send(record)
         except Unreadable as error:
             sending.finish()
-            ended = error.status if sending.first is None else status(sending.first)
+            ended = error.status if sending.first is None else exit_status(sending.first)
             raise CommandFailed(f"{error}; {_told(sending)}", ended) from None
         sending.finish()
 

@@ -6,9 +6,8 @@ from confluent_kafka import TopicPartition
 from headrace.cli.client import Client, KafkaServer, client_options, complete_topics, in_pieces
 from headrace.cli.command import YES, TeachingGroup, command, confirm
 from headrace.cli.commands.produce import produce
-from headrace.cli.commands.tail import tail
+from headrace.cli.commands.tail import Range, at_most_one, tail
 from headrace.cli.output import print_json, print_table
-from headrace.cli.start_offsets import Range, at_most_one
 from headrace.text.escaping import quoted
 
 

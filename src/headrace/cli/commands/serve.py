@@ -12,7 +12,7 @@ import structlog
 from headrace.cli import log_output
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.cli.imports import UNINVITED, lean
-from headrace.cli.stderr import StderrWriter
+from headrace.cli.log_output import StderrWriter
 from headrace.server.config import BrokerSettings, OciSettings, ServerOptions, SettingsError, StartError, load
 from headrace.server.listeners import AddressTaken
 from headrace.server.options import OPTIONS

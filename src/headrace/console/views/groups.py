@@ -8,7 +8,7 @@ from typing import Any
 from headrace.broker import group_lag
 from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import CommittedOffset, Planned, Share
-from headrace.console import charts, links, text
+from headrace.console import charts, text
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import (
     MOVED,
@@ -67,7 +67,7 @@ async def groups(ask: ViewRequest) -> View:
         state = runner.machine.state.value
         cells |= {
             f"{number}.name": text.name(runner.name),
-            f"{number}.href": links.group(runner.name, cluster),
+            f"{number}.href": text.group(runner.name, cluster),
             f"{number}.state": in_words(state),
             f"{number}.badge": f"badge {state.lower()}",
             f"{number}.members": text.count(runner.machine.size),
@@ -120,7 +120,7 @@ async def reset(ask: ViewRequest) -> View:
         return await _view(ask, refused=f"The group refused: {refused}.")
     if moves:
         ask.changed("ResetGroup", f"positions of group {name} moved: {len(moves)} partitions")
-    raise Redirect(links.group(name, ask.broker.cluster, done=len(moves)))
+    raise Redirect(text.group(name, ask.broker.cluster, done=len(moves)))
 
 
 async def _view(ask: ViewRequest, refused: str = "") -> View:
@@ -184,8 +184,8 @@ def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) ->
         # What leads to another page of the partitions keeps the reset that is looked at.
         "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
         "choices": sorted({each.place.topic for each in found}),
-        "path": links.group(name),
-        "self": links.group(name, cluster),
+        "path": text.group(name),
+        "self": text.group(name, cluster),
         "done": done if done.isdecimal() else "",
         "writes": ask.figures.writes,
     }
@@ -220,7 +220,7 @@ def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, obj
     for number, each in enumerate(rows):
         found.setdefault(each.place.topic, []).append((number, each.place.partition))
     return [
-        {"name": text.name(topic), "href": links.topic(topic, cluster), "partitions": partitions}
+        {"name": text.name(topic), "href": text.topic(topic, cluster), "partitions": partitions}
         for topic, partitions in found.items()
     ]
 

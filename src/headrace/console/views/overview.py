@@ -5,7 +5,7 @@ from math import isnan
 from typing import Any
 
 from headrace.broker.runtime.scheduler import TimeSlice
-from headrace.console import charts, links, text
+from headrace.console import charts, text
 from headrace.console.pagination import cut
 from headrace.console.registry import View, ViewRequest, cluster_rule, page, shown_rules
 from headrace.console.sampler import EVERY_MS, Event, Sampler
@@ -117,7 +117,7 @@ async def _busiest(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str,
     cells = {}
     for slot, (name, each) in enumerate(_padded(found.rows)):
         cells[f"busy.{slot}.name"] = "" if name is None else text.name(name)
-        cells[f"busy.{slot}.href"] = "" if name is None else links.topic(name, cluster)
+        cells[f"busy.{slot}.href"] = "" if name is None else text.topic(name, cluster)
         cells[f"busy.{slot}.in"] = "" if each is None else text.short(each.records_in)
         cells[f"busy.{slot}.out"] = "" if each is None else text.short(each.records_out)
         cells[f"busy.{slot}.spark"] = "" if each is None else charts.spark(each.incoming.last(charts.SPARK_COUNT))
@@ -138,7 +138,7 @@ async def _behind(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str, 
     for slot, (name, each) in enumerate(_padded(found.rows)):
         state = None if each is None or each.seen is None else each.seen
         cells[f"behind.{slot}.name"] = "" if name is None else text.name(name)
-        cells[f"behind.{slot}.href"] = "" if name is None else links.group(name, cluster)
+        cells[f"behind.{slot}.href"] = "" if name is None else text.group(name, cluster)
         cells[f"behind.{slot}.lag"] = "" if each is None else text.short(None if isnan(each.lag.now) else each.lag.now)
         cells[f"behind.{slot}.members"] = "" if state is None else str(state[2])
         cells[f"behind.{slot}.spark"] = "" if each is None else charts.spark(each.lag.last(charts.SPARK_COUNT))
@@ -155,7 +155,7 @@ def happened(events: list[Event], slots: int) -> dict[str, str]:
     cells = {}
     for slot in range(slots):
         event = events[slot] if slot < len(events) else None
-        where = links.group if event is not None and event.kind == "group" else links.topic
+        where = text.group if event is not None and event.kind == "group" else text.topic
         cells[f"event.{slot}.time"] = "" if event is None else clock(event.time_ms)
         cells[f"event.{slot}.kind"] = "" if event is None else event.kind
         cells[f"event.{slot}.name"] = "" if event is None else text.name(event.name)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.console import charts, links, text
+from headrace.console import charts, text
 from headrace.console.pagination import cut
 from headrace.console.registry import View, ViewRequest, cluster_rule, page
 from headrace.console.views.overview import clock
@@ -63,11 +63,11 @@ def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
     cluster = ask.broker.cluster
     return {
         "topic": text.name(archive.topic),
-        "href": links.topic(archive.topic, cluster) if ask.broker.topics.has(archive.topic) else "",
+        "href": text.topic(archive.topic, cluster) if ask.broker.topics.has(archive.topic) else "",
         "table": text.name(archive.table),
         "host": text.name(archive.host),
         "group": text.name(archive.group) if archive.group else "",
-        "group_href": links.group(archive.group, cluster) if archive.group else "",
+        "group_href": text.group(archive.group, cluster) if archive.group else "",
         "commits": range(len(_last(archive))),
     }
 

@@ -5,7 +5,7 @@ from base64 import b64encode
 from typing import Any
 
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import links, record_reader, text
+from headrace.console import record_reader, text
 from headrace.console.record_reader import Found
 from headrace.console.registry import NotFound, View, ViewRequest, page, topic_rule
 from headrace.console.server_data import broker_text, led_here
@@ -42,8 +42,8 @@ async def records(ask: ViewRequest) -> View:
     data = {
         "name": name,
         "shown": text.name(name),
-        "topic": links.topic(name, ask.broker.cluster),
-        "path": links.records(name),
+        "topic": text.topic(name, ask.broker.cluster),
+        "path": text.records(name),
         "cluster": ask.broker.cluster,
         "partitions": len(live.partitions),
         "partition": index,
@@ -67,7 +67,7 @@ async def records(ask: ViewRequest) -> View:
 
 
 def _on(ask: ViewRequest, live: LiveTopic, common: dict[str, Any], offset: int) -> str:
-    return links.records(live.topic.name, ask.broker.cluster, **{**common, "from": offset})
+    return text.records(live.topic.name, ask.broker.cluster, **{**common, "from": offset})
 
 
 async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
@@ -120,7 +120,7 @@ def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str,
         "null": record.value is None,
         "size": text.size(len(record.value or b"")),
         "headers": each.headers,
-        "href": links.records(live.topic.name, cluster, **query, show=record.offset) + "#record",
+        "href": text.records(live.topic.name, cluster, **query, show=record.offset) + "#record",
     }
 
 

@@ -8,7 +8,7 @@ from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.group_lag import lag_of, topics_read
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
-from headrace.console import charts, links, text
+from headrace.console import charts, text
 from headrace.console.pagination import Slice, cut
 from headrace.console.registry import NotFound, View, ViewRequest, page, shown_rules, topic_rule
 from headrace.console.sampler import Traffic
@@ -48,8 +48,8 @@ async def topics(ask: ViewRequest) -> View:
         traffic = sampler.topics.get((cluster, name))
         cells |= {
             f"{number}.name": text.name(name),
-            f"{number}.href": links.topic(name, cluster),
-            f"{number}.browse": links.records(name, cluster),
+            f"{number}.href": text.topic(name, cluster),
+            f"{number}.browse": text.records(name, cluster),
             f"{number}.partitions": text.count(len(live.partitions)),
             f"{number}.in": text.short(rate(live, "records_in")),
             f"{number}.out": text.short(rate(live, "records_out")),
@@ -122,9 +122,9 @@ async def topic(ask: ViewRequest) -> View:
         "count": len(live.partitions),
         "retention": retention(live),
         "config": _config(broker, live),
-        "readers": [(text.name(group), links.group(group, broker.cluster)) for group, _, _ in readers],
-        "browse": links.records(name, broker.cluster),
-        "path": links.topic(name),
+        "readers": [(text.name(group), text.group(group, broker.cluster)) for group, _, _ in readers],
+        "browse": text.records(name, broker.cluster),
+        "path": text.topic(name),
     }
     return View(
         template="topic.html",

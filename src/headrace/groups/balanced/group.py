@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from headrace.groups import timers
-from headrace.groups.balanced import join, rebalance, requests
+from headrace.groups.balanced import rebalance, requests
 from headrace.groups.balanced.events import (
     Beat,
     CommitCursor,
@@ -25,8 +25,7 @@ from headrace.groups.balanced.events import (
     Updated,
 )
 from headrace.groups.balanced.model import Reservation
-from headrace.groups.balanced.partition import Holding
-from headrace.groups.balanced.section import BEGINNING, Section
+from headrace.groups.balanced.section import BEGINNING, Holding, Section
 from headrace.groups.model import GroupSettings, StoredBalanced, StoredStart
 from headrace.groups.offsets import Positions
 from headrace.groups.turn import Turn
@@ -65,7 +64,7 @@ class BalancedGroup:
         section = Section.restore(group, stored, positions, settings, turn)
         rebalance.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
-            join.watch(section, member, turn)
+            rebalance.watch(section, member, turn)
         restored = cls(section)
         restored._watch_use(turn)
         return restored
@@ -87,7 +86,7 @@ class BalancedGroup:
         self._use(request.topic, turn)
         match request:
             case CreateCursor():
-                return CursorResult(join.create_cursor(section, request, turn))
+                return CursorResult(rebalance.create_cursor(section, request, turn))
             case Get():
                 return requests.get(section, request.cursor, turn)
             case CommitCursor():
@@ -106,7 +105,7 @@ class BalancedGroup:
         """An instance's timer fired and it was not silent: look again later."""
         member = self._section.instances.get(name)
         if member is not None:
-            join.watch(self._section, member, turn)
+            rebalance.watch(self._section, member, turn)
 
     def look_again(self, turn: Turn, used_ms: int) -> bool:
         """The timer of use fired: whether the section has been unused for the retention time.

@@ -3,12 +3,9 @@
 from bisect import bisect_right
 
 from headrace.groups.balanced.events import Delivered, Plan, ReadFrom
-from headrace.groups.balanced.instance import Instance
-from headrace.groups.balanced.join import check_cursor, enter, is_outdated
 from headrace.groups.balanced.model import GroupCursor, StartKind
-from headrace.groups.balanced.partition import Holding
-from headrace.groups.balanced.rebalance import hand_over
-from headrace.groups.balanced.section import OpenRead, Section
+from headrace.groups.balanced.rebalance import check_cursor, enter, hand_over, is_outdated
+from headrace.groups.balanced.section import Holding, Instance, OpenRead, Section
 from headrace.groups.errors import InstanceError, InstanceProblem
 from headrace.groups.turn import Turn
 

@@ -10,7 +10,7 @@ Where the phases live: `joining` (JoinGroup), `rebalance` (the join phase as a w
 from collections.abc import Hashable, Mapping
 
 from headrace.groups import timers
-from headrace.groups.classic import join, liveness, offset_commit, rebalance, sync
+from headrace.groups.classic import offset_commit, rebalance, requests
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.membership import Membership, Moved, OtherApis
 from headrace.groups.classic.states import GroupState
@@ -129,14 +129,14 @@ class ClassicGroup:
         group, positions, settings = self._group, self._positions, self._settings
         match request:
             case Join():
-                join.join(group, settings, request, turn)
+                requests.join(group, settings, request, turn)
             case Sync():
-                if sync.sync(group, request, turn):
+                if requests.sync(group, request, turn):
                     offset_commit.schedule_retention(group, positions, settings, turn)
             case Heartbeat():
-                liveness.heartbeat(group, request, turn)
+                requests.heartbeat(group, request, turn)
             case Leave():
-                liveness.leave(group, settings, request, turn)
+                requests.leave(group, settings, request, turn)
             case Commit():
                 offset_commit.commit(group, positions, settings, request, turn)
             case DeleteGroup():
@@ -149,9 +149,9 @@ class ClassicGroup:
         group, settings = self._group, self._settings
         match key.kind:
             case TimerKind.SESSION:
-                liveness.session_over(group, settings, key.member_id, turn)
+                requests.session_over(group, settings, key.member_id, turn)
             case TimerKind.PENDING:
-                liveness.pending_over(group, key.member_id, turn)
+                requests.pending_over(group, key.member_id, turn)
             case TimerKind.JOIN:
                 rebalance.join_time_over(group, settings, turn)
             case TimerKind.SYNC:
@@ -196,7 +196,7 @@ class ClassicGroup:
 
     def may_go_on(self, request: Heartbeat) -> bool:
         """Whether a heartbeat would be answered without an error as things are."""
-        return liveness.heartbeat_error(self._group, request) is None
+        return requests.heartbeat_error(self._group, request) is None
 
     def take_moved(self) -> Moved:
         """Who has come and who has gone since this was asked last."""

@@ -10,7 +10,7 @@ Version notes
 """
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers, replicas_of
+from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers, replicas_of
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register

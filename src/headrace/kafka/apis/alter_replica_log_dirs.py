@@ -11,7 +11,7 @@ Version notes
 from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.replicas import replicas_of
+from headrace.broker.brokers.ownership import replicas_of
 from headrace.kafka.apis.describe_log_dirs import DIRECTORY
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code

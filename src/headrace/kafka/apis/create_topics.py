@@ -20,7 +20,7 @@ from typing import Protocol
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.replicas import InvalidAssignment, check_brokers, check_factor
+from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers, check_factor
 from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.native.conversion import convert
 from headrace.broker.topics.live import LiveTopic

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from headrace.broker.brokers.replicas import replicas_of
+from headrace.broker.brokers.ownership import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.acl_codes import authorized

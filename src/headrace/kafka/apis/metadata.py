@@ -23,7 +23,7 @@ import msgspec
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.replicas import replicas_of
+from headrace.broker.brokers.ownership import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.acl_codes import UNASKED, authorized, authorized_on_cluster

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.aio.tasks import to_the_end
 from headrace.broker import virtual_clusters
-from headrace.broker.brokers.locks import Changing
+from headrace.broker.documents import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import PATIENCE_S, patiently

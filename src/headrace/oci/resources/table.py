@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from headrace.broker.documents import readable
 from headrace.broker.ports import DocumentStorage
-from headrace.broker.stored_values import readable
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.oci.errors import OciError
 from headrace.oci.resources import lifecycle

@@ -21,7 +21,7 @@ from time import perf_counter_ns
 
 import structlog
 
-from headrace.aio.callbacks import tell
+from headrace.aio.tasks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import JournaledAcks

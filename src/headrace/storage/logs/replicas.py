@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from headrace.aio.callbacks import tell
+from headrace.aio.tasks import tell
 from headrace.storage.errors import Unreachable
 from headrace.storage.layout.keys import barrier_of
 from headrace.storage.redis.connection import ANSWER_S, Connection, ReplicationInfo

@@ -13,7 +13,7 @@ from functools import partial
 from secrets import token_hex
 from time import perf_counter
 
-from headrace.aio.callbacks import tell
+from headrace.aio.tasks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.records import streams
 from headrace.records.errors import BatchError, BatchTooLarge

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import hiredis
 import structlog
 
-from headrace.aio.callbacks import log_unhandled, tell
+from headrace.aio.tasks import log_unhandled, tell
 from headrace.storage.redis.endpoint import set_up
 from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 

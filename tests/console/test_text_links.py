@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.console import links
+from headrace.console import text
 
 DOTS = (".", "..", "~.", "~..", "~~.", "...", "~", "~a", "%2e", "a/..", "../..", "./records", "\\..", "")
 
@@ -14,15 +14,15 @@ DOTS = (".", "..", "~.", "~..", "~~.", "...", "~", "~a", "%2e", "a/..", "../..",
 @given(st.text("~./%2e\\\ud800ü?#"))
 @example("\ud800~.")
 def test_every_name_comes_back(name: str) -> None:
-    assert links.name_of(links.name_in(name)) == name
+    assert text.name_of(text.name_in(name)) == name
 
 
 @pytest.mark.parametrize("name", DOTS)
 def test_no_name_is_taken_for_a_step_in_the_path(name: str) -> None:
-    path = links.records(name)
+    path = text.records(name)
     assert urljoin("http://host/topics/t/records", path) == "http://host" + path
-    assert links.name_of(path.split("/")[2]) == name
+    assert text.name_of(path.split("/")[2]) == name
 
 
 def test_a_query_has_names_as_they_are() -> None:
-    assert links.group("g", topic="..") == "/groups/g?topic=.."
+    assert text.group("g", topic="..") == "/groups/g?topic=.."

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from headrace.http.app import Health
-from headrace.http.startup_gate import StartupGate
+from headrace.http.app import Health, StartupGate
 
 PARTLY = Health(version="1", storage=True, detail="10.0.0.1:6379: no connection")
 WELL = Health(version="1", storage=True)

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from headrace.broker.coordinator.event_log import GroupEventLog
-from headrace.broker.coordinator.timers import Firing, Timers
+from headrace.broker.coordinator.runtime import Firing, Timers
 from headrace.groups import timers
 from headrace.groups.events import Join, TimerFired
 from headrace.groups.group import Group

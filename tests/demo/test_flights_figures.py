@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.demo.figures import WHOLE, Figure, Tally, carriers, compare, describe, months
+from headrace.demo.flights import WHOLE, Figure, Tally, carriers, compare, described, months
 
 FLIGHTS = st.lists(
     st.tuples(st.sampled_from(["AA", "UA", "9E"]), st.integers(1, 12), st.none() | st.integers(-60, 1500)), max_size=60
@@ -67,5 +67,5 @@ def test_a_difference_says_where_and_what() -> None:
 
 
 def test_groups_have_names() -> None:
-    names = [describe(group) for group in (WHOLE, ("UA", None), (None, 3), ("UA", 3))]
+    names = [described(group) for group in (WHOLE, ("UA", None), (None, 3), ("UA", 3))]
     assert names == ["all flights", "UA", "month 3", "UA in month 3"]

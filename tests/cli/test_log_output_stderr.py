@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from headrace.cli.log_output import OF_ONE_CLIENT, OF_ONE_EVENT, WINDOW_S, Allowance, Line, Repeats
-from headrace.cli.stderr import StderrWriter
+from headrace.cli.log_output import OF_ONE_CLIENT, OF_ONE_EVENT, WINDOW_S, Allowance, Line, Repeats, StderrWriter
 
 
 def lost_line(lines: int, reason: str) -> str:

@@ -9,8 +9,8 @@ from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.admin.quotas import Quotas
-from headrace.broker.brokers.locks import Changing
 from headrace.broker.config.settings import BrokerSettings
+from headrace.broker.documents import Changing
 from headrace.membership.view import Lock
 from headrace.security.quotas.entities import USER, Entity, Filter, Key
 from headrace.storage.storage import RedisStorage

@@ -8,7 +8,7 @@ import structlog
 from tests.broker.members import PARTITION, commit, join, stable
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.coordinator.group_memory import GroupMemory
+from headrace.broker.coordinator.group_runner import GroupMemory
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.groups.effects import CommitResult, JoinResult, SyncResult

@@ -1,15 +1,23 @@
-"""JoinGroup: who may come in, under which id, and what that does to the group."""
+"""The requests of a classic group's members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and sessions that end."""
 
 import msgspec
 
 from headrace.groups import timers
 from headrace.groups.classic.member import Member
 from headrace.groups.classic.membership import MEMBER_BYTES, Membership, size_of
-from headrace.groups.classic.rebalance import answer_held, end_if_complete, forget_pending, joined, rebalance, watch
+from headrace.groups.classic.rebalance import (
+    answer_held,
+    dismiss,
+    end_if_complete,
+    forget_pending,
+    joined,
+    rebalance,
+    watch,
+)
 from headrace.groups.classic.states import GroupState
-from headrace.groups.effects import JoinResult
+from headrace.groups.effects import HeartbeatResult, JoinResult, LeaveResult, LeftMember, SyncResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Join
+from headrace.groups.events import Heartbeat, Join, Leave, Leaving, Sync
 from headrace.groups.model import GroupSettings
 from headrace.groups.turn import GROUP_BYTES, Turn
 
@@ -151,3 +159,138 @@ def _continued(group: Membership, member: Member, request: Join, leader_before: 
     if not request.skip_assignment_supported:
         return msgspec.structs.replace(joined(group, member), leader=leader_before or "", members=())
     return msgspec.structs.replace(joined(group, member), skip_assignment=group.leader == member.member_id)
+
+
+def sync(group: Membership, request: Sync, turn: Turn) -> bool:
+    """Take a sync: hold it, answer it at once, or refuse it. True when it has made the group stable."""
+    error = _check_sync(group, request)
+    if error is not None:
+        turn.refuse(request, error)
+        return False
+    member = group.members[request.member_id]
+    if not _has_room_to_sync(group, request, turn):
+        turn.refuse(request, GroupError.GROUP_MAX_SIZE_REACHED)
+        return False
+    group.pending_sync.discard(member.member_id)
+    if not group.pending_sync:
+        turn.cancel_timer(timers.sync())
+    if group.state is GroupState.STABLE:
+        turn.reply(request.token, _assigned(group, member))
+        watch(member, turn)
+        return False
+    _hold(member, request, turn)
+    if group.leader != member.member_id:
+        return False
+    _assign(group, request.assignments, turn)
+    return True
+
+
+def _check_sync(group: Membership, request: Sync) -> GroupError | None:
+    if group.state is GroupState.EMPTY:
+        return GroupError.UNKNOWN_MEMBER_ID
+    error = group.check(request.member_id, request.instance_id)
+    if error is not None:
+        return error
+    if request.generation != group.generation:
+        return GroupError.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type) or request.protocol not in (None, group.protocol):
+        return GroupError.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return GroupError.REBALANCE_IN_PROGRESS
+    return None
+
+
+def _has_room_to_sync(group: Membership, request: Sync, turn: Turn) -> bool:
+    """Return whether the server can keep what the leader assigns; others bring no assignments, or in vain."""
+    if group.leader != request.member_id or group.state is GroupState.STABLE:
+        return True
+    assigned = sum(len(request.assignments.get(member_id, b"")) for member_id in group.members)
+    return turn.may_grow(assigned - group.assigned_bytes)
+
+
+def _hold(member: Member, request: Sync, turn: Turn) -> None:
+    # Only the leader's assignments count, and they are taken at once: nothing of them has to be kept.
+    previous, member.held_sync = member.held_sync, msgspec.structs.replace(request, assignments={})
+    if previous is not None:
+        turn.reply(previous.token, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
+    turn.cancel_timer(timers.session(member.member_id))
+
+
+def _assign(group: Membership, assignments: dict[str, bytes], turn: Turn) -> None:
+    """The leader has spoken: make it durable, and answer everyone who waits."""
+    group.move_to(GroupState.STABLE)
+    group.assign(assignments)
+    turn.save(*group.generation_changes())
+    for member in group.members.values():
+        held, member.held_sync = member.held_sync, None
+        if held is not None:
+            turn.reply(held.token, _assigned(group, member))
+            watch(member, turn)
+
+
+def _assigned(group: Membership, member: Member) -> SyncResult:
+    return SyncResult(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)
+
+
+def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:
+    """What a member has to be told as things are; None: it may go on."""
+    error = group.check(request.member_id, request.instance_id)
+    if error is None and request.generation != group.generation:
+        error = GroupError.ILLEGAL_GENERATION
+    if error is None and group.state is GroupState.PREPARING_REBALANCE:
+        error = GroupError.REBALANCE_IN_PROGRESS
+    return error
+
+
+def heartbeat(group: Membership, request: Heartbeat, turn: Turn) -> None:
+    """Keep the member alive, and tell it when it has to rejoin."""
+    error = heartbeat_error(group, request)
+    if error not in (None, GroupError.REBALANCE_IN_PROGRESS):
+        turn.refuse(request, error)
+        return
+    watch(group.members[request.member_id], turn)
+    turn.reply(request.token, HeartbeatResult(error=error))
+
+
+def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn) -> None:
+    """Let each named member go; the group reacts once, after the last of them."""
+    before = len(group)
+    results = tuple(
+        LeftMember(member_id=who.member_id, instance_id=who.instance_id, error=_let_go(group, who, turn))
+        for who in request.members
+    )
+    if len(group) < before:
+        rebalance(group, settings, turn)
+    else:
+        # Only ids that were never used may have gone, and somebody may have been waiting for just these.
+        end_if_complete(group, turn)
+    turn.reply(request.token, LeaveResult(members=results))
+
+
+def _let_go(group: Membership, who: Leaving, turn: Turn) -> GroupError | None:
+    if not who.member_id:
+        # Tools name a static member by its instance alone.
+        current = group.instance(who.instance_id)
+        if current is None:
+            return GroupError.UNKNOWN_MEMBER_ID
+        dismiss(group, current, turn)
+        return None
+    if who.member_id in group.pending:
+        forget_pending(group, who.member_id, turn)
+        return None
+    error = group.check(who.member_id, who.instance_id)
+    if error is None:
+        dismiss(group, who.member_id, turn)
+    return error
+
+
+def session_over(group: Membership, settings: GroupSettings, member_id: str, turn: Turn) -> None:
+    """A member has been silent for its session timeout: it is out."""
+    dismiss(group, member_id, turn)
+    rebalance(group, settings, turn)
+
+
+def pending_over(group: Membership, member_id: str, turn: Turn) -> None:
+    """A member that was told its id has not come: stop waiting for it."""
+    forget_pending(group, member_id, turn)
+    end_if_complete(group, turn)
