@@ -18,7 +18,7 @@ from bench.table import Cell, table
 from headrace.records import accelerator, arrow, compression
 from headrace.records.batch import check, peek
 from headrace.records.build import build
-from headrace.records.fallback import aiokafka_columns, columns, encode, header
+from headrace.records.fallback import columns, encode, header
 from headrace.records.walk import records
 
 PLAIN = {
@@ -28,7 +28,7 @@ PLAIN = {
     "peek": header.peek,
     "stamp": header.stamp,
     "encode": encode.encode,
-    "records": aiokafka_columns.records,
+    "records": columns.records,
     "open_columns": columns.PureColumns,
 }
 

@@ -20,8 +20,7 @@ from bench.processes import cpu_s
 from bench.table import Cell, table
 from headrace.kafka.apis.metadata import PartitionsEncoder
 from headrace.membership.participant import Proposal
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Leader, Member, View, joined
+from headrace.membership.view import Leader, Member, Rendezvous, View, joined
 from headrace.protocol.encoder import EncodedArray
 from headrace.protocol.messages import MetadataResponse
 from headrace.storage.brokers import RedisMembership

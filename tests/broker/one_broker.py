@@ -11,8 +11,7 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Leader, Member, View
+from headrace.membership.view import Leader, Member, Rendezvous, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Topic
 

@@ -13,7 +13,7 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.metadata import MetadataListener
 from headrace.broker.virtual_clusters import UnknownCluster
 from headrace.membership.view import Leader, View
-from headrace.storage.layout.membership import Change
+from headrace.storage.layout.registry import Change
 from headrace.topics.errors import StorageUnavailable
 
 STREAM = "headrace:t:0"

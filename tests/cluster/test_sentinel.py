@@ -26,7 +26,7 @@ from headrace.spark.source.topic_log import Subscription
 from headrace.storage.errors import Unreachable
 from headrace.storage.redis.clients import asynchronous, blocking
 from headrace.storage.redis.connection import Connection
-from headrace.storage.redis.sentinel import finder
+from headrace.storage.redis.endpoint import finder
 from headrace.testing import ServerFailed, server
 
 PARTITIONS = 3

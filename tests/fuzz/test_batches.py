@@ -13,7 +13,8 @@ from headrace.records.arrow import decode
 from headrace.records.build import build
 from headrace.records.compression import compress, decompress
 from headrace.records.errors import BatchError, CorruptBatch
-from headrace.records.fallback import aiokafka_columns, encode, header
+from headrace.records.fallback import columns as fallback_columns
+from headrace.records.fallback import encode, header
 from headrace.records.fallback.columns import PureColumns
 from headrace.records.fallback.messages import PureMessages
 from headrace.records.fallback.streams import xadd_arguments
@@ -55,7 +56,7 @@ def test_any_bytes_as_a_batch(data: bytes, repaired: bool) -> None:
 def test_any_bytes_as_records(section: bytes, count: int, last: int, base_offset: int, base_timestamp: int) -> None:
     asked = count, last, base_offset, base_timestamp, None
     found = outcome(accelerator.records, Record, bounded(section), *asked)
-    by_python = outcome(aiokafka_columns.records, Record, section, *asked)
+    by_python = outcome(fallback_columns.records, Record, section, *asked)
     if isinstance(found, list) and isinstance(by_python, list):
         assert found == by_python
         assert len(found) == count
@@ -74,7 +75,7 @@ def test_any_bytes_as_a_few_records(
 ) -> None:
     asked = count, last, 3, 0, None, first, part, *most
     found = outcome(accelerator.some, Record, bounded(section), *asked)
-    by_python = outcome(aiokafka_columns.some, Record, section, *asked)
+    by_python = outcome(fallback_columns.some, Record, section, *asked)
     if CorruptBatch not in (found, by_python):
         # Of where to go on C code knows more.
         assert found[:2] == by_python[:2]
@@ -144,7 +145,7 @@ def test_any_bytes_as_records_to_be_found(
 ) -> None:
     asked = count, last, 3, base_timestamp, fixed, first, not_before
     found = outcome(accelerator.find, bounded(section), *asked)
-    by_python = outcome(aiokafka_columns.find, section, *asked)
+    by_python = outcome(fallback_columns.find, section, *asked)
     if CorruptBatch not in (found, by_python):
         assert found == by_python
 

@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.typed.values import Values
-from headrace.lakehouse.write import layout
-from headrace.lakehouse.write.names import Names
+from headrace.lakehouse.typed.decoder import Decoding, Values
+from headrace.lakehouse.write import data_files
+from headrace.lakehouse.write.columns import Names
 from headrace.lakehouse.write.table import COLUMNS
 
 NOTHING = pa.schema([])
@@ -62,7 +61,7 @@ def split(decoding: Decoding, values: Sequence[bytes | None], known: pa.Schema =
     assert len(set(names)) == len(names), names
     assert decoder.columns.names[: len(known)] == known.names
     file = io.BytesIO()
-    with layout.writer(file, good.schema) as writer:
+    with data_files.writer(file, good.schema) as writer:
         writer.write_batch(good)
     rows = pq.read_table(file).to_pylist(maps_as_pydicts="strict")
     own = set(COLUMNS.names)

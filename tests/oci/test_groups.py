@@ -16,8 +16,8 @@ from tests.oci.conftest import Api, Reply, new_stream
 
 from headrace.broker.coordinator.instances import InstanceError, InstanceProblem
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.oci.api.call import Call
 from headrace.oci.api.group_requests import of_instance_error
+from headrace.oci.api.registry import Call
 from headrace.oci.errors import CURSOR_INVALID
 from headrace.oci.operations.groups import get_group
 from headrace.testing import InProcessServer

@@ -157,7 +157,7 @@ def test_a_fault_of_ours_is_500_without_a_trace(
     def broken(*_: object) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr("headrace.oci.operations.create_cursor._partition", broken)
+    monkeypatch.setattr("headrace.oci.operations.cursors._partition", broken)
     reply = api.call("POST", f"/streams/{stream}/cursors", {"partition": "0", "type": "LATEST"})
     assert reply.error == (500, "InternalServerError", "Internal server error")
     assert "secret" in caplog.text

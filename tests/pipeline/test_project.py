@@ -13,7 +13,7 @@ from headrace.cli.command import Status
 from headrace.cli.main import root, run
 from headrace.client.errors import UnknownTopic
 from headrace.client.offsets import TopicPartition
-from headrace.spark.pipelines import check, environment, project, report
+from headrace.spark.pipelines import check, environment, project, status
 from headrace.spark.pipelines.project import Column
 from headrace.testing import Server
 
@@ -143,7 +143,7 @@ def test_the_event_log_says_what_flows_did() -> None:
 
     events = [job, other, task(3, 30), task(4, 8), task(4, 8, "TaskKilled"), task(5, 99), progress, progress]
     lines = [json.dumps(event) for event in events]
-    [flow] = report.flows([*lines, lines[-1][:-20]])
+    [flow] = status.flows([*lines, lines[-1][:-20]])
     assert (flow.name, flow.read, flow.written, flow.batches, flow.seconds) == ("orders", 80, 38, 2, 3.0)
     assert flow.observed == {"quality": {"bad": 4, "share": 0.5}}
     ends = {TopicPartition("t", 0): 50, TopicPartition("t", 1): 3, TopicPartition("u", 0): 9}
@@ -182,9 +182,9 @@ def test_a_failure_is_one_line_of_what_spark_says() -> None:
         "pyspark.errors.exceptions.connect.StreamingQueryException: [STREAM_FAILED] Query terminated",
         "Thread State: RUNNABLE",
     ]
-    assert report.failure(said) == "no topic 'nowhere' at 127.0.0.1:41447"
-    assert report.failure([*said[:3], *said[4:]]) == "[STREAM_FAILED] Query terminated"
-    assert report.failure(["killed"]) == "killed"
+    assert status.failure(said) == "no topic 'nowhere' at 127.0.0.1:41447"
+    assert status.failure([*said[:3], *said[4:]]) == "[STREAM_FAILED] Query terminated"
+    assert status.failure(["killed"]) == "killed"
 
 
 def test_a_project_in_a_hostile_folder_is_given_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_ci_runs_every_lane_that_the_table_says_it_runs(table: Table) -> None:
         ("slow", "tests/server/test_serve.py::test_one", {"slow", "other"}, True),
         ("slow", "tests/server/test_serve.py::test_one", {"other"}, False),
         ("again", "tests/server/test_serve.py::test_one", set(), True),
-        ("again", "tests/topics/test_names.py::test_one", set(), False),
+        ("again", "tests/topics/test_model_names.py::test_one", set(), False),
     ],
 )
 def test_a_test_is_in_the_lanes_that_collect_it_and_want_its_marks(

@@ -37,7 +37,6 @@ SHORT = {
     "protocol.tables.users": "tables of one group of messages",
     "http.error_responses": "responses that both the parser and the application give",
     "oci.ocids": "a format of Oracle's that all of oci reads and writes",
-    "oci.resources.harnesses": "a resource has a file of its own",
 }
 """Modules below the least number of lines, and why."""
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from headrace.records import accelerator
 from headrace.records.batch import check, log_append_time, peek
 from headrace.records.build import build
-from headrace.records.fallback import aiokafka_columns, encode
+from headrace.records.fallback import columns as fallback_columns
+from headrace.records.fallback import encode
 from headrace.records.fallback.columns import PureColumns
 from headrace.records.walk import Record, payload, records
 
@@ -118,7 +119,7 @@ def test_both_readers_see_the_same_records(new: list[NewRecord], codec: int, bas
     header = peek(batch)
     section = payload(header, batch)
     fields = (header.count, header.last_offset_delta, base_offset, header.base_timestamp, None)
-    assert aiokafka_columns.records(Record, section, *fields) == accelerator.records(Record, section, *fields)
+    assert fallback_columns.records(Record, section, *fields) == accelerator.records(Record, section, *fields)
 
 
 @UNTIMED

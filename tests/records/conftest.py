@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from headrace.records import accelerator
-from headrace.records.fallback import aiokafka_columns, columns, encode, header, messages
+from headrace.records.fallback import columns, encode, header, messages
 
 try:
     import headrace.records._compiled as extension
@@ -21,8 +21,8 @@ PURE = {
     "encode": encode.encode,
     "encode_columns": encode.encode_columns,
     "encode_rows": encode.encode_rows,
-    "records": aiokafka_columns.records,
-    "some": aiokafka_columns.some,
+    "records": columns.records,
+    "some": columns.some,
     "open_columns": columns.PureColumns,
     "open_messages": messages.PureMessages,
     "publish": messages.publish,

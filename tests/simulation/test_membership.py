@@ -26,8 +26,7 @@ from typing import TypeVar
 import pytest
 
 from headrace.membership.participant import Counters, Participant, Proposal, Step
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Member, View
+from headrace.membership.view import Member, Rendezvous, View
 
 SESSION_MS, INTERVAL_MS = 3_000, 500
 GROUPS = [f"default/group-{number}" for number in range(12)]

@@ -15,7 +15,7 @@ from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
 from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.write import layout, maintenance
+from headrace.lakehouse.write import data_files, maintenance
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, VARIANT, ArchiveTable, WrittenFile, add_action
@@ -158,7 +158,7 @@ def test_daft_reads_the_iceberg_table(storage: BareStorage, topic: Topic, tmp_pa
     assert daft.read_iceberg(found).select(*names).sort("offset").to_pylist() == wanted
     assert daft.read_iceberg(found).where("offset > 0").count_rows() == 2
     for path in DeltaTable(tmp_path / "t").file_uris():
-        ids = dict(layout.field_ids(pq.read_schema(path)))
+        ids = dict(data_files.field_ids(pq.read_schema(path)))
         assert ids[("headers", "element", "key")] == 11
         assert all(found.schema().find_column_name(number) == ".".join(names) for names, number in ids.items())
 
@@ -166,7 +166,7 @@ def test_daft_reads_the_iceberg_table(storage: BareStorage, topic: Topic, tmp_pa
 def test_field_ids_of_nested_columns() -> None:
     kind = pa.struct([("x", pa.int64()), ("l", pa.list_(pa.struct([("y", pa.string())])))])
     columns = pa.schema([*COLUMNS, ("s", kind), ("m", pa.map_(pa.string(), pa.int64())), ("v", VARIANT)])
-    found = {".".join(names): number for names, number in layout.field_ids(layout.with_field_ids(columns))}
+    found = {".".join(names): number for names, number in data_files.field_ids(data_files.with_field_ids(columns))}
     assert [found[name] for name in COLUMNS.names] == list(range(1, 10))
     assert {name: number for name, number in found.items() if number > 9} == {
         "headers.element": 10,
@@ -184,4 +184,4 @@ def test_field_ids_of_nested_columns() -> None:
         "v.metadata": 22,
         "v.value": 23,
     }
-    assert layout.with_field_ids(columns).equals(columns, check_metadata=False)
+    assert data_files.with_field_ids(columns).equals(columns, check_metadata=False)

@@ -19,7 +19,7 @@ from tests.spark.bare_archiver import Archiver
 from headrace.client.errors import OptionError, StoreUnavailable, TableError
 from headrace.lakehouse.typed import protobuf_schema
 from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.write import commit, layout, maintenance
+from headrace.lakehouse.write import commit, data_files, maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable, Snapshot, WrittenFile
 from headrace.records.build import build
@@ -422,7 +422,7 @@ def test_names_that_differ_in_case_and_names_that_delta_has_not(
 def test_a_record_that_cannot_be_written_stops_nothing(
     storage: BareStorage, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = layout.writer
+    whole = data_files.writer
 
     class Writer:
         """Fails as pyarrow does for what Parquet has not: while a file is being written."""
@@ -445,7 +445,7 @@ def test_a_record_that_cannot_be_written_stops_nothing(
         def __exit__(self, *_: object) -> None:
             self.close()
 
-    monkeypatch.setattr(layout, "writer", Writer)
+    monkeypatch.setattr(data_files, "writer", Writer)
     send(storage, topic, [b'{"n": %d}' % number for number in range(660, 680)])
     archiver = Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json"))
     assert archiver.archive((0, 0, 20)) == 19

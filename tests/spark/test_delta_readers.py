@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.harness.delta_readers import OPERATORS, READERS, Reader, polars_by_pyarrow
 
 from headrace.client.errors import TableError
-from headrace.lakehouse.write.statistics import Statistics
+from headrace.lakehouse.write.data_files import Statistics
 from headrace.spark.sink import delta_options, delta_table
-from headrace.spark.sink.delta_files import FileWriter
+from headrace.spark.sink.delta_table import FileWriter
 
 MOMENTS = [
     dt.datetime(1, 1, 1),

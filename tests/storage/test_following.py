@@ -13,10 +13,10 @@ from tests.storage.conftest import connected
 from headrace.storage.errors import Unreachable
 from headrace.storage.logs.replicas import RedisReplicas
 from headrace.storage.native.watch import StreamWatcher
-from headrace.storage.redis import endpoint, sentinel
+from headrace.storage.redis import endpoint
 from headrace.storage.redis.connection import Connection
+from headrace.storage.redis.endpoint import Place
 from headrace.storage.redis.protocol import RespProtocol
-from headrace.storage.redis.sentinel import Place
 from headrace.topics.errors import NotEnoughReplicasAfterAppend
 
 
@@ -57,7 +57,7 @@ async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkey
     first, second, nobody = places
     sentinels = Sentinels(first)
     monkeypatch.setattr(endpoint, "finder", lambda url: (url, sentinels))
-    monkeypatch.setattr(sentinel, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(endpoint, "_FIRST_PAUSE_S", 0.0)
 
     async def said(*named: Place) -> None:
         for each in named:
@@ -91,7 +91,7 @@ async def test_a_primary_that_is_not_named_is_not_left_all_the_time(monkeypatch:
     here, another, nobody = [("127.0.0.1", port) for port in free_ports(3)]
     sentinels = Sentinels(here)
     monkeypatch.setattr(endpoint, "finder", lambda url: (url, sentinels))
-    monkeypatch.setattr(sentinel, "_FIRST_PAUSE_S", 600.0)
+    monkeypatch.setattr(endpoint, "_FIRST_PAUSE_S", 600.0)
     with servers(here, another):
         async with connected("redis://127.0.0.1") as connection:
             connection.follow()
@@ -109,7 +109,7 @@ async def test_a_primary_that_is_not_named_is_not_left_all_the_time(monkeypatch:
 
 
 def test_who_is_named_again_and_again_is_tried_less_and_less_often() -> None:
-    tries, named, another = sentinel.Tries(), ("a", 1), ("b", 2)
+    tries, named, another = endpoint.Tries(), ("a", 1), ("b", 2)
     assert [second for second in range(100) if tries.may(named, second)] == [0, 1, 3, 7, 15, 31, 61, 91]
     assert tries.may(another, 99)
     # It was there, but not for long.

@@ -34,8 +34,7 @@ from headrace.groups.events import DropTopic
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.config import resolve
 from headrace.topics.errors import InvalidConfig, UnknownTopic
-from headrace.topics.model import AppendDone, Topic
-from headrace.topics.names import check_name, is_reserved
+from headrace.topics.model import AppendDone, Topic, check_name, is_reserved
 from headrace.topics.rejected_batches import RejectedBatches
 
 # Producer ids: unique for ever, taken from storage in blocks.

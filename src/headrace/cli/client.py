@@ -24,7 +24,7 @@ from headrace.cli.reachability import connect, lacks, unanswered
 from headrace.server import config, profiles
 from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
-from headrace.topics.names import is_reserved
+from headrace.topics.model import is_reserved
 
 _CONNECT_S = 3
 _ANSWER_S = 10

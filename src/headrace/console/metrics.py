@@ -19,8 +19,7 @@ from headrace.console.server_data import process_facts
 from headrace.http.shared_pages import SharedPages
 from headrace.metrics import families
 from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts, TopicCounters
-from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
-from headrace.metrics.families import Family
+from headrace.metrics.families import CONTENT_TYPE, Exposition, Family, labels
 from headrace.security.access.principal import ANONYMOUS
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation
 

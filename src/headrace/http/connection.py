@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from headrace.http.error_responses import own_answer, refusal
 from headrace.http.shared_pages import DRAIN
 from headrace.security.access.principal import ANONYMOUS, Principal
-from headrace.security.tls import writes as tls
+from headrace.security.tls import handshakes
 
 MOST_HEAD = 64 << 10
 """Bytes of a request's headers together, and of anything else that is taken in before a stranger can be told apart."""
@@ -440,7 +440,7 @@ class _Writer:
     def write(self, data: bytes) -> None:
         """Send, if there is still somebody."""
         if not self._transport.is_closing():
-            tls.write(self._transport, data)
+            handshakes.write(self._transport, data)
 
 
 class _Flow(FlowControl):

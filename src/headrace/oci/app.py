@@ -29,10 +29,9 @@ from headrace.http.peers.signature import HEADER, SECRET_SIZE, PeerSigner
 from headrace.metrics.counters import TICKS, Counters
 from headrace.oci import operations
 from headrace.oci.api.authentication import RequestAuthenticator
-from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.openapi import describe
 from headrace.oci.api.quotas import CLIENT_ID, Account, account_of
-from headrace.oci.api.registry import OPERATIONS, Nothing, Operation
+from headrace.oci.api.registry import OPERATIONS, Answer, Call, Nothing, Operation
 from headrace.oci.api.request_parser import (
     BodyReader,
     Gone,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from headrace.records.errors import NoRecordCode
-from headrace.records.fallback import aiokafka_columns, columns, header, messages
+from headrace.records.fallback import columns, header, messages
 from headrace.records.fallback import encode as fallback_encode
 from headrace.records.fallback.encode import ArrowColumn, Fields, Section
 from headrace.records.fallback.header import Buffer
@@ -113,9 +113,9 @@ except ImportError:  # no compiler when Headrace was installed
     encode = fallback_encode.encode
     encode_columns = fallback_encode.encode_columns
     encode_rows = fallback_encode.encode_rows
-    records = aiokafka_columns.records
-    some = aiokafka_columns.some
-    find = aiokafka_columns.find
+    records = columns.records
+    some = columns.some
+    find = columns.find
     open_columns = columns.PureColumns
     open_messages = messages.PureMessages
     publish = messages.publish

@@ -9,7 +9,7 @@ from redis.exceptions import NoScriptError
 from headrace.membership.participant import Counters, Proposal
 from headrace.membership.view import Leader, Member, View, leader_pairs
 from headrace.storage.fence import Fence
-from headrace.storage.layout import membership
+from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.layout.scripts import script
 from headrace.storage.redis.clients import ERRORS
@@ -51,39 +51,39 @@ class RedisMembership:
         """
         keys = [self._keys.view, self._keys.heartbeats, self._keys.changes]
         arguments: list[str | bytes | int] = [
-            membership.heartbeat_field(me),
+            registry.heartbeat_field(me),
             counter,
             0 if known is None else known.number,
         ]
         number, members, before, last, counters = await self._run("view_beat", keys, arguments)
         view: View | None = None
         if number:
-            view = membership.view(number, members, before) if members else known
-        return view, membership.heartbeats(counters), last.decode()
+            view = registry.view(number, members, before) if members else known
+        return view, registry.heartbeats(counters), last.decode()
 
     async def change(self, proposal: Proposal) -> View:
         """Make a proposal the view, if nobody was faster; the view that there is now. Raises StorageUnavailable."""
         keys = [self._keys.view, self._keys.heartbeats, self._keys.epoch, self._keys.changes]
-        fields = [membership.heartbeat_field(member) for member in proposal.members]
+        fields = [registry.heartbeat_field(member) for member in proposal.members]
         arguments: list[str | bytes | int] = [
             proposal.expected,
             proposal.before,
-            membership.encode_members(proposal.members),
+            registry.encode_members(proposal.members),
             *fields,
         ]
-        return membership.view(*await self._run("view_change", keys, arguments))
+        return registry.view(*await self._run("view_change", keys, arguments))
 
     def enter(self, number: int) -> None:
         """Write under the number of this view from now on."""
         self._fence.number = number
 
-    async def changes(self, after: str, wait_ms: int) -> list[tuple[str, membership.Change]]:
+    async def changes(self, after: str, wait_ms: int) -> list[tuple[str, registry.Change]]:
         """What has changed behind a change's id; waits that long for something. Raises StorageUnavailable."""
         found = await self._asked(lambda: self._client.xread({self._keys.changes: after}, _AT_ONCE, wait_ms))
         entries = found[0][1] if isinstance(found, list) and found else []
         if isinstance(found, dict):
             entries = [entry for streams in found.values() for part in streams for entry in part]
-        return [(entry_id.decode(), membership.change(fields)) for entry_id, fields in entries]
+        return [(entry_id.decode(), registry.change(fields)) for entry_id, fields in entries]
 
     async def has_change(self, change_id: str) -> bool:
         """Whether a change is still there: neither lost in a failover nor dropped for newer ones.

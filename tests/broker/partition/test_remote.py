@@ -14,8 +14,7 @@ from headrace.broker.partition.remote import Archives
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Member, View
+from headrace.membership.view import Member, Rendezvous, View
 from headrace.testing.clock import ManualClock
 from headrace.topics.archive import STARTS, start_id
 from headrace.topics.model import Topic

@@ -16,8 +16,7 @@ from tests.harness.typed_values import NOTHING, same, split
 from headrace.lakehouse.typed import json_values
 from headrace.lakehouse.typed.decoder import Decoding
 from headrace.lakehouse.typed.json_values import JsonDecoder
-from headrace.lakehouse.write.columns import MOST_COLUMNS
-from headrace.lakehouse.write.names import Names
+from headrace.lakehouse.write.columns import MOST_COLUMNS, Names
 
 JSON = Decoding.of("json")
 MIB = 1 << 20

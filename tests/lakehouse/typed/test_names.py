@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.lakehouse.write.names import LONGEST, assigned, plain_name
+from headrace.lakehouse.write.columns import LONGEST, assigned, plain_name
 from headrace.lakehouse.write.table import COLUMNS
 
 NAMES = st.one_of(

@@ -10,8 +10,7 @@ from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.oci import operations
 from headrace.oci.api import registry
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.registry import OPERATIONS, operation
+from headrace.oci.api.registry import OPERATIONS, Answer, Call, operation
 from headrace.security.access.required_acls import ANYBODY
 from headrace.testing import InProcessServer
 

@@ -15,8 +15,7 @@ from tests.harness.redis import RedisServer
 
 from headrace.membership.view import Lock
 from headrace.oci.errors import OciError
-from headrace.oci.resources import lifecycle
-from headrace.oci.resources.records import PoolRecord, StreamRecord
+from headrace.oci.resources.records import PoolRecord, StreamRecord, is_deleted
 from headrace.records.build import build
 from headrace.storage.documents import RedisDocuments
 from headrace.storage.layout.keys import Keyspace
@@ -138,11 +137,11 @@ class Machine(RuleBasedStateMachine):
     # What there is to choose from
 
     def a_stream(self, pick: int) -> StreamRecord | None:
-        alive = sorted((each for each in self.streams.values() if not lifecycle.is_deleted(each)), key=lambda e: e.id)
+        alive = sorted((each for each in self.streams.values() if not is_deleted(each)), key=lambda e: e.id)
         return alive[pick % len(alive)] if alive else None
 
     def a_pool(self, pick: int) -> PoolRecord:
-        alive = sorted((each for each in self.pools.values() if not lifecycle.is_deleted(each)), key=lambda e: e.id)
+        alive = sorted((each for each in self.pools.values() if not is_deleted(each)), key=lambda e: e.id)
         alive.insert(0, self.world.catalog.pools.get("ocid1.streampool.oc1.local.default"))
         return alive[pick % len(alive)]
 
@@ -178,8 +177,8 @@ class Machine(RuleBasedStateMachine):
             known = self.streams.get(stream.id)
             if known is None:
                 self.records[stream.id] = 0
-            elif lifecycle.is_deleted(known):
-                assert lifecycle.is_deleted(stream), "a deleted stream came back"
+            elif is_deleted(known):
+                assert is_deleted(stream), "a deleted stream came back"
             self.streams[stream.id] = stream
         missing = self.streams.keys() - {each.id for each in catalog.streams.all()}
         for unique in missing:
@@ -188,8 +187,8 @@ class Machine(RuleBasedStateMachine):
             del self.streams[unique]
         for pool in catalog.pools.all():
             known_pool = self.pools.get(pool.id)
-            if known_pool is not None and lifecycle.is_deleted(known_pool):
-                assert lifecycle.is_deleted(pool), "a deleted pool came back"
+            if known_pool is not None and is_deleted(known_pool):
+                assert is_deleted(pool), "a deleted pool came back"
             if pool.id != "default":
                 self.pools[pool.id] = pool
 
@@ -239,7 +238,7 @@ class Machine(RuleBasedStateMachine):
             self.world.catalog.delete_stream(self.world.stream_id(stream), None), left
         ):
             self.streams[stream.id] = self.world.catalog.streams.get(self.world.stream_id(stream))
-            assert lifecycle.is_deleted(self.streams[stream.id])
+            assert is_deleted(self.streams[stream.id])
 
     @rule(pick=picks, left=lives)
     def delete_topic(self, pick: int, left: int | None) -> None:
@@ -273,7 +272,7 @@ class Machine(RuleBasedStateMachine):
             self.pools[pool.id] = self.world.catalog.pools.get(self.world.pool_id(pool))
             for unique in inside:
                 record = self.world.catalog.streams.get(self.world.stream_id(self.streams[unique]))
-                assert lifecycle.is_deleted(record)
+                assert is_deleted(record)
                 self.streams[unique] = record
 
     # What always holds
@@ -295,10 +294,10 @@ class Machine(RuleBasedStateMachine):
         catalog = self.world.catalog
         pools = {each.id: each for each in catalog.pools.all()}
         clusters = {name for name, _ in self.world.clusters}
-        assert {each.cluster for each in pools.values() if not lifecycle.is_deleted(each)} == clusters
+        assert {each.cluster for each in pools.values() if not is_deleted(each)} == clusters
         alive = 0
         for stream in catalog.streams.all():
-            if lifecycle.is_deleted(stream):
+            if is_deleted(stream):
                 continue
             alive += 1
             broker, live = catalog.streams.find(self.world.stream_id(stream))
@@ -311,7 +310,7 @@ class Machine(RuleBasedStateMachine):
 
 def _comparable(stream: StreamRecord) -> StreamRecord:
     """What a deletion changes on its own, when it is noticed and not asked for, does not count."""
-    if lifecycle.is_deleted(stream):
+    if is_deleted(stream):
         return msgspec.structs.replace(stream, phase=None, version=0)
     return stream
 

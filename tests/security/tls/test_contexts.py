@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.security.tls.alerts import AlertContext
-from headrace.security.tls.contexts import PeerContext, TlsFiles
+from headrace.security.tls.contexts import AlertContext, PeerContext, TlsFiles
 from headrace.security.tls.files import GeneratedFiles, create
 
 NOW = dt.datetime.now(dt.UTC)

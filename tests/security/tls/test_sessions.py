@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.security.tls import alerts
+from headrace.security.tls import contexts as tls_contexts
 from headrace.security.tls.contexts import TlsContexts, TlsFiles
 from headrace.security.tls.files import GeneratedFiles, create
 
@@ -69,7 +69,7 @@ def test_a_session_outlives_no_certificate(
     _, ours = shake(contexts, client, theirs.session)
     assert first.getpeercert() == ours.getpeercert()
     resumed, late = ours.session_reused, time.time() + AFTER_ITS_END_S
-    monkeypatch.setattr(alerts, "time", lambda: late)
+    monkeypatch.setattr(tls_contexts, "time", lambda: late)
     if resumed:
         with pytest.raises(ssl.SSLError, match="expired"):
             shake(contexts, client, theirs.session)

@@ -14,8 +14,8 @@ from tests.spark.conftest import DAY, records, run_out
 
 from headrace.client.errors import OptionError, TableError
 from headrace.spark.sink import delta_options, delta_table
-from headrace.spark.sink.delta_files import FileWriter
 from headrace.spark.sink.delta_options import DeltaOptions
+from headrace.spark.sink.delta_table import FileWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

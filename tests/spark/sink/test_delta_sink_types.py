@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.client.errors import TableError
-from headrace.spark.sink import delta_files, partition_values
-from headrace.spark.sink.delta_files import DataFile, check_rows
+from headrace.spark.sink import partition_values
 from headrace.spark.sink.delta_sink import check_columns
+from headrace.spark.sink.delta_table import DataFile, check_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,13 +82,14 @@ def test_rows_that_were_lost_fail_the_write() -> None:
 def test_a_writer_that_loses_rows_fails(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
+    from headrace.spark.sink import delta_table  # noqa: PLC0415
     from headrace.spark.sink.delta_sink import DeltaDataSource  # noqa: PLC0415
 
     rows = pa.RecordBatch.from_pydict({"n": [1, 2, 3], "p": ["a", "b", "a"]})
     source = DeltaDataSource({"path": str(scratch / "t"), "partitionBy": "p"})
     writer = source.writer(from_arrow_schema(rows.schema), overwrite=False)
     split = partition_values.split
-    monkeypatch.setattr(delta_files, "split", lambda *given: list(split(*given))[1:])
+    monkeypatch.setattr(delta_table, "split", lambda *given: list(split(*given))[1:])
     with pytest.raises(TableError, match="3 rows were received and 1 were written"):
         writer.write(iter([rows]))
     assert not list((scratch / "t").rglob("*.parquet"))
@@ -97,12 +98,12 @@ def test_a_writer_that_loses_rows_fails(scratch: Path, monkeypatch: pytest.Monke
 def test_more_partitions_than_files_that_stay_open(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace.spark.sink import delta_options, delta_table  # noqa: PLC0415
 
-    monkeypatch.setattr(delta_files, "MOST_OPEN", 3)
-    monkeypatch.setattr(delta_files, "HELD_BYTES", 1000)
+    monkeypatch.setattr(delta_table, "MOST_OPEN", 3)
+    monkeypatch.setattr(delta_table, "HELD_BYTES", 1000)
     options = delta_options.parse({"path": str(scratch / "t"), "partitionBy": "p"})
     rows = [pa.RecordBatch.from_pydict({"n": range(k, k + 70), "p": [n % 7 for n in range(70)]}) for k in (0, 70, 140)]
     delta_table.prepare(options, rows[0].schema)
-    writer = delta_files.FileWriter(options, rows[0].schema)
+    writer = delta_table.FileWriter(options, rows[0].schema)
     for batch in rows:
         writer.add(batch)
         assert len(writer._open) <= 3  # noqa: SLF001

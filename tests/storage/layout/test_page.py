@@ -29,7 +29,7 @@ SHARED = (
     *(Keyspace().view, Keyspace().heartbeats, Keyspace().changes, Keyspace().leaders, Keyspace().revisions),
     *(Keyspace().lock("oci"), Keyspace().wanted("oci")),
 )
-"""What only an external Redis has, whose servers may be several; examples: `test_membership.py`."""
+"""What only an external Redis has, whose servers may be several; examples: `test_registry_membership.py`."""
 BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
 """What is beside a log for a while."""
 

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.membership.rendezvous import Rendezvous
-from headrace.membership.view import Member, View
+from headrace.membership.view import Member, Rendezvous, View
 from headrace.topics.errors import InvalidReplicationFactor
 
 if TYPE_CHECKING:

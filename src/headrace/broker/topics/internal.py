@@ -15,8 +15,7 @@ from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader
 from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import NotLeader
-from headrace.topics.model import Append, AppendDone, StoredBatch, Topic
-from headrace.topics.names import CONSUMER_OFFSETS
+from headrace.topics.model import CONSUMER_OFFSETS, Append, AppendDone, StoredBatch, Topic
 from headrace.topics.rejected_batches import RejectedBatches
 
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}

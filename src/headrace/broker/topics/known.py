@@ -6,7 +6,7 @@ from uuid import UUID
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.topics.errors import InvalidTopicName, TooManyPartitions, TopicExists, UnknownTopic
-from headrace.topics.names import MAX_LENGTH, check_name, is_reserved, may_collide, metric_name
+from headrace.topics.model import MAX_LENGTH, check_name, is_reserved, may_collide, metric_name
 
 
 def check_room(present: int, added: int, most: int) -> None:

@@ -12,8 +12,7 @@ from headrace.metrics.counters import TopicCounters
 from headrace.records.fallback.header import HeaderFields
 from headrace.topics.config import TopicConfig
 from headrace.topics.errors import InvalidTopicName, UnknownTopic
-from headrace.topics.model import AppendDone, Topic
-from headrace.topics.names import is_reserved
+from headrace.topics.model import AppendDone, Topic, is_reserved
 from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1

@@ -38,8 +38,7 @@ from headrace.topics.errors import (
     UnknownTopic,
     UnreadableTopic,
 )
-from headrace.topics.model import Topic
-from headrace.topics.names import is_reserved
+from headrace.topics.model import Topic, is_reserved
 from headrace.topics.native import ADOPTED, FIXED
 
 _log = structlog.get_logger("headrace.broker.topics")

@@ -17,7 +17,7 @@ from headrace.cli.client import CA, KAFKA_PROPERTIES, USERNAME, named_server
 from headrace.cli.command import CommandFailed, Status, command
 from headrace.lakehouse.status.counters import Figures, TopicFigures
 from headrace.metrics import families
-from headrace.metrics.exposition import CONTENT_TYPE, Exposition, labels
+from headrace.metrics.families import CONTENT_TYPE, Exposition, labels
 from headrace.metrics.runs import State
 from headrace.server import config
 from headrace.storage.redis.url import password_in, with_password

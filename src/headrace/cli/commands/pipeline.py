@@ -13,7 +13,7 @@ from headrace.cli.output import print_table
 
 if TYPE_CHECKING:
     from headrace.client.offsets import TopicPartition
-    from headrace.spark.pipelines.report import Flow
+    from headrace.spark.pipelines.status import Flow
 
 _LAST_LINES = 200
 _SPARK = [4, 2]
@@ -98,7 +98,7 @@ def run(
     """
     _need_spark()
     from headrace.client.errors import SparkError  # noqa: PLC0415
-    from headrace.spark.pipelines import check, report, status  # noqa: PLC0415
+    from headrace.spark.pipelines import check, status  # noqa: PLC0415
     from headrace.spark.pipelines import run as runner  # noqa: PLC0415
 
     folder = folder.absolute()
@@ -121,9 +121,9 @@ def run(
             ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
             if ended.status:
                 raise CommandFailed(
-                    f"the pipeline failed: {report.failure(said)} (--verbose shows everything that Spark says)"
+                    f"the pipeline failed: {status.failure(said)} (--verbose shows everything that Spark says)"
                 )
-            flows = [] if dry_run else report.of_run(ended.log)
+            flows = [] if dry_run else status.of_run(ended.log)
             ends = check.ends(folder, {partition.topic for flow in flows for partition in flow.positions})
             teller.done([flow.told(ends, teller.state_of(flow.name)) for flow in flows])
     except SparkError as error:

@@ -25,7 +25,7 @@ from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError, UnknownTopic
-from headrace.topics.names import check_name
+from headrace.topics.model import check_name
 
 _NO_ID = UUID(int=0)
 MOST_PARTITIONS = 2_000

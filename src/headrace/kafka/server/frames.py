@@ -20,7 +20,7 @@ from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_scheduler import MAY_WAIT, Order
 from headrace.metrics.counters import ListenerCounters
-from headrace.security.tls.writes import unread
+from headrace.security.tls.handshakes import unread
 
 _SIZE = Struct(">i")
 _LEAST_BEGUN = 2

@@ -16,7 +16,7 @@ from headrace.kafka.server.registry import APIS
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_scheduler import PRODUCE, Order
 from headrace.metrics.counters import TICKS, ListenerCounters
-from headrace.security.tls import writes as tls
+from headrace.security.tls import handshakes
 
 _log = structlog.get_logger("headrace.kafka.server")
 
@@ -27,14 +27,14 @@ _SMALL = 2_048
 def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
     """Write the chunks of the answers that are due, in one go."""
     if len(chunks) == 1:
-        tls.write(transport, chunks[0])
+        handshakes.write(transport, chunks[0])
     elif chunks:
         size = sum(map(len, chunks))
         if size < _SMALL:
             transport.write(b"".join(chunks))
-        elif tls.in_pieces(transport, size):
+        elif handshakes.in_pieces(transport, size):
             for chunk in _coalesce(chunks):
-                tls.write(transport, chunk)
+                handshakes.write(transport, chunk)
         else:
             transport.writelines(_coalesce(chunks))
 

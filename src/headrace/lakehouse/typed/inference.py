@@ -27,8 +27,7 @@ from headrace.lakehouse.typed.kinds import (
     of_fields,
     of_type,
 )
-from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
-from headrace.lakehouse.write.names import Names
+from headrace.lakehouse.write.columns import MOST_COLUMNS, Names, leaves
 
 _GROUPS: Final = {
     int: "number",

@@ -17,8 +17,7 @@ from headrace.lakehouse.typed import inference
 from headrace.lakehouse.typed.arrays import Faults, as_double, column
 from headrace.lakehouse.typed.cells import FEW_CELLS, most_cells, widest, within
 from headrace.lakehouse.typed.kinds import DEEPEST, Field, Kind, of_fields, of_type
-from headrace.lakehouse.write.columns import Decoded, first_line
-from headrace.lakehouse.write.names import LONGEST, assigned, plain_name
+from headrace.lakehouse.write.columns import LONGEST, Decoded, assigned, first_line, plain_name
 
 DEEPEST_TEXT: Final = 100
 """Levels of a JSON value, where a schema says which of them are columns."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.lakehouse.write.names import assigned
+from headrace.lakehouse.write.columns import assigned
 from headrace.lakehouse.write.table import VARIANT
 
 DEEPEST: Final = 20

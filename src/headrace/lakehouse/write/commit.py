@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from headrace.client.errors import GroupCommitFailed, SparkError, TableError
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
-from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
+from headrace.lakehouse.write.columns import MOST_COLUMNS, folded, leaves
 from headrace.lakehouse.write.location import Place
-from headrace.lakehouse.write.names import folded
 from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile, merged
 
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from headrace.client.errors import OptionError, SparkError, TableError, one_line
 from headrace.lakehouse.paths import iceberg_location
 from headrace.lakehouse.status.document import TOPIC
-from headrace.lakehouse.write import layout
-from headrace.lakehouse.write.layout import field_ids
+from headrace.lakehouse.write import data_files
+from headrace.lakehouse.write.data_files import field_ids
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Snapshot
 
@@ -125,7 +125,7 @@ class IcebergTwin:
 
     def _check_ids(self, schema: Any, columns: pa.Schema) -> None:
         """See that the catalog has the field IDs that the files have, or a reader would take one column for another."""
-        wanted = dict(field_ids(layout.with_field_ids(columns)))
+        wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for names, number in field_ids(schema.as_arrow()):
             if wanted.get(names, number) != number:
                 raise TableError(
@@ -136,7 +136,7 @@ class IcebergTwin:
 
     def _check_files(self, paths: Iterable[str], columns: pa.Schema) -> None:
         """The same of files that are to be listed; older ones have no IDs and are read by their columns' names."""
-        wanted = dict(field_ids(layout.with_field_ids(columns)))
+        wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for path in paths:
             with self._table.io.new_input(path).open() as file:
                 found = dict(field_ids(pq.read_schema(file)))
@@ -153,7 +153,7 @@ class IcebergTwin:
         create = partial(
             self._catalog.create_table,
             self._identifier,
-            layout.with_field_ids(pa.schema([COLUMNS.field(0)])),
+            data_files.with_field_ids(pa.schema([COLUMNS.field(0)])),
             properties={
                 _DELTA: self._delta,
                 # A commit that met another one is worked out anew here, never sent again as it was.
@@ -261,7 +261,7 @@ def _widen(transaction: Any, columns: pa.Schema) -> None:
 
     before = transaction.table_metadata
     number = max(schema.schema_id for schema in before.schemas) + 1
-    schema = pyarrow_to_schema(layout.with_field_ids(columns)).model_copy(update={"schema_id": number})
+    schema = pyarrow_to_schema(data_files.with_field_ids(columns)).model_copy(update={"schema_id": number})
     names = schema.name_mapping.model_dump_json()
     # pyiceberg's own way to add columns chooses their IDs itself.
     transaction._apply(  # noqa: SLF001

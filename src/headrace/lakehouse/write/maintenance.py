@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import TableError
-from headrace.lakehouse.write import layout
+from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.columns import fitted
 from headrace.lakehouse.write.location import Place, failed
 from headrace.lakehouse.write.table import (
@@ -71,7 +71,7 @@ class _Listed:
 def compact(
     table: ArchiveTable,
     *,
-    target_bytes: int = layout.FILE_BYTES,
+    target_bytes: int = data_files.FILE_BYTES,
     after_commit: Callable[[Snapshot], None] = lambda _: None,
 ) -> Compacted:
     """Join neighbouring small files of each partition, in offset order.
@@ -205,7 +205,7 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
                 for batch in file.iter_batches(_BATCH_ROWS):
                     whole = _widened(batch, columns)
                     if writer is None:
-                        writer, groups = layout.writer(sink, columns), layout.group_rows(whole)
+                        writer, groups = data_files.writer(sink, columns), data_files.group_rows(whole)
                     statistics.add(whole)
                     if pc.min(whole.column("offset")).as_py() <= last:
                         raise TableError(f"{place.name}/{listed.path} is not in offset order: it is not the archive's")

@@ -22,9 +22,9 @@ from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import SparkError, TableError, one_line
-from headrace.lakehouse.write import statistics
+from headrace.lakehouse.write import data_files
+from headrace.lakehouse.write.data_files import Statistics
 from headrace.lakehouse.write.location import Place, failed
-from headrace.lakehouse.write.statistics import Statistics
 from headrace.records.arrow import schema
 from headrace.topics.archive import app_id
 
@@ -377,7 +377,7 @@ def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) ->
         partition_values={},
         modification_time=int(time.time() * 1000),
         data_change=data_change,
-        stats=statistics.written(file.rows, *parts),
+        stats=data_files.written(file.rows, *parts),
     )
 
 
@@ -400,5 +400,5 @@ _NULLS: Final = "nullCount"
 
 def _instant(timestamp_ms: int) -> str:
     """JSON of a record's time; beyond what the log can hold, the closest one that it can."""
-    microseconds = max(statistics.INSTANTS[0], min(statistics.INSTANTS[1], timestamp_ms * 1000))
-    return statistics.instant(microseconds, COLUMNS.field("timestamp").type, up=False)
+    microseconds = max(data_files.INSTANTS[0], min(data_files.INSTANTS[1], timestamp_ms * 1000))
+    return data_files.instant(microseconds, COLUMNS.field("timestamp").type, up=False)

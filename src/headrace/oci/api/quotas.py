@@ -13,8 +13,7 @@ from time import perf_counter
 
 from headrace.broker.admin.quotas import ClientLimits
 from headrace.broker.runtime.clock import Clock
-from headrace.oci.api.call import Call
-from headrace.oci.api.registry import Operation
+from headrace.oci.api.registry import Call, Operation
 from headrace.oci.errors import OciError
 from headrace.oci.limits import BYTES_TEXT, REQUESTS_TEXT, throttled
 from headrace.security.access.principal import ANONYMOUS

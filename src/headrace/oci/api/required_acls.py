@@ -6,7 +6,7 @@ that look for resources raise what the operation itself would.
 
 from collections.abc import Callable, Iterable
 
-from headrace.oci.api.call import Call
+from headrace.oci.api.registry import Call
 from headrace.oci.api.registry import Operation as ApiOperation
 from headrace.oci.cursors import InstanceCursor
 from headrace.oci.errors import OciError

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace.oci import ocids
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.resources.lifecycle import STATES
+from headrace.oci.api.registry import Answer, Call
 from headrace.oci.resources.paging import LONGEST, Key, Order, Page, page_of
-from headrace.oci.resources.records import Record, WorkRequestRecord
+from headrace.oci.resources.records import STATES, Record, WorkRequestRecord
 
 R = TypeVar("R", bound=Record)
 

@@ -13,8 +13,7 @@ from headrace.broker.virtual_clusters import UnknownCluster, VirtualClusters
 from headrace.http.peers.connections import Lost, PeerAnswer
 from headrace.http.peers.peers import NotHere, Peers
 from headrace.membership.view import Member
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.registry import Operation
+from headrace.oci.api.registry import Answer, Call, Operation
 from headrace.oci.errors import OciError
 from headrace.oci.forwarding.append_router import MISDIRECTED
 from headrace.security.access.required_acls import Resource, ResourceType

@@ -9,10 +9,9 @@ from headrace.broker.coordinator.instances import InstanceError
 from headrace.broker.partition.read import read
 from headrace.broker.partition.source import Source
 from headrace.broker.topics.live import LiveTopic
-from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.group_requests import of_instance_error, sign_instance
 from headrace.oci.api.message_writer import MessageSink
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.required_acls import group_of_cursor, live_stream
 from headrace.oci.cursors import InstanceCursor, PartitionCursor, most_offsets
 from headrace.oci.errors import CURSOR_BEHIND, CURSOR_INVALID, invalid

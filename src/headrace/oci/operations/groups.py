@@ -5,9 +5,8 @@ from datetime import datetime
 import msgspec
 
 from headrace.broker.coordinator.instances import InstanceError, Reservation
-from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.group_requests import GroupStart, check_name, of_instance_error, start_of
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.required_acls import group, live_stream
 from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation

@@ -6,9 +6,8 @@ from functools import partial
 
 import msgspec
 
-from headrace.oci.api.call import Answer, Call
 from headrace.oci.api.publisher import Publication
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.request_parser import BodyReader
 from headrace.oci.api.required_acls import live_stream
 from headrace.oci.errors import REQUEST_TOO_LARGE, OciError, invalid

@@ -8,8 +8,7 @@ from msgspec.structs import asdict
 
 from headrace.broker.broker import Broker
 from headrace.oci import ocids
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.required_acls import pool, pools_shown, server
 from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,

@@ -6,8 +6,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from headrace.oci import ocids
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.required_acls import moved_stream, new_topic, stream, streams_shown
 from headrace.oci.api.resource_responses import (
     CHANGE_HEADERS,
@@ -27,8 +26,7 @@ from headrace.oci.api.resource_responses import (
     wanted,
 )
 from headrace.oci.errors import OciError, invalid
-from headrace.oci.resources.lifecycle import is_deleted
-from headrace.oci.resources.records import PoolRecord, StreamRecord
+from headrace.oci.resources.records import PoolRecord, StreamRecord, is_deleted
 from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation, Resource, ResourceType
 

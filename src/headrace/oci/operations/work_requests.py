@@ -5,8 +5,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.oci import ocids
-from headrace.oci.api.call import Answer, Call
-from headrace.oci.api.registry import operation
+from headrace.oci.api.registry import Answer, Call, operation
 from headrace.oci.api.required_acls import server
 from headrace.oci.api.resource_responses import (
     LIST_HEADERS,
@@ -19,9 +18,8 @@ from headrace.oci.api.resource_responses import (
     shown_compartment,
 )
 from headrace.oci.api.routing import BASE
-from headrace.oci.resources import lifecycle
 from headrace.oci.resources.paging import Page, page_of
-from headrace.oci.resources.records import WorkRequestRecord
+from headrace.oci.resources.records import WorkRequestRecord, percent_of, started_ms, status_of
 from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation
 
@@ -185,7 +183,7 @@ async def list_work_request_logs(call: Call) -> Answer:
     now_ms = call.service.clock.now_ms()
     steps = [
         (request.accepted_ms, f"{request.operation} was accepted"),
-        (lifecycle.started_ms(request), f"{request.operation} has started"),
+        (started_ms(request), f"{request.operation} has started"),
         (request.finished_ms, f"{request.operation} has succeeded"),
     ]
     page = _page(call, [(at_ms, step, text) for step, (at_ms, text) in enumerate(steps) if at_ms <= now_ms])
@@ -215,7 +213,7 @@ def _of(call: Call, kind: str, unique: str) -> str:
 
 def _shown(call: Call, request: WorkRequestRecord, asked: str | None) -> WorkRequest:
     now_ms = call.service.clock.now_ms()
-    status = lifecycle.status_of(request, now_ms)
+    status = status_of(request, now_ms)
     done = status == "SUCCEEDED"
     action = _DONE[request.operation.partition("_")[0]] if done else "IN_PROGRESS"
     return WorkRequest(
@@ -227,8 +225,8 @@ def _shown(call: Call, request: WorkRequestRecord, asked: str | None) -> WorkReq
             WorkRequestResource(kind, action, ocid, f"/{BASE}/{_PATHS[kind]}/{ocid}")
             for kind, ocid in ((kind, _of(call, kind, unique)) for kind, unique in request.resources)
         ],
-        percent_complete=lifecycle.percent_of(request, now_ms),
+        percent_complete=percent_of(request, now_ms),
         time_accepted=time_text(request.accepted_ms),
-        time_started=time_text(lifecycle.started_ms(request)) if status != "ACCEPTED" else None,
+        time_started=time_text(started_ms(request)) if status != "ACCEPTED" else None,
         time_finished=time_text(request.finished_ms) if done else None,
     )

@@ -10,10 +10,9 @@ import structlog
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import OciError, invalid
-from headrace.oci.resources import lifecycle
+from headrace.oci.resources import records
 from headrace.oci.resources.documents import Changes, Documents
-from headrace.oci.resources.harnesses import Harnesses
-from headrace.oci.resources.pools import Pools
+from headrace.oci.resources.pools import Harnesses, Pools
 from headrace.oci.resources.records import (
     DefinedTags,
     HarnessRecord,
@@ -96,7 +95,7 @@ class Catalog:
 
     def state_of(self, record: Record) -> str:
         """A resource's lifecycle state now."""
-        return lifecycle.state_of(record, self.clock.now_ms())
+        return records.state_of(record, self.clock.now_ms())
 
     # Work requests
 
@@ -104,14 +103,14 @@ class Catalog:
         """A work request by its OCID. Raises OciError 404."""
         unique = ocids.unique_of(request_id, ocids.WORK_REQUEST)
         found = self.documents.requests.get(unique) if unique is not None else None
-        if found is None or lifecycle.is_over(found, self.clock.now_ms()):
+        if found is None or records.is_over(found, self.clock.now_ms()):
             raise OciError(404, f"Unknown work request {request_id}")
         return found
 
     def work_requests(self) -> list[WorkRequestRecord]:
         """Every work request that is still known."""
         now_ms = self.clock.now_ms()
-        return [each for each in self.documents.requests.values.values() if not lifecycle.is_over(each, now_ms)]
+        return [each for each in self.documents.requests.values.values() if not records.is_over(each, now_ms)]
 
     # Changes
 
@@ -282,7 +281,7 @@ class Catalog:
                 resource=record.id,
                 work_request=request.id,
                 request=token.request,
-                expires_ms=now_ms + lifecycle.DAY_MS,
+                expires_ms=now_ms + records.DAY_MS,
             )
         await self.documents.finish(changes)
         return record, request.id
@@ -292,7 +291,7 @@ class Catalog:
         if used.request != token.request:
             raise invalid("Invalid header opc-retry-token: it was used for another request")
         record = table.get(used.resource)
-        if record is None or lifecycle.is_deleted(record):
+        if record is None or records.is_deleted(record):
             raise OciError(409, "What this retry token created has been deleted since", "InvalidatedRetryToken")
         return record, used.work_request
 

@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
-from headrace.oci.resources import lifecycle
 from headrace.oci.resources.documents import Changes, Documents
-from headrace.oci.resources.records import Record, WorkRequestRecord
+from headrace.oci.resources.records import Record, WorkRequestRecord, is_deleted, state_of
 from headrace.oci.resources.table import Table
 
 R = TypeVar("R", bound=Record)
@@ -66,7 +65,7 @@ class Collection(Generic[R]):
             OciError: 404, 412; 409, another change is under way or its new name is taken; 400, no room for more tags.
         """
         record = self.get(ocid)
-        if lifecycle.state_of(record, self._documents.clock.now_ms()) == "DELETED":
+        if state_of(record, self._documents.clock.now_ms()) == "DELETED":
             raise self._unknown(ocid)
         self._documents.check_changeable(record, if_match)
         self._check_usable(ocid, record)
@@ -91,7 +90,7 @@ class Collection(Generic[R]):
     def _check_name(self, name: str, compartment: str, *, own: str = "") -> None:
         """Raise OciError 409 for the name of another resource in a compartment."""
         if any(
-            each.name == name and each.compartment == compartment and each.id != own and not lifecycle.is_deleted(each)
+            each.name == name and each.compartment == compartment and each.id != own and not is_deleted(each)
             for each in self.table.values.values()
         ):
             raise OciError(409, f"A {self.noun} named {name} exists already in this compartment")

@@ -14,7 +14,6 @@ from headrace.broker.documents import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import PATIENCE_S, patiently
-from headrace.oci.resources import lifecycle
 from headrace.oci.resources.records import (
     HarnessRecord,
     Phase,
@@ -24,6 +23,9 @@ from headrace.oci.resources.records import (
     State,
     StreamRecord,
     WorkRequestRecord,
+    check_changeable,
+    is_forgotten,
+    is_over,
 )
 from headrace.oci.resources.table import Table, is_only_remembered
 from headrace.oci.settings import OciSettings
@@ -161,16 +163,9 @@ class Documents:
         now_ms = self.clock.now_ms()
         records: list[Table[Any]] = [self.streams, self.pools, self.harnesses]
         gone: list[tuple[Table[Any], str]] = [
-            (table, name)
-            for table in records
-            for name, record in table.values.items()
-            if lifecycle.is_forgotten(record, now_ms)
+            (table, name) for table in records for name, record in table.values.items() if is_forgotten(record, now_ms)
         ]
-        gone += [
-            (self.requests, name)
-            for name, request in self.requests.values.items()
-            if lifecycle.is_over(request, now_ms)
-        ]
+        gone += [(self.requests, name) for name, request in self.requests.values.items() if is_over(request, now_ms)]
         gone += [(self.tokens, name) for name, token in self.tokens.values.items() if now_ms >= token.expires_ms]
         return dict.fromkeys(gone)
 
@@ -186,15 +181,15 @@ class Documents:
 
     def known(self, record: Record | None) -> bool:
         """Whether there is a record, and it was not deleted too long ago."""
-        return record is not None and not lifecycle.is_forgotten(record, self.clock.now_ms())
+        return record is not None and not is_forgotten(record, self.clock.now_ms())
 
     def changed(self, record: R, state: State, **fields: Any) -> R:
         """The record after a change that a client asked for and that begins now."""
         return msgspec.structs.replace(record, phase=self.phase(state), version=record.version + 1, **fields)
 
     def check_changeable(self, record: Record, if_match: str | None) -> None:
-        """See `lifecycle.check_changeable`."""
-        lifecycle.check_changeable(record, self.clock.now_ms(), if_match)
+        """See `records.check_changeable`."""
+        check_changeable(record, self.clock.now_ms(), if_match)
 
     def request(self, operation: str, compartment: str, *resources: tuple[str, str]) -> WorkRequestRecord:
         """A work request that begins now, to be saved with what it changes.

@@ -1,8 +1,8 @@
-"""Stream pools: each is a virtual cluster.
+"""Stream pools: each is a virtual cluster. Connect harnesses: names under which Kafka Connect keeps its own topics.
 
 With `oci.pools=shared` every compartment's default pool is the default cluster, the one that Kafka clients see that
-name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed, unless somebody
-has made one of its name: that becomes it.
+name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed, unless one of its
+name exists: that becomes it.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,16 @@ from headrace.broker.topics.reconcile import refresh_all
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster, VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import OciError
-from headrace.oci.resources import lifecycle
 from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Changes, Documents
-from headrace.oci.resources.records import PoolRecord, WorkRequestRecord
+from headrace.oci.resources.records import (
+    DefinedTags,
+    HarnessRecord,
+    PoolRecord,
+    WorkRequestRecord,
+    is_deleted,
+    state_of,
+)
 
 DEFAULT_NAME = "DefaultPool"
 _log = structlog.get_logger("headrace.oci.resources")
@@ -47,15 +53,13 @@ class Pools(Collection[PoolRecord]):
             changes[table, DEFAULT] = self._adopted(DEFAULT, DEFAULT_NAME)
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
-            if pool.cluster in clusters and lifecycle.is_deleted(pool):
+            if pool.cluster in clusters and is_deleted(pool):
                 # A deletion removes the cluster first. One that is there was restored, or could not be read at a start
                 # that took it for deleted.
                 _log.warning("a stream pool exists that was recorded as deleted: it is kept", pool=pool.name)
                 changes[table, pool.id] = msgspec.structs.replace(pool, phase=None, kafka_settings={})
             elif (
-                pool.cluster not in clusters
-                and not lifecycle.is_deleted(pool)
-                and not self._clusters.is_unreadable(pool.cluster)
+                pool.cluster not in clusters and not is_deleted(pool) and not self._clusters.is_unreadable(pool.cluster)
             ):
                 changes[table, pool.id] = self._documents.changed(pool, "DELETING")
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
@@ -94,7 +98,7 @@ class Pools(Collection[PoolRecord]):
     def usable(self, pool_id: str) -> PoolRecord:
         """A pool that streams can be put in. Raises OciError: 404; 409 while it is being made or deleted."""
         pool = self.get(pool_id)
-        state = lifecycle.state_of(pool, self._documents.clock.now_ms())
+        state = state_of(pool, self._documents.clock.now_ms())
         if state == "DELETED":
             raise self._unknown(pool_id)
         if state not in {"ACTIVE", "UPDATING"}:
@@ -138,7 +142,7 @@ class Pools(Collection[PoolRecord]):
         named = None
         for pool in self._documents.pools.values.values():
             # One that was the default may be deleted while `oci.pools` is shared.
-            if pool.compartment != compartment or pool.id == DEFAULT or lifecycle.is_deleted(pool):
+            if pool.compartment != compartment or pool.id == DEFAULT or is_deleted(pool):
                 continue
             if pool.default:
                 return pool
@@ -238,3 +242,29 @@ class Pools(Collection[PoolRecord]):
             raise OciError(
                 409, f"The stream pool cannot be used: {why}. Repair it, then start the server again", "IncorrectState"
             )
+
+
+class Harnesses(Collection[HarnessRecord]):
+    """Every connect harness. Changes only within `Documents.exclusively`."""
+
+    kind = ocids.CONNECT_HARNESS
+    noun = "connect harness"
+
+    def __init__(self, documents: Documents) -> None:
+        super().__init__(documents, documents.harnesses)
+
+    def create(
+        self, name: str, compartment: str, freeform_tags: dict[str, str], defined_tags: DefinedTags
+    ) -> tuple[HarnessRecord, WorkRequestRecord]:
+        """Return a new one, to be saved. Raises OciError 409: the name is taken in its compartment."""
+        self._check_name(name, compartment)
+        record = HarnessRecord(
+            id=uuid4().hex,
+            name=name,
+            compartment=compartment,
+            created_ms=self._documents.clock.now_ms(),
+            phase=self._documents.phase("CREATING"),
+            freeform_tags=freeform_tags,
+            defined_tags=defined_tags,
+        )
+        return record, self.request("CREATE", record)

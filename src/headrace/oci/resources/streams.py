@@ -19,11 +19,17 @@ from headrace.broker.topics.reconcile import refresh_all
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
-from headrace.oci.resources import lifecycle
 from headrace.oci.resources.collection import Collection
 from headrace.oci.resources.documents import Documents
 from headrace.oci.resources.pools import Pools
-from headrace.oci.resources.records import DefinedTags, PoolRecord, StreamRecord, WorkRequestRecord
+from headrace.oci.resources.records import (
+    DefinedTags,
+    PoolRecord,
+    StreamRecord,
+    WorkRequestRecord,
+    is_deleted,
+    state_of,
+)
 from headrace.topics.errors import StorageUnavailable, TopicError, TopicExists
 
 MOST_PARTITIONS = 10_000
@@ -76,11 +82,11 @@ class Streams(Collection[StreamRecord]):
         gone = [
             stream
             for stream in table.values.values()
-            if stream.id not in self._live and not lifecycle.is_deleted(stream) and not self._is_hidden(stream)
+            if stream.id not in self._live and not is_deleted(stream) and not self._is_hidden(stream)
         ]
         await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
         # Written so by older servers of which one moved a stream to another pool, and the others took it for deleted.
-        wrong = [stream for stream in table.values.values() if lifecycle.is_deleted(stream) and stream.id in self._live]
+        wrong = [stream for stream in table.values.values() if is_deleted(stream) and stream.id in self._live]
         for each in wrong:
             _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
@@ -100,7 +106,7 @@ class Streams(Collection[StreamRecord]):
         unique = topic.topic.id.hex
         self._live[unique] = (broker, topic)
         stored = self._documents.streams.get(unique)
-        if stored is None or lifecycle.state_of(stored, self._documents.clock.now_ms()) != "CREATING":
+        if stored is None or state_of(stored, self._documents.clock.now_ms()) != "CREATING":
             self._open[self.ocid(unique)] = (broker, topic)
 
     def _deleted(self, _: Broker, topic: LiveTopic) -> None:
@@ -176,7 +182,7 @@ class Streams(Collection[StreamRecord]):
         if topic_id is None or place is None:
             raise unknown_stream(stream_id)
         stored = self._documents.streams.get(topic_id.hex)
-        if stored is not None and lifecycle.state_of(stored, self._documents.clock.now_ms()) == "CREATING":
+        if stored is not None and state_of(stored, self._documents.clock.now_ms()) == "CREATING":
             raise OciError(409, f"Stream {stream_id} is CREATING: it can be used when it is ACTIVE", "IncorrectState")
         # Under the one name only: there are any number of others, in other regions.
         self._open[self.ocid(topic_id.hex)] = place
@@ -194,7 +200,7 @@ class Streams(Collection[StreamRecord]):
 
     def in_pool(self, pool: PoolRecord) -> list[StreamRecord]:
         """The streams of a pool that have not been deleted."""
-        return [record for record in self.all() if record.pool == pool.id and not lifecycle.is_deleted(record)]
+        return [record for record in self.all() if record.pool == pool.id and not is_deleted(record)]
 
     def _unique_of(self, ocid: str) -> str | None:
         topic_id = ocids.topic_of(ocid)
@@ -291,7 +297,7 @@ class Streams(Collection[StreamRecord]):
         """A name is free again when the stream that had it is DELETED."""
         now_ms = self._documents.clock.now_ms()
         if self._documents.settings.lifecycle_delay_ms and any(
-            stream.name == name and stream.pool == pool.id and lifecycle.state_of(stream, now_ms) == "DELETING"
+            stream.name == name and stream.pool == pool.id and state_of(stream, now_ms) == "DELETING"
             for stream in self._documents.streams.values.values()
         ):
             raise _name_taken(name)

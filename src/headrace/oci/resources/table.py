@@ -13,8 +13,7 @@ from headrace.broker.documents import readable
 from headrace.broker.ports import DocumentStorage
 from headrace.metrics.unreadable_values import Unreadable
 from headrace.oci.errors import OciError
-from headrace.oci.resources import lifecycle
-from headrace.oci.resources.records import Record, RetryToken, WorkRequestRecord
+from headrace.oci.resources.records import Record, RetryToken, WorkRequestRecord, is_deleted
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -107,7 +106,7 @@ class Table(Generic[V]):
 
 def is_only_remembered(value: object) -> bool:
     """Return whether a value is of use only to a client that asks for it: nothing goes wrong without it."""
-    return isinstance(value, WorkRequestRecord) or (isinstance(value, Record) and lifecycle.is_deleted(value))
+    return isinstance(value, WorkRequestRecord) or (isinstance(value, Record) and is_deleted(value))
 
 
 def check_token_room(tokens: Table[RetryToken], now_ms: int, token: str) -> None:

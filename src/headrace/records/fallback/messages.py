@@ -9,7 +9,7 @@ from base64 import b64encode
 from struct import Struct
 from typing import Any
 
-from headrace.records.fallback import aiokafka_columns
+from headrace.records.fallback import columns
 from headrace.records.fallback.header import Buffer
 
 LATEST_MS = 253_402_300_799_999
@@ -88,7 +88,7 @@ class PureMessages:
             CorruptBatch: the records cannot be read. Nothing of this batch was taken.
         """
         before = len(self._texts), self.count, self.size, self.full, self.passed_over
-        source = aiokafka_columns.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
+        source = columns.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
         try:
             for record in source:
                 if record.offset < first_offset or (not_before is not None and record.timestamp < not_before):

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.records import accelerator
 from headrace.records.errors import CorruptBatch
-from headrace.records.fallback import aiokafka_columns
+from headrace.records.fallback import columns
 from headrace.records.fallback.encode import varint, wrap
 from headrace.records.fallback.header import HEADER_SIZE, Buffer
 from headrace.records.walk import Record
@@ -102,9 +102,7 @@ def xadd_arguments(
     """
     out: list[bytes] = []
     headers = text_bytes = 0
-    for record in aiokafka_columns.records(
-        Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp
-    ):
+    for record in columns.records(Record, payload, count, last_offset_delta, 0, base_timestamp, fixed_timestamp):
         headers += len(record.headers)
         if headers > MOST_HEADERS:
             raise CorruptBatch(f"more than {MOST_HEADERS} headers in one batch for a native topic")

@@ -1,19 +1,26 @@
 """Certificates, keys and authorities as PEM files (KIP-651), read again when they change: no restart for a new one.
 
 The certificate of the other side names the principal of a connection.
+
+Alerts (RFC 8446, section 6) are sent here. Event loops close a connection whose handshake fails without a word, and
+drop the alert that OpenSSL has ready: many clients would try again for ever. They send close_notify, but then wait for
+that of the client. Clients with idle connections are not listening, and the RFC requires no wait.
 """
 
 import asyncio
+import contextlib
 import importlib
+import socket
 import ssl
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal
+from time import time
+from typing import Any, Literal, cast
 
 import msgspec
 import structlog
 
 from headrace.security.access.principal import ANONYMOUS, Mapping, Principal
-from headrace.security.tls.alerts import AlertContext
 
 _log = structlog.get_logger("headrace.security.tls")
 
@@ -118,7 +125,7 @@ def _load(files: TlsFiles) -> ssl.SSLContext:
     context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A session that is resumed is not asked for its certificate again, whoever was removed from the truststore since.
-    # TLS 1.2 resumes by ids, too, which Python cannot turn off: these end with the context (see `security.tls.alerts`).
+    # TLS 1.2 resumes by ids, too, which Python cannot turn off: these end with the context (see `AlertContext`).
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _read(files.keystore, "ssl.keystore.location", "a private key and its certificates")
@@ -183,3 +190,78 @@ def principal_of(transport: asyncio.BaseTransport, mapping: Mapping) -> Principa
         return None
     name = mapping.name(distinguished)
     return None if name is None else Principal(name or ANONYMOUS.name)
+
+
+ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
+"""The socket of the connection whose handshake begins, where the context is a `AlertContext`."""
+
+_UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+"""OpenSSL's word for what the client had sent and nobody has read when the connection ended."""
+
+
+class _Secured(ssl.SSLObject):
+    """The TLS of one connection."""
+
+    accepted: socket.socket | None
+    outgoing: ssl.MemoryBIO
+    told = False
+    """Whether the client has been told that it ends, and OpenSSL cannot be asked again."""
+
+    def do_handshake(self) -> None:
+        """Go on with it; before this fails, the client is told.
+
+        Raises:
+            ssl.SSLError, also where a session is resumed whose certificate has expired meanwhile.
+        """
+        try:
+            super().do_handshake()
+            self._check_resumed()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            if self.accepted is not None:
+                # A few bytes: where the kernel does not take them at once, the client takes nothing anyway.
+                with contextlib.suppress(OSError):
+                    self.accepted.send(self.outgoing.read())
+            raise
+
+    def _check_resumed(self) -> None:
+        """Tickets are off, but clients of TLS 1.2 may resume a session by its id, and OpenSSL looks at no date then.
+
+        It forgets sessions when the context is made anew, so what was taken out of the truststore is refused.
+        """
+        certificate = self.getpeercert() if self.session_reused else None
+        if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
+            error = ssl.SSLError("certificate has expired")
+            error.reason = "CERTIFICATE_HAS_EXPIRED"
+            raise error
+
+    def unwrap(self) -> None:
+        """Tell the client that the connection ends; what the client says to that is not waited for."""
+        waiting = self.outgoing.pending
+        try:
+            if not self.told:
+                super().unwrap()
+                return
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            # The client's next requests, which nobody reads any more, are no reason to drop the answers before them.
+            if error.reason != _UNREAD:
+                raise
+            self.told = True
+        # What has not gone to the socket yet would be lost: event loops close it now.
+        if waiting:
+            raise ssl.SSLWantReadError
+
+
+class AlertContext(ssl.SSLContext):
+    """A context whose connections tell why their handshakes fail, and end without the client's consent."""
+
+    sslobject_class = _Secured
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **more: Any) -> _Secured:
+        """See `ssl.SSLContext`: event loops begin a connection so."""
+        made = cast("_Secured", super().wrap_bio(incoming, outgoing, *given, **more))
+        made.accepted, made.outgoing = ACCEPTED.get(None), outgoing
+        return made

@@ -1,26 +1,26 @@
-"""The beginning of a connection with TLS: counted from its first packet on, and over in time or closed.
+"""The beginning of a connection with TLS, and its writes.
 
-The event loop's own way (`create_server(ssl=...)`) tells nobody of a connection before its handshake is through: those
-that never end one would be without number and without a line in the log.
+A handshake is counted from its first packet on, and over in time or closed. Event loops encrypt a write whole, and ask
+the socket only then whether it takes anything. However much that is, they report that nothing is left to be written,
+and the writer is not paused: so large writes are made in pieces.
 """
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
 from headrace.aio.tasks import end
-from headrace.security.tls.alerts import ACCEPTED
-from headrace.security.tls.contexts import TlsContexts
+from headrace.security.tls.contexts import ACCEPTED, TlsContexts
 
 HANDSHAKE_S = 10
 """How long a client may take for its handshake."""
 _GOODBYE_S = 600
 """How long a client may take for what is left when a connection is closed; the listeners end those sooner whose clients
-take nothing. That the client agrees is not waited for (`security.tls.alerts`)."""
+take nothing. That the client agrees is not waited for (`security.tls.contexts`)."""
 _AGAIN_S = 1
 """Until accepting is tried again, where the process has no descriptors left."""
 
@@ -168,3 +168,36 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionAbortedError | TimeoutError):
         return f"not over within {HANDSHAKE_S} s"
     return str(error) or type(error).__name__
+
+
+# What a client has sent with TLS, and the event loop has not handed on when the connection has ended.
+#
+# uvloop drops it where reading was paused when the client left.
+def unread(transport: asyncio.BaseTransport, room: memoryview) -> int:
+    """Read on in a connection that has ended: how many bytes are in `room` now; 0: there are none, or it has no TLS."""
+    secured = transport.get_extra_info("ssl_object")
+    if not isinstance(secured, ssl.SSLObject):
+        return 0
+    try:
+        return secured.read(len(room), room)  # type: ignore[return-value]  # a count, into a buffer
+    except ssl.SSLError:
+        return 0
+
+
+PIECE: Final = 256 << 10
+"""Bytes that are written at a time."""
+
+
+def in_pieces(transport: asyncio.WriteTransport, size: int) -> bool:
+    """Whether so many bytes are too many for one write: over TLS, where they are more than a piece."""
+    return size > PIECE and transport.get_extra_info("ssl_object") is not None
+
+
+def write(transport: asyncio.WriteTransport, data: bytes | bytearray | memoryview) -> None:
+    """Write; over TLS in pieces, of which all after the first that is not taken count as left to be written."""
+    if not in_pieces(transport, len(data)):
+        transport.write(data)
+        return
+    view = memoryview(data)
+    for start in range(0, len(view), PIECE):
+        transport.write(view[start : start + PIECE])

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.offsets import Range
-from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.typed.values import Values
-from headrace.lakehouse.write import layout
+from headrace.lakehouse.typed.decoder import Decoding, Values
+from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.location import Place, failed
 from headrace.lakehouse.write.table import COLUMNS, WrittenFile, other_columns, statistics_of
 from headrace.records.traceparents import MOST, NAME, is_traceparent
@@ -166,7 +165,7 @@ def _write(
 
 def _tried(rows: pa.RecordBatch) -> None:
     """Raise what writing a file of these records would."""
-    with layout.writer(pa.BufferOutputStream(), rows.schema) as writer:
+    with data_files.writer(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_batch(rows)
 
 
@@ -208,7 +207,7 @@ class _Series:
         if self._open is None:
             self._open = _OpenFile(self._destination, self._table, self._partition, rows)
         self._open.write(rows)
-        if self._open.written >= layout.FILE_BYTES:
+        if self._open.written >= data_files.FILE_BYTES:
             self._end()
 
     def finish(self) -> tuple[WrittenFile, ...]:
@@ -243,9 +242,9 @@ class _OpenFile:
         self._times: list[tuple[int, int]] = []
         name = f"{self._start:020d}-{uuid.uuid4().hex}.parquet"
         self._relative = f"{destination.topic_id}/{partition}/{name}"
-        self._group_rows = layout.group_rows(first)
+        self._group_rows = data_files.group_rows(first)
         self._sink = table.create(self._relative)
-        self._writer = layout.writer(self._sink, self.columns)
+        self._writer = data_files.writer(self._sink, self.columns)
         self._statistics = statistics_of(self.columns)
 
     @property

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.client.errors import OptionError, TableError, one_line
-from headrace.lakehouse.write.names import REFUSED
+from headrace.lakehouse.write.columns import REFUSED
 from headrace.spark.sink import delta_options
 from headrace.spark.sink.delta_options import DeltaOptions
 from headrace.spark.worker import settle
@@ -27,7 +27,7 @@ from headrace.spark.worker import settle
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.sink.delta_files import DataFile
+    from headrace.spark.sink.delta_table import DataFile
 
 
 _QUERY: Final = "sql.streaming.queryId"
@@ -89,7 +89,7 @@ class _Writer:
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Write a task's rows to files that nobody refers to yet."""
-        from headrace.spark.sink.delta_files import FileWriter  # noqa: PLC0415
+        from headrace.spark.sink.delta_table import FileWriter  # noqa: PLC0415
 
         settle()
         files = FileWriter(self._options, self._columns())
@@ -106,7 +106,7 @@ class _Writer:
 
     def _commit(self, messages: "list[WriterCommitMessage | None]", application: str | None, number: int) -> None:
         from headrace.spark.sink import delta_table  # noqa: PLC0415
-        from headrace.spark.sink.delta_files import check_rows  # noqa: PLC0415
+        from headrace.spark.sink.delta_table import check_rows  # noqa: PLC0415
 
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
@@ -118,7 +118,7 @@ class _Writer:
             )
 
     def _discard(self, messages: "list[WriterCommitMessage | None]") -> None:
-        from headrace.spark.sink.delta_files import discard  # noqa: PLC0415
+        from headrace.spark.sink.delta_table import discard  # noqa: PLC0415
 
         discard(self._options, [file for one in messages if isinstance(one, Written) for file in one.files])
 

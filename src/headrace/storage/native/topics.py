@@ -20,8 +20,7 @@ from headrace.storage.layout import native
 from headrace.storage.layout.keys import producers_of, state_of
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.appends import NativeAppends
-from headrace.storage.native.lags import group_lags, groups_of
-from headrace.storage.native.retention import Kept, kept
+from headrace.storage.native.lags import Kept, group_lags, groups_of, kept
 from headrace.storage.native.watch import watcher
 from headrace.storage.redis.protocol import Reply, encode
 from headrace.storage.redis.replies import native_checked

@@ -18,9 +18,8 @@ import structlog
 from headrace.aio.retry import Backoff
 from headrace.aio.tasks import end
 from headrace.storage.errors import unusable
-from headrace.storage.redis.endpoint import Endpoint
+from headrace.storage.redis.endpoint import Endpoint, Tries
 from headrace.storage.redis.protocol import PING, Callback, Chunk, InPlace, Read, Reply, RespProtocol, encode, settler
-from headrace.storage.redis.sentinel import Tries
 from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
 _LINE = re.compile(rb"^(role|master_replid|connected_slaves):([^\r\n]*)", re.MULTILINE)

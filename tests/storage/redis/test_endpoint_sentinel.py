@@ -6,7 +6,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from headrace.storage.redis.clients import blocking
-from headrace.storage.redis.sentinel import finder
+from headrace.storage.redis.endpoint import finder
 from headrace.topics.errors import StorageUnavailable
 
 # Nobody listens on ports below 3.

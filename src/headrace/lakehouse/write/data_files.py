@@ -1,10 +1,7 @@
-"""Statistics of a data file for Delta's log: minimum, maximum and null count of every primitive column.
+"""Data files of a table: how they are written, and their statistics for Delta's log.
 
-A reader that finds statistics of a file expects them for every column that can have them. delta-rs' `to_pyarrow_*`
-skips the file on any filter of a column without bounds. A file therefore has all of them, or only its number of rows.
-
-Parquet's writer computes bounds anyway. They are taken from there where Python can read them without loss, since to
-find all of them a second time would take a tenth of what writing takes.
+The archive writes files so that a reader finds an offset by reading little. The statistics are minimum, maximum and
+null count of every primitive column.
 """
 
 import itertools
@@ -267,3 +264,87 @@ def instant(microseconds: int, kind: pa.DataType, *, up: bool) -> str:
         raise Unbounded
     moment = (_EPOCH + timedelta(microseconds=rounded)).replace(tzinfo=None)
     return json.dumps(f"{moment.isoformat(timespec='milliseconds')}{'' if kind.tz is None else 'Z'}")
+
+
+FILE_BYTES: Final = 128 << 20
+"""A file that has reached this size is ended."""
+_GROUP_BYTES: Final = 4 << 20
+_GROUP_ROWS: Final = (1024, 32_768)
+_DICTIONARY: Final = ["key", "topic", "partition", "timestampType", "topicId"]
+_STATISTICS: Final = ["topic", "partition", "offset", "timestamp", "timestampType", "topicId"]
+
+
+def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
+    """A writer of a file with the archive's columns, and perhaps others behind them."""
+    decoded = _flat(columns, columns.names[len(_ARCHIVE) :])
+    return pq.ParquetWriter(
+        sink,
+        with_field_ids(columns),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[*_DICTIONARY, *decoded],
+        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+        write_statistics=[*_STATISTICS, *decoded],
+        write_page_index=True,
+    )
+
+
+_ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "topicId")
+
+
+def with_field_ids(columns: pa.Schema) -> pa.Schema:
+    """The columns of a table, all of them and in its order, with their field IDs."""
+    numbers = itertools.count(1)
+    own = min(len(_ARCHIVE), len(columns))
+    found = list(_numbered(list(columns)[:own], numbers))
+    for column in list(columns)[own:]:
+        found += _numbered([column], numbers)
+    return pa.schema(found, metadata=columns.metadata)
+
+
+def _numbered(fields: list[pa.Field], numbers: Iterator[int]) -> Iterator[pa.Field]:
+    """Fields of one level get their numbers before those within them do."""
+    ids = [next(numbers) for _ in fields]
+    for number, field in zip(ids, fields, strict=True):
+        kind = _numbered_type(field.type, numbers)
+        yield pa.field(field.name, kind, field.nullable, {**(field.metadata or {}), _FIELD_ID: str(number).encode()})
+
+
+def _numbered_type(kind: pa.DataType, numbers: Iterator[int]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct(list(_numbered(list(kind), numbers)))
+    if pa.types.is_list(kind):
+        return pa.list_(*_numbered([kind.value_field], numbers))
+    if pa.types.is_map(kind):
+        return pa.map_(*_numbered([kind.key_field, kind.item_field], numbers), kind.keys_sorted)
+    return kind
+
+
+def field_ids(fields: Any, within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Names and field IDs of columns, and of the fields within them; of those that have IDs."""
+    for field in fields:
+        names = (*within, field.name)
+        number = (field.metadata or {}).get(_FIELD_ID)
+        if number is not None:
+            yield names, int(number)
+        if pa.types.is_struct(field.type):
+            yield from field_ids(field.type, names)
+        elif pa.types.is_list(field.type):
+            yield from field_ids([field.type.value_field.with_name("element")], names)
+        elif pa.types.is_map(field.type):
+            parts = [field.type.key_field.with_name("key"), field.type.item_field.with_name("value")]
+            yield from field_ids(parts, names)
+
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+def _flat(columns: pa.Schema, names: list[str]) -> list[str]:
+    return [name for name in names if not pa.types.is_nested(columns.field(name).type)]
+
+
+def group_rows(batch: pa.RecordBatch) -> int:
+    """Rows for a row group of about 4 MiB, judged by some records."""
+    low, high = _GROUP_ROWS
+    fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
+    return int(max(low, min(high, fitting)))

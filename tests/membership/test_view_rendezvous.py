@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.membership.rendezvous import Rendezvous
+from headrace.membership.view import Rendezvous
 
 KEYS = [f"headrace:flights:{partition}@0123456789ab" for partition in range(2_000)]
 nodes = st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=12)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.topics.errors import InvalidTopicName
-from headrace.topics.names import MAX_LENGTH, check_name
+from headrace.topics.model import MAX_LENGTH, check_name
 
 LEGAL = "abcxyzABCXYZ0189._-"
 

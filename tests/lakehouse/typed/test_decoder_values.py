@@ -11,8 +11,7 @@ from tests.harness.typed_values import NOTHING, batch_of, split
 
 from headrace.client.errors import StoreUnavailable
 from headrace.lakehouse.typed import decoder as decoders
-from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.typed.values import Values
+from headrace.lakehouse.typed.decoder import Decoding, Values
 from headrace.lakehouse.write.columns import Decoded
 
 JSON = Decoding.of("json")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.lakehouse.write.statistics import Statistics, can_skip
+from headrace.lakehouse.write.data_files import Statistics, can_skip
 
 UTC = pa.timestamp("us", "UTC")
 YEAR_10000 = 253_402_300_800_000_000

@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from tests.harness.exposition import read
 
 from headrace.metrics.counters import TICKS, Durations
-from headrace.metrics.exposition import HISTOGRAM_SERIES, Exposition, labels
-from headrace.metrics.families import DURATION, FAMILIES, GROUP_MEMBERS, REQUESTS, SERIES_EXCESS, STARTED, Kind
+from headrace.metrics.families import (
+    DURATION,
+    FAMILIES,
+    GROUP_MEMBERS,
+    HISTOGRAM_SERIES,
+    REQUESTS,
+    SERIES_EXCESS,
+    STARTED,
+    Exposition,
+    Kind,
+    labels,
+)
 
 anything = st.text(st.characters(), max_size=300)  # lone surrogates, too
 

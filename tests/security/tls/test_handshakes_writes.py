@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from headrace.security.tls import writes
+from headrace.security.tls import handshakes
 from headrace.security.tls.files import GeneratedFiles, create
 
 SIZE = 16 << 20
@@ -29,7 +29,7 @@ class Answering(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         given = cast("asyncio.Transport", transport)
-        writes.write(given, bytes(SIZE))
+        handshakes.write(given, bytes(SIZE))
         self._left.set_result((given.get_write_buffer_size(), self._paused))
 
     def pause_writing(self) -> None:
