@@ -20,7 +20,7 @@ from tests.harness.wire import Wire
 import kafka
 import oci
 from headrace.cli.command import Status
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,

@@ -29,7 +29,7 @@ from tests.harness.wire import Wire
 
 import kafka
 import oci
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.kafka.oci_streaming import SUPPORTED, UNSUPPORTED
 from headrace.protocol.messages import (

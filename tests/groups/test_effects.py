@@ -2,7 +2,6 @@
 
 import pytest
 
-from headrace.groups.balanced.events import InstanceRefused, TopicFacts, Update
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
@@ -16,6 +15,7 @@ from headrace.groups.effects import (
 )
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.instances.events import InstanceRefused, TopicFacts, Update
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 ERROR = GroupError.COORDINATOR_NOT_AVAILABLE

@@ -11,7 +11,11 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.events import (
+from headrace.groups.classic.states import GroupState
+from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.events import Event
+from headrace.groups.group import Group
+from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
     CreateCursor,
@@ -25,11 +29,7 @@ from headrace.groups.balanced.events import (
     TopicFacts,
     Update,
 )
-from headrace.groups.balanced.model import GroupCursor, Reservation, StartKind
-from headrace.groups.classic.states import GroupState
-from headrace.groups.errors import InstanceError, InstanceProblem
-from headrace.groups.events import Event
-from headrace.groups.group import Group
+from headrace.groups.instances.model import GroupCursor, Reservation, StartKind
 from headrace.groups.model import GroupSettings, StoredStart, TopicPartition
 from tests.harness.groups import GroupContext
 

@@ -5,13 +5,13 @@ from struct import Struct
 from types import TracebackType
 from typing import Self
 
-from headrace.client.blocking import Connection, connect
+from headrace.client.channel import Channel, connect
 
 _SIZE = Struct(">i")
 _TIMEOUT_S = 60
 
 
-class RawClient(Connection):
+class RawClient(Channel):
     """One connection that can also send what is no request, and wait for nothing."""
 
     def __init__(self, address: str, *, client_id: str | None = "raw", timeout_s: float = _TIMEOUT_S) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.lakehouse.typed.decoder import Decoding, Values
+from headrace.lakehouse.decoders.decoder import Decoding, Values
 from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.columns import Names
 from headrace.lakehouse.write.table import COLUMNS

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, opened, produce_request
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka import apis
 from headrace.kafka.server.registry import APIS
 from headrace.protocol.messages import ApiVersionsRequest, MetadataRequest, ProduceRequest

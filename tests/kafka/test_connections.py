@@ -7,7 +7,7 @@ import pytest
 from tests.harness.waiting import wait_for
 from tests.harness.wire import Wire
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.protocol.messages import ApiVersionsRequest
 from headrace.testing import InProcessServer
 

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.protocol.messages import ApiVersionsRequest
 from headrace.testing import Server, server
 

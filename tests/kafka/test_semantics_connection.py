@@ -6,7 +6,7 @@ import pytest
 from tests.harness.raw import RawClient
 from tests.harness.wire import Wire, batch, fetch_request, opened, produce_request
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka import apis
 from headrace.kafka.errors import Code
 from headrace.kafka.server.registry import APIS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.balanced.model import GroupCursor
+from headrace.groups.instances.model import GroupCursor
 from headrace.oci.cursors import (
     LONGEST,
     LONGEST_NAME,

@@ -44,11 +44,11 @@ NOT_NOUNS = re.compile(r"(ing|ed|able|ive)$")
 """How the last word of a module's name ends where it is a gerund or an adjective ..."""
 NOUNS = {
     # nouns
-    "archive", "table", "delta_table", "escaping", "paging", "routing",
+    "archive", "table", "delta_table", "escaping", "forwarding", "paging", "routing",
     # names: native topics, a product, OpenTelemetry, a package that users import
     "native", "oci_streaming", "tracing", "testing",
     # to be renamed
-    "balanced", "blocking", "denied", "forwarding", "live", "typed",
+    "denied", "live",
 }  # fmt: skip
 """... but for these: nouns that end so, and what is still to be renamed."""
 

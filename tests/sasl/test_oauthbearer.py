@@ -26,7 +26,7 @@ from tests.sasl.going_on import goes_on_when_a_login_ends
 
 from headrace.broker.admin.audit import WINDOW_MS
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.security.tls.files import GeneratedFiles, create

@@ -6,7 +6,7 @@ import pytest
 from scramp import ScramClient
 from tests.harness.wire import Wire
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     AlterUserScramCredentialsRequest,

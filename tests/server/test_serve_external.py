@@ -24,7 +24,7 @@ from tests.harness.ledger import Ledger
 from tests.harness.ports import free_ports
 from tests.harness.wire import Wire, batch, produce_request
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import OffsetCommitRequest, ProduceResponse
 from headrace.storage.layout.keys import Keyspace

@@ -14,9 +14,9 @@ import pytest
 from tests.harness.crashing import CrashingContext
 from tests.harness.instances import TOPIC, Got, InstanceContext, ServerGone
 
-from headrace.groups.balanced.events import Plan
-from headrace.groups.balanced.model import GroupCursor, StartKind
 from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.instances.events import Plan
+from headrace.groups.instances.model import GroupCursor, StartKind
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
 STEPS = 400

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from tests.harness.storage import BareStorage
 
 from headrace.client.offsets import Extent, Range, TopicPartition
-from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write.commit import BatchArchiver, Fences, RangeResult, Target, clip
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable

@@ -15,7 +15,7 @@ from tests.spark.bare_archiver import Archiver, pairs
 
 from headrace.cli import main
 from headrace.client.errors import OptionError, TableError
-from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import maintenance
 from headrace.lakehouse.write.iceberg import CatalogUnavailable, IcebergName, IcebergTwin, paths_of, twin_of
 from headrace.lakehouse.write.location import Place

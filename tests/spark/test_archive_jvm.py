@@ -10,7 +10,7 @@ from tests.harness import fetching
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
-from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import ArchiveTable

@@ -14,7 +14,7 @@ from tests.harness.delta_readers import READERS, Reader
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
-from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import data_files, maintenance
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
 from headrace.lakehouse.write.location import Place

@@ -17,8 +17,8 @@ from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
 from headrace.client.errors import OptionError, StoreUnavailable, TableError
-from headrace.lakehouse.typed import protobuf_schema
-from headrace.lakehouse.typed.decoder import Decoding
+from headrace.lakehouse.decoders import protobuf_schema
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.write import commit, data_files, maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable, Snapshot, WrittenFile

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.harness.storage import BareStorage
 from tests.spark.bare_archiver import Archiver
 
-from headrace.lakehouse.typed.decoder import Decoding
-from headrace.lakehouse.typed.variant import STRUCT, VariantDecoder
+from headrace.lakehouse.decoders.decoder import Decoding
+from headrace.lakehouse.decoders.variant import STRUCT, VariantDecoder
 from headrace.lakehouse.write import maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import VARIANT, ArchiveTable

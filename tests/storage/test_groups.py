@@ -10,7 +10,7 @@ import redis
 from tests.conftest import OpenStorage
 from tests.harness.logs import appended, opened
 
-from headrace.groups.balanced.model import StartKind
+from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     DropBalanced,
     DropGroup,

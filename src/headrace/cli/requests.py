@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from headrace.cli.client import Client, KafkaServer
 from headrace.cli.command import CommandFailed, Status, exit_status, sentence
-from headrace.client.blocking import Connection, ConnectionEnded, connect
+from headrace.client.channel import Channel, ConnectionEnded, connect
 from headrace.protocol.errors import DecodeError
 from headrace.protocol.message import Message
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -24,7 +24,7 @@ def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
     client = Client(kafka)
     broker = next(iter(client.metadata.brokers.values()))
     try:
-        with closing(Connection(connect(str(broker.host), broker.port, _ANSWER_S), "headrace-cli")) as connection:
+        with closing(Channel(connect(str(broker.host), broker.port, _ANSWER_S), "headrace-cli")) as connection:
             if kafka.ca is not None:
                 context = ssl.create_default_context(cafile=kafka.ca)
                 connection.socket = context.wrap_socket(connection.socket, server_hostname=broker.host)
@@ -39,7 +39,7 @@ def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
         raise CommandFailed(f"cannot {what}: {kafka}: {reason}", Status.UNREACHABLE) from None
 
 
-def _log_in(connection: Connection, username: str, password: str) -> None:
+def _log_in(connection: Channel, username: str, password: str) -> None:
     connection.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     answer = connection.ask(SaslAuthenticateRequest(auth_bytes=f"\0{username}\0{password}".encode()), 2)
     if answer.error_code:

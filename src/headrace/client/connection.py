@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.client import blocking
+from headrace.client import channel
 from headrace.client.errors import Code, LoginRefused, ServerUnavailable
 from headrace.client.options import ClientOptions
 from headrace.protocol.errors import DecodeError
@@ -47,7 +47,7 @@ class Connection:
         self.place = f"{host}:{port}"
         self._options = options
         self._versions: dict[int, tuple[int, int]] = {}
-        self._link = blocking.Connection(self._open(host, port), options.client_id)
+        self._link = channel.Channel(self._open(host, port), options.client_id)
         try:
             self._learn_versions()
             if options.mechanism is not None:
@@ -94,11 +94,11 @@ class Connection:
             yield
         except OSError as error:
             raise self._gone(error) from error
-        except blocking.ConnectionEnded as error:
+        except channel.ConnectionEnded as error:
             known = len(self._versions) > 1  # more than what is tried first
             hint = "" if known else " (does it want TLS or a login? see option kafka.security.protocol)"
             raise ServerUnavailable(f"{self.place} closed the connection{hint}") from error
-        except blocking.NotKafka as error:
+        except channel.NotKafka as error:
             raise ServerUnavailable(
                 f"{self.place} does not speak Kafka's protocol, or wants TLS (option kafka.security.protocol): {error}"
             ) from error
@@ -107,7 +107,7 @@ class Connection:
 
     def _open(self, host: str, port: int) -> socket.socket:
         try:
-            raw = blocking.connect(host, port, self._options.timeout_s)
+            raw = channel.connect(host, port, self._options.timeout_s)
         except OSError as error:
             raise self._gone(error) from error
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from headrace.groups.balanced.events import InstanceRefused, InstanceResult
 from headrace.groups.errors import GroupError, InstanceProblem
 from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.instances.events import InstanceRefused, InstanceResult
 from headrace.groups.model import GroupChange, TopicPartition
 from headrace.groups.timers import TimerKey
 from headrace.machines import effects as machines

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.events import Delivered, InstanceRequest
+from headrace.groups.instances.events import Delivered, InstanceRequest
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.timers import TimerKey
 

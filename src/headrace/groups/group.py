@@ -7,7 +7,13 @@ can stop on one API and go on through another.
 
 from collections.abc import Hashable, Mapping
 
-from headrace.groups.balanced.events import (
+from headrace.groups.classic.group import ClassicGroup
+from headrace.groups.classic.states import GroupState
+from headrace.groups.description import GroupDescription, described_as_balanced
+from headrace.groups.effects import Effect
+from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
+from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
     CreateCursor,
@@ -19,15 +25,9 @@ from headrace.groups.balanced.events import (
     Taken,
     Update,
 )
-from headrace.groups.balanced.group import BalancedGroup
-from headrace.groups.balanced.model import Reservation
-from headrace.groups.balanced.requests import unreserved
-from headrace.groups.classic.group import ClassicGroup
-from headrace.groups.classic.states import GroupState
-from headrace.groups.description import GroupDescription, described_as_balanced
-from headrace.groups.effects import Effect
-from headrace.groups.errors import InstanceError, InstanceProblem
-from headrace.groups.events import ClassicEvent, DropTopic, Event, TimerFired
+from headrace.groups.instances.group import BalancedGroup
+from headrace.groups.instances.model import Reservation
+from headrace.groups.instances.requests import unreserved
 from headrace.groups.model import (
     DropBalanced,
     DropPositions,

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.model import StartKind
+from headrace.groups.instances.model import StartKind
 
 
 # A group's settings, with Kafka's broker defaults but for the initial delay.

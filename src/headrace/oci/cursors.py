@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.balanced.model import GroupCursor
+from headrace.groups.instances.model import GroupCursor
 
 LONGEST = 1024
 """Characters of a cursor (OCI Streaming's API)."""

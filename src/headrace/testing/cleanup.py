@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from headrace.client.blocking import Connection, connect
+from headrace.client.channel import Channel, connect
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import (
     DeleteGroupsRequest,
@@ -29,12 +29,12 @@ def sweep(kafka: str) -> None:
         AssertionError: the server refuses to remove something.
     """
     host, port = kafka.rsplit(":", 1)
-    with closing(Connection(connect(host, int(port), _PATIENCE_S), "sweeping")) as connection:
+    with closing(Channel(connect(host, int(port), _PATIENCE_S), "sweeping")) as connection:
         _remove_topics(connection)
         _remove_groups(connection)
 
 
-def _remove_topics(connection: Connection) -> None:
+def _remove_topics(connection: Channel) -> None:
     topics = [topic.name for topic in connection.ask(MetadataRequest(topics=None), 9).topics if not topic.is_internal]
     if not topics:
         return
@@ -44,7 +44,7 @@ def _remove_topics(connection: Connection) -> None:
     assert all(one.error_code in gone for one in answer.responses), answer
 
 
-def _remove_groups(connection: Connection) -> None:
+def _remove_groups(connection: Channel) -> None:
     # A group that goes with its topic just now says so with COORDINATOR_NOT_AVAILABLE: it is looked for again.
     for _ in range(_ATTEMPTS):
         groups = [group.group_id for group in connection.ask(ListGroupsRequest(), 4).groups]
@@ -56,7 +56,7 @@ def _remove_groups(connection: Connection) -> None:
     raise AssertionError(f"groups that cannot be removed: {answer}")
 
 
-def _remove_members(connection: Connection, group: DescribeGroupsResponse.DescribedGroup) -> None:
+def _remove_members(connection: Channel, group: DescribeGroupsResponse.DescribedGroup) -> None:
     members = [
         LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=member.group_instance_id)
         for member in group.members

@@ -13,10 +13,10 @@ from headrace.broker.coordinator.group_runner import Dropping
 from headrace.broker.coordinator.instances import InstanceError, InstanceProblem, Start, StartKind
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.runtime.scheduler import SLICE_S
-from headrace.groups.balanced.events import Get
 from headrace.groups.effects import Effect
 from headrace.groups.events import Event
 from headrace.groups.group import Group
+from headrace.groups.instances.events import Get
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.errors import StorageUnavailable
 

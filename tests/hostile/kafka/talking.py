@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 from scramp import ScramClient, ScramException
 
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.server.registry import APIS
 from headrace.protocol.errors import EncodeError
 from headrace.protocol.messages import MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from headrace.broker.admin.audit import MOST_LINES, WINDOW_MS
-from headrace.client.blocking import Connection, ConnectionEnded, connect
+from headrace.client.channel import Channel, ConnectionEnded, connect
 from headrace.kafka.errors import Code
 from headrace.protocol.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 from headrace.security.tls.files import create
@@ -42,7 +42,7 @@ class Target(msgspec.Struct):
         link = connect(host, int(port), TIMEOUT_S)
         if encrypted:
             link = self.context.wrap_socket(link, server_hostname="localhost")
-        with contextlib.closing(Connection(link, "guessing")) as wire:
+        with contextlib.closing(Channel(link, "guessing")) as wire:
             assert wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
             *before, last = tokens
             for token in before:
@@ -71,7 +71,7 @@ class Target(msgspec.Struct):
         """What is no TLS at a listener with TLS; the server closes the connection."""
         host, port = self.server.listeners["SASL_SSL"].rsplit(":", 1)
         with (
-            contextlib.closing(Connection(connect(host, int(port), TIMEOUT_S), "guessing")) as wire,
+            contextlib.closing(Channel(connect(host, int(port), TIMEOUT_S), "guessing")) as wire,
             contextlib.suppress(ConnectionEnded, ConnectionError),
         ):
             wire.socket.sendall(b"\x16\x03\x01\x00\x04nope")

@@ -20,7 +20,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.logins import Admitted, LoginRefused
 from headrace.broker.runtime.clock import SystemClock
 from headrace.broker.virtual_clusters import VirtualClusters
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.kafka.server.listener import KafkaListener
 from headrace.kafka.server.login import Login

@@ -13,7 +13,7 @@ from tests.kafka.conftest import MAX_REQUEST
 
 from headrace.broker.runtime import scheduler
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.client.blocking import ConnectionEnded
+from headrace.client.channel import ConnectionEnded
 from headrace.kafka.errors import Code
 from headrace.kafka.server.connection import Connection
 from headrace.kafka.server.request_context import RequestContext

@@ -20,7 +20,7 @@ from tests.harness.redis import RedisServer
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.groups.balanced.model import StartKind
+from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,

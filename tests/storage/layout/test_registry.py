@@ -3,7 +3,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from headrace.groups.balanced.model import StartKind
+from headrace.groups.instances.model import StartKind
 from headrace.groups.model import (
     GroupHeader,
     OffsetAndMetadata,

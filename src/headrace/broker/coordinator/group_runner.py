@@ -17,11 +17,11 @@ from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Timer
-from headrace.groups.balanced.model import Reservation
 from headrace.groups.effects import Effect, HeartbeatResult, Result, refusal
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic, Event, Heartbeat, Request, TimerFired
 from headrace.groups.group import Group
+from headrace.groups.instances.model import Reservation
 from headrace.groups.model import (
     GroupChange,
     GroupSettings,

@@ -1,6 +1,6 @@
 """Balanced groups as APIs use them: cursors in, records and cursors out.
 
-The rules are `headrace.groups.balanced`'s. Here is what they cannot do themselves: find out where a group is to start,
+The rules are `headrace.groups.instances`'s. Here is what they cannot do themselves: find out where a group is to start,
 read what they say is to be read, and tell them before the answer goes out what went into it.
 """
 
@@ -21,7 +21,9 @@ from headrace.broker.partition.timestamps import FoundOffset, Special
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.topics.live import LiveTopic
-from headrace.groups.balanced.events import (
+from headrace.groups.effects import Result
+from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.instances.events import (
     Beat,
     CommitCursor,
     CreateCursor,
@@ -35,9 +37,7 @@ from headrace.groups.balanced.events import (
     TopicFacts,
     Update,
 )
-from headrace.groups.balanced.model import GroupCursor, Reservation, Start, StartKind
-from headrace.groups.effects import Result
-from headrace.groups.errors import InstanceError, InstanceProblem
+from headrace.groups.instances.model import GroupCursor, Reservation, Start, StartKind
 from headrace.groups.model import StoredStart
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicError, UnknownTopic
 

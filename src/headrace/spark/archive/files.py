@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.offsets import Range
-from headrace.lakehouse.typed.decoder import Decoding, Values
+from headrace.lakehouse.decoders.decoder import Decoding, Values
 from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.location import Place, failed
 from headrace.lakehouse.write.table import COLUMNS, WrittenFile, other_columns, statistics_of

@@ -8,9 +8,9 @@ from pathlib import Path
 from headrace.client import options as client_options
 from headrace.client.errors import OptionError
 from headrace.client.options import ClientOptions
+from headrace.lakehouse.decoders.decoder import Decoding
 from headrace.lakehouse.paths import local_path
 from headrace.lakehouse.status.document import TOPIC
-from headrace.lakehouse.typed.decoder import Decoding
 from headrace.lakehouse.write.location import Place
 from headrace.spark.source.topic_log import Subscription
 

@@ -1,0 +1,257 @@
+"""One balanced section of a group: its topic's partitions, shared out among the instances that ask for records.
+
+A pure state machine like the classic one, but of requests that are answered at once: nothing is held. Where the phases
+live: `joining` (CreateGroupCursor, who is in), `committing`, `balancing` (who has what), `serving` (get, commit,
+heartbeat). `section` is what they work on. The group that it belongs to (`groups.group`) has the positions, and asks
+for durability and timers by the same turn.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from headrace.groups import timers
+from headrace.groups.instances import rebalance, requests
+from headrace.groups.instances.events import (
+    Beat,
+    CommitCursor,
+    CreateCursor,
+    CursorResult,
+    Delivered,
+    Get,
+    InstanceRequest,
+    InstanceResult,
+    TopicFacts,
+    Update,
+    Updated,
+)
+from headrace.groups.instances.model import Reservation
+from headrace.groups.instances.section import BEGINNING, Holding, Section
+from headrace.groups.model import GroupSettings, StoredBalanced, StoredStart
+from headrace.groups.offsets import Positions
+from headrace.groups.turn import Turn
+from headrace.machines.effects import Now
+
+
+class BalancedGroup:
+    """A section and what may happen to it."""
+
+    def __init__(self, section: Section) -> None:
+        self._section = section
+
+    @classmethod
+    def create(
+        cls,
+        group: str,
+        topic: TopicFacts,
+        starts: tuple[StoredStart, ...],
+        leader_epochs: tuple[int, ...],
+        positions: Positions,
+        settings: GroupSettings,
+        turn: Turn,
+    ) -> "BalancedGroup":
+        """A new section. Every partition's beginning becomes its position, but where the group has one already."""
+        section = Section(group, topic, positions, settings, turn.now_ms)
+        section.changed()
+        fresh = cls(section)
+        fresh._add(starts, leader_epochs, turn)
+        return fresh
+
+    @classmethod
+    def restore(
+        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
+    ) -> "BalancedGroup":
+        """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
+        section = Section.restore(group, stored, positions, settings, turn)
+        rebalance.aim_again(section, turn.ticks_ms)
+        for member in section.instances.values():
+            rebalance.watch(section, member, turn)
+        restored = cls(section)
+        restored._watch_use(turn)
+        return restored
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """The id of its topic; None: not known."""
+        return self._section.topic_id
+
+    # what happens
+
+    def dismiss_silent(self, at_ms: int, turn: Turn) -> None:
+        """Whoever is silent for too long is out, whether its timer has fired or not. Comes before every event."""
+        rebalance.dismiss_silent(self._section, at_ms, turn)
+
+    def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
+        """Take a request; raises InstanceError when it is refused."""
+        section = self._section
+        self._use(request.topic, turn)
+        match request:
+            case CreateCursor():
+                return CursorResult(rebalance.create_cursor(section, request, turn))
+            case Get():
+                return requests.get(section, request.cursor, turn)
+            case CommitCursor():
+                return CursorResult(requests.commit(section, request.cursor, turn))
+            case Beat():
+                return CursorResult(requests.beat(section, request.cursor, turn))
+            case Update():
+                self._update(request, turn)
+                return Updated()
+
+    def delivered(self, event: Delivered, turn: Turn) -> bool:
+        """A get is about to be answered; whether its plan is still known."""
+        return requests.delivered(self._section, event, turn)
+
+    def timer_fired(self, name: str, turn: Turn) -> None:
+        """An instance's timer fired and it was not silent: look again later."""
+        member = self._section.instances.get(name)
+        if member is not None:
+            rebalance.watch(self._section, member, turn)
+
+    def look_again(self, turn: Turn, used_ms: int) -> bool:
+        """The timer of use fired: whether the section has been unused for the retention time.
+
+        Args:
+            turn: the present one.
+            used_ms: when another API last used the topic in this group.
+        """
+        section = self._section
+        section.used_ms = max(section.used_ms, used_ms)
+        if section.retention_ms < 0:
+            return False
+        if not section.instances and turn.now_ms - section.used_ms >= section.retention_ms:
+            return True
+        self._watch_use(turn)
+        return False
+
+    def follow(self, index: int) -> None:
+        """A position was committed through another API: it counts as this section's, too."""
+        section = self._section
+        if index >= len(section.holdings):
+            return
+        # Its leader epoch, if any, came with it.
+        section.holdings[index].leader_epoch = -1
+        section.invalidate(index)
+        if section.holdings[index].start is not None:
+            section.holdings[index].start = None
+            section.changed()
+
+    def position_removed(self, index: int) -> None:
+        """A position was deleted through another API: the partition begins anew, and nothing is missed."""
+        section = self._section
+        if index < len(section.holdings):
+            section.holdings[index].start = BEGINNING
+            section.invalidate(index)
+            section.changed()
+
+    def finish(self, turn: Turn) -> None:
+        """Settle what a turn has left to do; called at the end of each."""
+        self._section.finish(turn)
+
+    def cancel_timers(self, turn: Turn) -> None:
+        """Cancel every timer of the section, which is about to be dropped."""
+        turn.cancel_timer(timers.unused(self._section.topic))
+        for name in self._section.instances:
+            turn.cancel_timer(timers.instance(self._section.topic, name))
+
+    def _use(self, topic: TopicFacts, turn: Turn) -> None:
+        section = self._section
+        section.use(topic, turn.now_ms)
+        missing = topic.partitions - len(section.holdings)
+        if missing > 0:
+            self._add((BEGINNING,) * missing, (), turn)
+            rebalance.rebalance(section, turn)
+        if section.retention_ms >= 0 and not turn.has_timer(timers.unused(section.topic)):
+            self._watch_use(turn)
+
+    def _watch_use(self, turn: Turn) -> None:
+        section = self._section
+        if section.retention_ms >= 0:
+            left_ms = section.used_ms + section.retention_ms - turn.now_ms
+            # An instance that is in keeps it, however long its timeout.
+            instances = section.instances.values()
+            last_out_ms = max((each.seen_ms + each.timeout_ms + 1 - turn.ticks_ms for each in instances), default=0)
+            turn.set_timer(timers.unused(section.topic), min(max(left_ms, last_out_ms), timers.LONGEST_MS))
+
+    def _add(self, starts: tuple[StoredStart, ...], leader_epochs: tuple[int, ...], turn: Turn) -> None:
+        section = self._section
+        begun: dict[int, int] = {}
+        for index, start in enumerate(starts, len(section.holdings)):
+            holding = Holding(start)
+            section.add(holding)
+            if section.has_position(index):
+                holding.start = None
+            else:
+                begun[index] = start.offset
+                holding.leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
+        section.changed()
+        section.move_positions(begun, turn)
+
+    def _update(self, request: Update, turn: Turn) -> None:
+        """Set every position anew. Owners stay; what they have in hand can no longer be committed."""
+        section, starts, epochs = self._section, request.starts, request.leader_epochs
+        section.epoch += 1
+        section.changed()
+        moved = {}
+        for index, holding in enumerate(section.holdings):
+            holding.start = starts[index] if index < len(starts) else BEGINNING
+            holding.forget_flight()
+            if index < len(epochs):
+                holding.leader_epoch = max(holding.leader_epoch, epochs[index])
+            moved[index] = holding.start.offset
+        for member in section.instances.values():
+            member.told = True
+        section.open_reads.clear()
+        section.move_positions(moved, turn)
+
+    # what others may see
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether anybody is in."""
+        return bool(self._section.instances)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody has to give up anything."""
+        return all(holding.target is None for holding in self._section.holdings)
+
+    def stored(self) -> StoredBalanced:
+        """The form in which it survives a restart."""
+        return self._section.stored()
+
+    @property
+    def generation(self) -> int:
+        """How often ownership has changed."""
+        return self._section.generation
+
+    @property
+    def size(self) -> int:
+        """How many instances there are."""
+        return len(self._section.instances)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Every instance, in the order in which they joined."""
+        return self._section.instances
+
+    def shares(self) -> dict[str, list[int]]:
+        """Instance -> the partitions it holds, in the order in which they joined."""
+        return {name: self._section.held_by(name) for name in self._section.instances}
+
+    def reservations(self, now: Now) -> list[Reservation]:
+        """Every partition with its position and holder."""
+        section = self._section
+        found = []
+        for index, holding in enumerate(section.holdings):
+            member = section.instances.get(holding.owner or "")
+            found.append(
+                Reservation(
+                    partition=index,
+                    committed=None if holding.start is not None else section.position(index),
+                    instance=None if member is None else member.name,
+                    reserved_until_ms=None
+                    if member is None
+                    else now.wall_ms + member.seen_ms + member.timeout_ms - now.ticks_ms,
+                )
+            )
+        return found

@@ -1,0 +1,300 @@
+"""Values that are Protobuf messages of one type, known by its descriptor.
+
+The wire format is walked before messages are made: for what a library accepts silently, or makes far more of. A field
+whose wire type is not the one of its descriptor is an unknown field to the library, which leaves the default in its
+place. An empty message of two bytes takes as much memory as all of its fields.
+Source: protobuf.dev, "Encoding"; groups are of proto2.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.client.errors import OptionError
+from headrace.lakehouse.decoders.arrays import Faults, column
+from headrace.lakehouse.decoders.cells import FEW_CELLS, most_cells, too_many, within
+from headrace.lakehouse.decoders.json_values import placed
+from headrace.lakehouse.decoders.protobuf_schema import TIMESTAMP, is_json, kind_of, message_named
+from headrace.lakehouse.write.columns import Decoded, first_line
+
+_MICRO: Final = 1000
+
+
+class ProtobufDecoder:
+    """Decodes messages of one type."""
+
+    def __init__(self, descriptors: bytes, message: str | None, where: str, *, indexes: tuple[int, ...] = ()) -> None:
+        """Prepare.
+
+        Args:
+            descriptors: a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it.
+            message: the message's full name; None: the one that `indexes` lead to.
+            where: for messages to people.
+            indexes: place of the message in the last file, and of nested ones below it.
+
+        Raises:
+            OptionError: no such message, or one that has no columns.
+        """
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # an extra
+
+        try:
+            files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+            pool = descriptor_pool.DescriptorPool()
+            for file in files.file:
+                pool.Add(file)
+            found = message_named(pool, files, message, indexes)
+            self._make = message_factory.GetMessageClass(found)
+            self.kind = kind_of(found)
+            self._take = _reader(found, ())
+            self._layout = layout(found)
+            self._bound = Bound(self._layout)
+        except OptionError as error:
+            raise OptionError(f"{where}: {error}") from None
+        except Exception as error:  # protobuf has many
+            raise OptionError(f"{where} has no message that columns can be made of: {first_line(error)}") from None
+
+    def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
+        """Values without nulls, in columns for a table with those that are `known`."""
+        faults: Faults = {}
+        found: list[dict[str, Any] | None] = []
+        whole = values.to_pylist()
+        for row, value in enumerate(whole):
+            try:
+                if not self._bound.is_within(value):
+                    check(value, self._layout)
+                message = self._make.FromString(value)
+                if not message.IsInitialized():
+                    missing = ", ".join(message.FindInitializationErrors()[:3])
+                    raise ValueError(f"required fields are missing: {missing}")
+                size = message.ByteSize()
+                message.DiscardUnknownFields()
+                if message.ByteSize() != size:
+                    check(value, self._layout)
+                found.append(self._take(message))
+            except Exception as error:  # whatever bytes make a reader say
+                faults[row] = f"not a message of this type: {first_line(error)}"
+                found.append(None)
+        kind = placed(self.kind, known)
+        return Decoded(column(kind, within(kind, found, map(len, whole), faults), faults), faults)
+
+
+def _reader(descriptor: Any, above: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
+    """A function that gives a message's values."""
+    inside = (*above, descriptor.full_name)
+    takers = [(field.name, _taker(field, inside), field.has_presence) for field in descriptor.fields]
+
+    def take(message: Any) -> dict[str, Any]:
+        return {
+            name: None if presence and not message.HasField(name) else taker(getattr(message, name))
+            for name, taker, presence in takers
+        }
+
+    return take
+
+
+def _taker(field: Any, above: tuple[str, ...]) -> Callable[[Any], Any]:
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        one = _one(message.fields_by_name["value"], above)
+        return lambda found: {key: one(found[key]) for key in found}
+    one = _one(field, above)
+    return (lambda found: [one(each) for each in found]) if field.is_repeated else one
+
+
+def _one(field: Any, above: tuple[str, ...]) -> Callable[[Any], Any]:
+    message = field.message_type
+    if message is not None:
+        if message.full_name == TIMESTAMP:
+            return _microseconds
+        return _as_json if is_json(message, above) else _reader(message, above)
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in reversed(field.enum_type.values)}
+        return lambda found: names.get(found, str(found))
+    return lambda found: found
+
+
+def _microseconds(found: Any) -> int:
+    if not 0 <= found.nanos < 1_000_000_000:
+        raise ValueError(f"a Timestamp with {found.nanos} nanoseconds")
+    if found.nanos % _MICRO:
+        raise ValueError(f"a Timestamp with {found.nanos} nanoseconds has more digits than microseconds")
+    return int(found.seconds) * 1_000_000 + int(found.nanos) // _MICRO
+
+
+def _as_json(found: Any) -> Any:
+    from google.protobuf import json_format  # noqa: PLC0415  # an extra
+
+    return json_format.MessageToDict(found, preserving_proto_field_name=True)
+
+
+_VARINT, _FIXED64, _LENGTH, _GROUP, _END, _FIXED32 = range(6)
+_NAMES: Final = ("a varint", "64 bits", "a length", "a group", "the end of a group", "32 bits")
+_PACKED: Final = (_VARINT, _FIXED64, _FIXED32)
+_FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
+
+
+class WireError(ValueError):
+    """A value that is not what its descriptor says, or becomes too much."""
+
+
+@dataclass(eq=False)
+class Layout:
+    """What a message's fields are on the wire."""
+
+    name: str
+    types: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Field number -> the wire types that it may have."""
+    inner: "dict[int, Layout]" = field(default_factory=dict)
+    """Field number -> the message's layout."""
+    names: dict[int, str] = field(default_factory=dict)
+    closed: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Field number -> the only values of an enum of proto2, without those the library leaves out."""
+
+    @property
+    def cells(self) -> int:
+        """What one message takes at least."""
+        return max(1, len(self.types))
+
+
+def layout(descriptor: Any) -> Layout:
+    """The layout of a message, with those inside of it, each once."""
+    made = {descriptor.full_name: Layout(descriptor.full_name)}
+    left = [descriptor]
+    while left:
+        one = left.pop()
+        here = made[one.full_name]
+        for each in one.fields:
+            own = _wire_type(each)
+            here.types[each.number] = (own, _LENGTH) if each.is_repeated and own in _PACKED else (own,)
+            here.names[each.number] = each.name
+            if each.message_type is not None:
+                name = each.message_type.full_name
+                if name not in made:
+                    made[name] = Layout(name)
+                    left.append(each.message_type)
+                here.inner[each.number] = made[name]
+            elif each.enum_type is not None and each.enum_type.is_closed:
+                here.closed[each.number] = frozenset(value.number for value in each.enum_type.values)
+    return made[descriptor.full_name]
+
+
+def _wire_type(one: Any) -> int:
+    if one.type in {one.TYPE_DOUBLE, one.TYPE_FIXED64, one.TYPE_SFIXED64}:
+        return _FIXED64
+    if one.type in {one.TYPE_FLOAT, one.TYPE_FIXED32, one.TYPE_SFIXED32}:
+        return _FIXED32
+    if one.type in {one.TYPE_STRING, one.TYPE_BYTES, one.TYPE_MESSAGE}:
+        return _LENGTH
+    return _GROUP if one.type == one.TYPE_GROUP else _VARINT
+
+
+class Bound:
+    """Whether a value can have more messages than fit, by a look at its bytes alone: most cannot."""
+
+    def __init__(self, whole: Layout) -> None:
+        """`whole`: the layout of the values."""
+        self._cells = 0
+        first: set[int] = set()
+        seen, left = {whole.name}, [whole]
+        while left:
+            one = left.pop()
+            for number, inner in one.inner.items():
+                self._cells = max(self._cells, inner.cells)
+                # The first byte of a tag; those above 127 are of a tag that goes on, as one may that need not.
+                first |= {
+                    low | high
+                    for low in ((number << 3 | wire) & 0x7F for wire in one.types[number])
+                    for high in (0, 0x80)
+                }
+                if inner.name not in seen:
+                    seen.add(inner.name)
+                    left.append(inner)
+        self._first = [bytes([one]) for one in sorted(first)] if self._cells > FEW_CELLS else []
+
+    def is_within(self, data: bytes) -> bool:
+        """Whether it has at most as many messages as fit; otherwise `check` counts them."""
+        if not self._first or len(data) * self._cells <= most_cells(len(data)):
+            return True
+        return sum(map(data.count, self._first)) * self._cells <= most_cells(len(data))
+
+
+def check(data: bytes, whole: Layout) -> None:  # noqa: C901, PLR0912  # one loop, a branch for each wire type
+    """Raise WireError for fields of another wire type than the descriptor's, and more messages than fit.
+
+    What is no message at all ends the walk: the library says so.
+    """
+    left = most_cells(len(data))
+    # Where each message ends, and its layout; a group ends with a tag. None: a message that is not known.
+    above: list[tuple[int, Layout | None]] = []
+    at, end, here = 0, len(data), whole
+    now: Layout | None = here
+    try:
+        while True:
+            while at >= end:
+                if at > end or not above:
+                    return
+                end, now = above.pop()
+            tag, at = _varint(data, at)
+            number, wire = tag >> 3, tag & 7
+            if wire == _END:
+                if not above:
+                    return
+                end, now = above.pop()
+                continue
+            wanted = None if now is None else now.types.get(number)
+            if now is not None and wanted is not None and wire not in wanted:
+                what = _NAMES[wire] if wire < len(_NAMES) else f"wire type {wire}"
+                raise WireError(f"field {now.name}.{now.names[number]} has {what} where {_NAMES[wanted[0]]} belongs")
+            inner = None if now is None else now.inner.get(number)
+            if inner is not None:
+                left -= inner.cells
+                if left < 0:
+                    raise WireError(too_many(len(data)))
+            if wire == _VARINT:
+                value, at = _varint(data, at)
+                if now is not None and number in now.closed:
+                    _known(now, number, value)
+            elif wire in _FIXED:
+                at += _FIXED[wire]
+            elif wire == _GROUP:
+                above.append((end, now))
+                now = inner
+            elif wire == _LENGTH:
+                length, at = _varint(data, at)
+                if now is not None and number in now.closed:  # a packed list
+                    place = at
+                    while place < min(at + length, end):
+                        value, place = _varint(data, place)
+                        _known(now, number, value)
+                if inner is None or at + length > end:
+                    at += length
+                else:
+                    above.append((end, now))
+                    end, now = at + length, inner
+            else:
+                return
+    except IndexError:
+        return
+
+
+def _known(now: Layout, number: int, value: int) -> None:
+    value = (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+    if value not in now.closed[number]:
+        raise WireError(f"field {now.name}.{now.names[number]} has {value}, which its enum has not")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    number = data[at]
+    at += 1
+    if number >= 0x80:
+        number &= 0x7F
+        for shift in range(7, 70, 7):
+            byte = data[at]
+            at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number, at
+        raise IndexError(at)
+    return number, at
