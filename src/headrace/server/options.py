@@ -42,15 +42,15 @@ def broker_count(text: str) -> int:
 DEFAULT_DATA = "./.headrace"
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
+class Option(msgspec.Struct, frozen=True):
     """An option of the server, as a flag, a variable and a key of the file."""
 
     name: str
     metavar: str
     default: str | None
-    doc: str
     parse: Callable[[str], object]
     """Reads the text; raises ValueError with what was expected."""
+    doc: str
 
     @property
     def flag(self) -> str:
@@ -106,103 +106,34 @@ def _directory(text: str) -> Path:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option(
-        name="data",
-        metavar="DIR",
-        default=DEFAULT_DATA,
-        parse=_directory,
-        doc="Directory of the embedded Valkey's files; one server at a time. Not used with --redis.",
-    ),
-    Option(
-        name="redis",
-        metavar="URL",
-        default=None,
-        parse=_redis_url,
-        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one server, "
-        "redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name; rediss for TLS.",
-    ),
-    Option(
-        name="redis-password-file",
-        metavar="FILE",
-        default=None,
-        parse=_directory,
-        doc="File whose first line is the password of --redis; the user stands in the URL: redis://USER@HOST:6379.",
-    ),
-    Option(
-        name="redis-ca",
-        metavar="FILE",
-        default=None,
-        parse=_directory,
-        doc="PEM file with the authorities whose certificate a Redis at rediss:// may have, besides the system's.",
-    ),
-    Option(
-        name="kafka",
-        metavar="HOST:PORT",
-        default="127.0.0.1:9092",
-        parse=Address.parse,
-        doc="Where the Kafka protocol is served; port 0 picks a free one.",
-    ),
-    Option(
-        name="http",
-        metavar="HOST:PORT",
-        default="127.0.0.1:8080",
-        parse=_http_address,
-        doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS.",
-    ),
-    Option(
-        name="advertise",
-        metavar="HOST:PORT",
-        default=None,
-        parse=Address.told,
-        doc="The address that Kafka clients are told to connect to, when it is not the one listened on.",
-    ),
-    Option(
-        name="bootstrap-user",
-        metavar="FILE",
-        default=None,
-        parse=_directory,
-        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user.",
-    ),
-    Option(
-        name="brokers",
-        metavar="N",
-        default="1",
-        parse=broker_count,
-        doc="Brokers over the embedded Valkey: each is a process, their ports follow each other from those given.",
-    ),
-    Option(
-        name="fsync",
-        metavar="no|always",
-        default="no",
-        parse=_choice("no", "always"),
-        doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed.",
-    ),
-    Option(
-        name="valkey",
-        metavar="PATH",
-        default=None,
-        parse=_directory,
-        doc="Start this valkey-server (8.0 or later) or redis-server (7.0 or later) instead of the bundled one.",
-    ),
-    Option(
-        name="maxmemory",
-        metavar="SIZE",
-        default=None,
-        parse=memory_size,
-        doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit).",
-    ),
-    Option(
-        name="log-level",
-        metavar="LEVEL",
-        default="info",
-        parse=_choice("debug", "info", "warning", "error"),
-        doc="The least severe messages that are logged: debug, info, warning or error.",
-    ),
-    Option(
-        name="log-format",
-        metavar="FORMAT",
-        default="auto",
-        parse=_choice("auto", "text", "json"),
-        doc="text, json, or auto: text on a terminal, else json.",
-    ),
-)
+    Option("data", "DIR", DEFAULT_DATA, _directory,
+        doc="Directory of the embedded Valkey's files; one server at a time. Not used with --redis."),
+    Option("redis", "URL", None, _redis_url,
+        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one "
+            "server, redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels name; "
+            "rediss for TLS."),
+    Option("redis-password-file", "FILE", None, _directory,
+        doc="File whose first line is the password of --redis; the user stands in the URL: redis://USER@HOST:6379."),
+    Option("redis-ca", "FILE", None, _directory,
+        doc="PEM file with the authorities whose certificate a Redis at rediss:// may have, besides the system's."),
+    Option("kafka", "HOST:PORT", "127.0.0.1:9092", Address.parse,
+        doc="Where the Kafka protocol is served; port 0 picks a free one."),
+    Option("http", "HOST:PORT", "127.0.0.1:8080", _http_address,
+        doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS."),
+    Option("advertise", "HOST:PORT", None, Address.told,
+        doc="The address that Kafka clients are told to connect to, when it is not the one listened on."),
+    Option("bootstrap-user", "FILE", None, _directory,
+        doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user."),
+    Option("brokers", "N", "1", broker_count,
+        doc="Brokers over the embedded Valkey: each is a process, their ports follow each other from those given."),
+    Option("fsync", "no|always", "no", _choice("no", "always"),
+        doc="'no' survives kill -9 of every process, 'always' survives power loss too, at the disk's speed."),
+    Option("valkey", "PATH", None, _directory,
+        doc="Start this valkey-server (8.0 or later) or redis-server (7.0 or later) instead of the bundled one."),
+    Option("maxmemory", "SIZE", None, memory_size,
+        doc="Memory of the embedded Valkey, such as 4gb (default: half of the machine's; 0: no limit)."),
+    Option("log-level", "LEVEL", "info", _choice("debug", "info", "warning", "error"),
+        doc="The least severe messages that are logged: debug, info, warning or error."),
+    Option("log-format", "FORMAT", "auto", _choice("auto", "text", "json"),
+        doc="text, json, or auto: text on a terminal, else json."),
+)  # fmt: skip

@@ -21,144 +21,60 @@ MIN_INSYNC = "min.insync.replicas"
 _MOST_COPIES = 16
 """A broker has a connection to each primary for each number that topics ask for; whoever makes topics chooses it."""
 
+_RECOMPRESSION = dict.fromkeys(
+    ("uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    "batches are kept as the producer sent them, only compression.type=producer is possible",
+)
+
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
-    ConfigKey(
-        name="cleanup.policy",
-        type=ConfigType.LIST,
-        default="delete",
-        choices=("delete",),
-        may_be_empty=True,
+    ConfigKey("cleanup.policy", ConfigType.LIST, "delete", choices=("delete",), may_be_empty=True,
         refused={"compact": "this server does not compact logs yet, only cleanup.policy=delete is possible"},
-        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes. "
-        "Empty: nothing is dropped (Kafka 4.1).",
-    ),
-    ConfigKey(
-        name="retention.ms",
-        type=ConfigType.LONG,
-        default="604800000",
-        minimum=-1,
-        doc="How long records are kept, in milliseconds; -1: without limit of time.",
-    ),
-    ConfigKey(
-        name="retention.bytes",
-        type=ConfigType.LONG,
-        default="-1",
-        minimum=-1,
-        doc="How many bytes of record batches a partition keeps; -1: without limit of size.",
-    ),
-    ConfigKey(
-        name="remote.storage.enable",
-        type=ConfigType.BOOLEAN,
-        default="false",
-        doc="Whether records that the archive has may go from Redis and are read from its table from then on. Nothing "
-        "goes that the archive has not. Not for native topics.",
-    ),
-    ConfigKey(
-        name="local.retention.ms",
-        type=ConfigType.LONG,
-        default="-2",
-        minimum=-2,
+        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes. Empty: "
+            "nothing is dropped (Kafka 4.1)."),
+    ConfigKey("retention.ms", ConfigType.LONG, "604800000", minimum=-1,
+        doc="How long records are kept, in milliseconds; -1: without limit of time."),
+    ConfigKey("retention.bytes", ConfigType.LONG, "-1", minimum=-1,
+        doc="How many bytes of record batches a partition keeps; -1: without limit of size."),
+    ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false",
+        doc="Whether records that the archive has may go from Redis and are read from its table from then on. "
+            "Nothing goes that the archive has not. Not for native topics."),
+    ConfigKey("local.retention.ms", ConfigType.LONG, "-2", minimum=-2,
         doc="With remote.storage.enable: how long records stay in Redis, in milliseconds; -2: as retention.ms says, "
-        "-1: without limit of time.",
-    ),
-    ConfigKey(
-        name="local.retention.bytes",
-        type=ConfigType.LONG,
-        default="-2",
-        minimum=-2,
+            "-1: without limit of time."),
+    ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", minimum=-2,
         doc="With remote.storage.enable: how many bytes of record batches a partition keeps in Redis; -2: as "
-        "retention.bytes says, -1: without limit of size.",
-    ),
-    ConfigKey(
-        name="max.message.bytes",
-        type=ConfigType.INT,
-        default="1048588",
-        minimum=0,
-        doc="The largest record batch taken, in bytes, after compression.",
-    ),
-    ConfigKey(
-        name="message.timestamp.type",
-        type=ConfigType.STRING,
-        default="CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
-        doc="Whether a record's timestamp is its producer's or the time at which the server took it.",
-    ),
-    ConfigKey(
-        name="message.timestamp.before.max.ms",
-        type=ConfigType.LONG,
-        default=str(MAX_LONG),
-        minimum=0,
-        doc="How far a record's timestamp may lie behind the server's clock, in milliseconds (CreateTime only).",
-    ),
-    ConfigKey(
-        name="message.timestamp.after.max.ms",
-        type=ConfigType.LONG,
-        default="3600000",
-        minimum=0,
-        doc="How far a record's timestamp may lie ahead of the server's clock, in milliseconds (CreateTime only).",
-    ),
-    ConfigKey(
-        name="compression.type",
-        type=ConfigType.STRING,
-        default="producer",
-        choices=("producer",),
-        refused=dict.fromkeys(
-            ("uncompressed", "gzip", "snappy", "lz4", "zstd"),
-            "batches are kept as the producer sent them, only compression.type=producer is possible",
-        ),
-        doc="Batches stay compressed as their producer compressed them.",
-    ),
-    ConfigKey(
-        name=MIN_INSYNC,
-        type=ConfigType.INT,
-        default="1",
-        minimum=1,
-        maximum=_MOST_COPIES,
+            "retention.bytes says, -1: without limit of size."),
+    ConfigKey("max.message.bytes", ConfigType.INT, "1048588", minimum=0,
+        doc="The largest record batch taken, in bytes, after compression."),
+    ConfigKey("message.timestamp.type", ConfigType.STRING, "CreateTime", choices=("CreateTime", "LogAppendTime"),
+        doc="Whether a record's timestamp is its producer's or the time at which the server took it."),
+    ConfigKey("message.timestamp.before.max.ms", ConfigType.LONG, str(MAX_LONG), minimum=0,
+        doc="How far a record's timestamp may lie behind the server's clock, in milliseconds (CreateTime only)."),
+    ConfigKey("message.timestamp.after.max.ms", ConfigType.LONG, "3600000", minimum=0,
+        doc="How far a record's timestamp may lie ahead of the server's clock, in milliseconds (CreateTime only)."),
+    ConfigKey("compression.type", ConfigType.STRING, "producer", choices=("producer",), refused=_RECOMPRESSION,
+        doc="Batches stay compressed as their producer compressed them."),
+    ConfigKey(MIN_INSYNC, ConfigType.INT, "1", minimum=1, maximum=_MOST_COPIES,
         doc="How many servers must have a batch before acks=all is answered: the Redis primary, and beyond 1 its "
-        "replicas. Not above 1 with the embedded Valkey, which has none.",
-    ),
-    ConfigKey(
-        name=STORAGE,
-        type=ConfigType.STRING,
-        default="log",
-        choices=("log", "native"),
+            "replicas. Not above 1 with the embedded Valkey, which has none."),
+    ConfigKey(STORAGE, ConfigType.STRING, "log", choices=("log", "native"),
         doc="How a topic lies in Redis: `log`, an entry per record batch, or `native`, a plain Redis Stream with an "
-        "entry per record that any Redis client may write and read. Fixed when the topic is created (not in Kafka).",
-    ),
-    ConfigKey(
-        name=SEQUENCE_BITS,
-        type=ConfigType.INT,
-        default=str(DEFAULT_BITS),
-        minimum=0,
-        maximum=12,
+            "entry per record that any Redis client may write and read. Fixed when the topic is created (not in "
+            "Kafka)."),
+    ConfigKey(SEQUENCE_BITS, ConfigType.INT, str(DEFAULT_BITS), minimum=0, maximum=12,
         doc="Native topics: how many bits of an offset hold the sequence of the entry id, the rest its milliseconds. "
-        "Fixed when the topic is created (not in Kafka).",
-    ),
-    ConfigKey(
-        name=ADOPTED,
-        type=ConfigType.LIST,
-        default="",
-        doc="Native topics: partitions whose streams were there before the topic, and stay when it is deleted. "
-        "Set by `headrace topics adopt` (not in Kafka).",
-    ),
-    ConfigKey(
-        name="segment.bytes", type=ConfigType.INT, default="1073741824", minimum=14, doc=_UNUSED, effective=False
-    ),
-    ConfigKey(name="segment.ms", type=ConfigType.LONG, default="604800000", minimum=1, doc=_UNUSED, effective=False),
-    ConfigKey(name="segment.jitter.ms", type=ConfigType.LONG, default="0", minimum=0, doc=_UNUSED, effective=False),
-    ConfigKey(
-        name="segment.index.bytes", type=ConfigType.INT, default="10485760", minimum=4, doc=_UNUSED, effective=False
-    ),
-    ConfigKey(
-        name="index.interval.bytes", type=ConfigType.INT, default="4096", minimum=0, doc=_UNUSED, effective=False
-    ),
-    ConfigKey(
-        name="flush.messages", type=ConfigType.LONG, default=str(MAX_LONG), minimum=1, doc=_UNUSED, effective=False
-    ),
-    ConfigKey(name="flush.ms", type=ConfigType.LONG, default=str(MAX_LONG), minimum=0, doc=_UNUSED, effective=False),
-    ConfigKey(
-        name="file.delete.delay.ms", type=ConfigType.LONG, default="60000", minimum=0, doc=_UNUSED, effective=False
-    ),
+            "Fixed when the topic is created (not in Kafka)."),
+    ConfigKey(ADOPTED, ConfigType.LIST, "",
+        doc="Native topics: partitions whose streams were there before the topic, and stay when it is deleted. Set "
+            "by `headrace topics adopt` (not in Kafka)."),
+    ConfigKey("segment.bytes", ConfigType.INT, "1073741824", minimum=14, effective=False, doc=_UNUSED),
+    ConfigKey("segment.ms", ConfigType.LONG, "604800000", minimum=1, effective=False, doc=_UNUSED),
+    ConfigKey("segment.jitter.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
+    ConfigKey("segment.index.bytes", ConfigType.INT, "10485760", minimum=4, effective=False, doc=_UNUSED),
+    ConfigKey("index.interval.bytes", ConfigType.INT, "4096", minimum=0, effective=False, doc=_UNUSED),
+    ConfigKey("flush.messages", ConfigType.LONG, str(MAX_LONG), minimum=1, effective=False, doc=_UNUSED),
+    ConfigKey("flush.ms", ConfigType.LONG, str(MAX_LONG), minimum=0, effective=False, doc=_UNUSED),
+    ConfigKey("file.delete.delay.ms", ConfigType.LONG, "60000", minimum=0, effective=False, doc=_UNUSED),
     *(
         ConfigKey(
             name=f"{side}.replication.throttled.replicas",
@@ -169,32 +85,14 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
         )
         for side in ("leader", "follower")
     ),
-    ConfigKey(name="preallocate", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False),
-    ConfigKey(
-        name="unclean.leader.election.enable", type=ConfigType.BOOLEAN, default="false", doc=_UNUSED, effective=False
-    ),
-    ConfigKey(
-        name="delete.retention.ms", type=ConfigType.LONG, default="86400000", minimum=0, doc=_UNUSED, effective=False
-    ),
-    ConfigKey(
-        name="min.cleanable.dirty.ratio",
-        type=ConfigType.DOUBLE,
-        default="0.5",
-        minimum=0,
-        maximum=1,
-        doc=_UNUSED,
-        effective=False,
-    ),
-    ConfigKey(name="min.compaction.lag.ms", type=ConfigType.LONG, default="0", minimum=0, doc=_UNUSED, effective=False),
-    ConfigKey(
-        name="max.compaction.lag.ms",
-        type=ConfigType.LONG,
-        default=str(MAX_LONG),
-        minimum=1,
-        doc=_UNUSED,
-        effective=False,
-    ),
-)
+    ConfigKey("preallocate", ConfigType.BOOLEAN, "false", effective=False, doc=_UNUSED),
+    ConfigKey("unclean.leader.election.enable", ConfigType.BOOLEAN, "false", effective=False, doc=_UNUSED),
+    ConfigKey("delete.retention.ms", ConfigType.LONG, "86400000", minimum=0, effective=False, doc=_UNUSED),
+    ConfigKey("min.cleanable.dirty.ratio", ConfigType.DOUBLE, "0.5", minimum=0, maximum=1, effective=False,
+        doc=_UNUSED),
+    ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
+    ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(MAX_LONG), minimum=1, effective=False, doc=_UNUSED),
+)  # fmt: skip
 """Every key a topic may be given; one that is not here is refused by name."""
 
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}

@@ -37,7 +37,7 @@ _BOUNDS = {
 }
 
 
-class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigKey(msgspec.Struct, frozen=True):
     """One key: Kafka's name, type and default, what it takes, and what it does here."""
 
     name: str

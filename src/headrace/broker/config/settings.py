@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.broker.config.keys import BROKER_KEYS, principals
-from headrace.broker.config.security import SECURITY_KEYS
+from headrace.broker.config.keys import BROKER_KEYS, SECURITY_KEYS, principals
 from headrace.groups.model import GroupSettings
 from headrace.security.access.listeners import Listener, Protocol
 from headrace.topics.config import TopicDefaults
