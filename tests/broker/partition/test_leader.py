@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 
@@ -55,6 +57,40 @@ async def test_batches_in_memory_are_stamped_with_their_offsets(
 
     assert [peek(chunk).base_offset for chunk in chunks] == [0, 3]
     assert [peek(chunk).leader_epoch for chunk in chunks] == [1, 1]
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """The collector does nothing."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("copies", [1, 2])
+def test_no_part_of_a_partition_holds_it(
+    storage: MemoryStorage, budget: CacheBudget, clock: ManualClock, copies: int
+) -> None:
+    snapshots = SnapshotSchedule()
+    made = LeaderPartition("t", 0, "headrace:t:0", storage.logs, budget, clock, snapshots)
+    made.want_copies(copies)
+    snapshots.discard(made)
+    gone = weakref.ref(made)
+    del made
+    assert gone() is None
+
+
+async def test_a_batch_that_is_stored_when_its_topic_is_gone_takes_no_memory_of_others(
+    partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
+) -> None:
+    results: list[Appended | Exception] = []
+    partition.append(batch(3), results.append)
+    partition.close()
+    storage.logs.answer()
+    assert results == [Appended(0)]
+    assert (budget.used, partition.log_end) == (0, 0)
 
 
 async def test_batches_from_redis_are_stamped_too(partition: LeaderPartition, storage: MemoryStorage) -> None:

@@ -70,7 +70,7 @@ class RemotePartitionReader:
             if not known:
                 end = least
             elif epochs is not None:
-                replication.learn_high_watermark(end, epochs.rows[-1].epoch)
+                partition.learn_high_watermark(end, epochs.rows[-1].epoch)
         return cls(partition, look, end, high_watermark_known=known)
 
     @property

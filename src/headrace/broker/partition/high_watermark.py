@@ -3,17 +3,15 @@
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.aio.tasks import tell
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, copies_have_come, done_with_copies
-from headrace.broker.partition.reader import LogReader
-from headrace.broker.partition.source import Watchers
 from headrace.broker.ports import InSyncReplicas, LogLook
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog, PlaceDone
+from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog
 
 # Batches that came again before the first copy of them was acknowledged.
 _BATCH = "a repeated batch"
@@ -62,7 +60,21 @@ class DuplicateWaiters:
 # nobody can read yet, nobody can miss when a replica takes over that has not got it. The sender of a batch waits for
 # `replica.lag.time.max.ms` at most.
 _HELD_BATCH = "a batch that waits for copies"
-Placed = Callable[[Append, Appended, AppendDone, Exception | None], None]
+
+
+class ReplicationEvents(NamedTuple):
+    """What a log does with what its replication comes to know.
+
+    Each call that may wait for copies is given them, and only the callbacks of that wait hold them.
+    """
+
+    placed: Callable[[Append, Appended, AppendDone, Exception | None], None]
+    """Makes a batch readable and then tells whoever appended it, or only tells of an error; called in the order of the
+    log."""
+    opened: Callable[[int], None]
+    """Makes readable what was in the log when it was opened, up to an offset."""
+    lost: Lost
+    """Told that the primary may be another one by now: the log is to be opened anew."""
 
 
 class _Held:
@@ -87,36 +99,22 @@ class _Held:
 class ReplicationQueue:
     """What waits in one log, in order: it lies between the high watermark and the offset that the next batch gets."""
 
-    __slots__ = ("_asked", "_budget", "_copies", "_held", "_lost", "_opened", "_placed", "_stream", "_wanted")
+    __slots__ = ("_asked", "_budget", "_copies", "_held", "_stream", "_wanted")
 
-    def __init__(
-        self,
-        copies: InSyncReplicas,
-        stream: str,
-        budget: CacheBudget,
-        placed: Placed,
-        opened: Callable[[int], None],
-        lost: Lost,
-    ) -> None:
+    def __init__(self, copies: InSyncReplicas, stream: str, budget: CacheBudget, wanted: int) -> None:
         """Hold nothing yet.
 
         Args:
             copies: waits for replicas.
             stream: the partition's.
             budget: of the batches that all partitions hold.
-            placed: makes a batch readable and then tells whoever appended it, or only tells of an error; called in the
-                order of the log.
-            opened: makes readable what was in the log when it was opened, up to an offset.
-            lost: told that the primary may be another one by now: the log is to be opened anew.
+            wanted: how many servers are to have what can be read.
         """
         self._held: deque[_Held] = deque()
         self._copies = copies
         self._stream = stream
         self._budget = budget
-        self._placed = placed
-        self._opened = opened
-        self._lost = lost
-        self._wanted = 1
+        self._wanted = wanted
         self._asked: _Held | None = None
         """Up to which batch copies are waited for however long it takes."""
 
@@ -130,23 +128,30 @@ class ReplicationQueue:
         """The offset behind what waits last."""
         return self._held[-1].end
 
-    def want(self, copies: int) -> None:
+    def want(self, copies: int, events: ReplicationEvents) -> None:
         """So many servers are to have what can be read from now on, what waits already included."""
         self._wanted = copies
         if copies == 1 and self._held:
             self._asked = None
-            self._reached(self.end)
+            self._reached(self.end, events)
         elif self._asked is not None:
             self._asked = None
-            self._ask_on()
+            self._ask_on(events)
 
-    def hold_opened(self, end: int) -> None:
+    def hold_opened(self, end: int, events: ReplicationEvents) -> None:
         """The log was opened: what is in it, up to `end`, can be read when so many servers have it as are wanted."""
         self._hold(_Held(None, Appended(end), end, None))
-        self._ask_on()
+        self._ask_on(events)
 
     def hold(
-        self, append: Append, placed: Appended, done: AppendDone, wanted: int, wait_ms: int, error: Exception | None
+        self,
+        append: Append,
+        placed: Appended,
+        done: AppendDone,
+        wanted: int,
+        wait_ms: int,
+        error: Exception | None,
+        events: ReplicationEvents,
     ) -> None:
         """Redis has a batch, unless there is an error: it can be read when so many servers have it.
 
@@ -157,9 +162,10 @@ class ReplicationQueue:
             wanted: how many servers shall have it.
             wait_ms: how long `done` waits at most.
             error: why Redis has not got it.
+            events: what comes of it.
         """
         if error is not None:
-            self._placed(append, placed, done, error)
+            events.placed(append, placed, done, error)
             return
         held = _Held(append, placed, placed.base_offset + append.span, done if wait_ms else None)
         self._hold(held)
@@ -167,71 +173,71 @@ class ReplicationQueue:
             tell(done, placed, _HELD_BATCH)
         if wanted == 1:
             held.result = placed
-            self._flush()
+            self._flush(events)
         else:
-            self._copies.confirm(self._stream, wanted, wait_ms or _LONGEST_MS, partial(self._confirmed, held))
+            self._copies.confirm(self._stream, wanted, wait_ms or _LONGEST_MS, partial(self._confirmed, held, events))
 
     def _hold(self, held: _Held) -> None:
         self._held.append(held)
         self._budget.held += _size(held)
 
-    def _confirmed(self, held: _Held, error: Exception | None) -> None:
+    def _confirmed(self, held: _Held, events: ReplicationEvents, error: Exception | None) -> None:
         if held.result is not None:
             # Somebody else's copies came behind it, or the log was opened anew meanwhile.
             return
         if isinstance(error, StorageUnavailable):
-            self._doubted(error)
+            self._doubted(error, events)
         elif error is None:
-            self._reached(held.end)
+            self._reached(held.end, events)
         else:
             done, held.done, held.overdue = held.done, None, True
             if done is not None:
                 tell(done, error, _HELD_BATCH)
-            self._ask_on()
+            self._ask_on(events)
 
-    def _ask_on(self) -> None:
+    def _ask_on(self, events: ReplicationEvents) -> None:
         """Wait for the copies of all that is here: once for all of it, and however long it takes."""
         if self._asked is None and self._held:
             last = self._asked = self._held[-1]
-            self._copies.confirm(self._stream, self._wanted, None, partial(self._have_come, last, self._wanted))
+            self._copies.confirm(self._stream, self._wanted, None, partial(self._have_come, last, self._wanted, events))
 
-    def _have_come(self, last: _Held, wanted: int, error: Exception | None) -> None:
+    def _have_come(self, last: _Held, wanted: int, events: ReplicationEvents, error: Exception | None) -> None:
         if self._asked is not last or wanted != self._wanted:
             # Asked once more since.
             return
         self._asked = None
         if isinstance(error, StorageUnavailable):
-            self._doubted(error)
+            self._doubted(error, events)
         elif error is None:
-            self._reached(last.end)
+            self._reached(last.end, events)
 
-    def _doubted(self, error: StorageUnavailable) -> None:
+    def _doubted(self, error: StorageUnavailable, events: ReplicationEvents) -> None:
         # A replica that takes over may lack it, so nobody reads it before an opening has told what there is.
-        self._lost(error)
+        events.lost(error)
         # A log that is deleted, or in doubt already, tells nobody.
-        self.fail(error)
+        self.fail(error, events)
 
-    def _reached(self, end: int) -> None:
+    def _reached(self, end: int, events: ReplicationEvents) -> None:
         """There are enough copies of all up to an offset: what comes last was written last."""
         for held in self._held:
             if held.end > end:
                 break
             held.result = held.placed
-        self._flush()
+        self._flush(events)
 
-    def _flush(self) -> None:
+    def _flush(self, events: ReplicationEvents) -> None:
         waiting = self._held
         while waiting and waiting[0].result is not None:
             first = waiting.popleft()
             self._budget.held -= _size(first)
             if first.append is None:
-                self._opened(first.end)
+                events.opened(first.end)
             else:
-                self._placed(first.append, first.placed, partial(_tell, first.done, first.result), None)
+                events.placed(first.append, first.placed, partial(_tell, first.done, first.result), None)
         if waiting and waiting[0].overdue:
-            self._ask_on()
+            self._ask_on(events)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, events: ReplicationEvents) -> None:
         """The log is to be opened anew, or is another's: whoever opens it shows what is in it."""
         waiting, self._held, self._asked = self._held, deque(), None
         for held in waiting:
@@ -239,7 +245,7 @@ class ReplicationQueue:
             held.result = error
         for held in waiting:
             if held.append is not None and held.done is not None:
-                self._placed(held.append, held.placed, partial(tell, held.done, to=_HELD_BATCH), error)
+                events.placed(held.append, held.placed, partial(tell, held.done, to=_HELD_BATCH), error)
 
 
 def _size(held: _Held) -> int:
@@ -258,28 +264,6 @@ def _tell(done: AppendDone | None, result: Appended | Exception | None, _placed:
         tell(done, result, _HELD_BATCH)
 
 
-class ReplicatedLog(Protocol):
-    """A log whose copies are waited for."""
-
-    topic: str
-    index: int
-    stream: str
-    log_end: int
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether it is open here."""
-
-    def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
-        """Make a batch readable and tell whoever appended it; or only tell of an error."""
-
-    def lost(self, error: Exception) -> None:
-        """The primary may be another one by now: the log is to be opened anew."""
-
-    def save_soon(self) -> None:
-        """Have its high watermark written down within a second."""
-
-
 class Replication:
     """The high watermark of one log: which of its batches can be read, and who is told of them when.
 
@@ -287,27 +271,23 @@ class Replication:
     """
 
     __slots__ = (
-        "_budget", "_copies", "_log", "_reader", "_watchers", "high_watermark_epoch", "high_watermark_known",
-        "min_insync", "queue", "repeated",
+        "_budget", "_copies", "_name", "_stream", "high_watermark_epoch", "high_watermark_known", "min_insync", "queue",
+        "repeated",
     )  # fmt: skip
 
-    def __init__(
-        self, log: ReplicatedLog, copies: InSyncReplicas, budget: CacheBudget, reader: LogReader, watchers: Watchers
-    ) -> None:
+    def __init__(self, name: str, stream: str, copies: InSyncReplicas, budget: CacheBudget) -> None:
         """Want one copy.
 
         Args:
-            log: the log.
+            name: the partition, for errors.
+            stream: the Redis key of its stream.
             copies: waits for replicas.
             budget: of the batches that all partitions hold.
-            reader: reads the log, up to where that is allowed.
-            watchers: those who wait for more of it.
         """
-        self._log = log
+        self._name = name
+        self._stream = stream
         self._copies = copies
         self._budget = budget
-        self._reader = reader
-        self._watchers = watchers
         self.min_insync = 1
         """How many servers are to have what can be read (`min.insync.replicas`); `want` sets it."""
         self.high_watermark_known = True
@@ -323,21 +303,16 @@ class Replication:
         self.repeated = DuplicateWaiters()
         """Who sent a batch again that Redis has not got yet."""
 
-    def want(self, copies: int) -> None:
+    def want(self, copies: int, events: ReplicationEvents) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
-        if copies != self.min_insync:
-            self.min_insync = copies
-            if self.queue is not None or copies > 1:
-                self._made_queue().want(copies)
-            self._log.save_soon()
+        self.min_insync = copies
+        if self.queue is not None or copies > 1:
+            self.made_queue().want(copies, events)
 
-    def _made_queue(self) -> ReplicationQueue:
+    def made_queue(self) -> ReplicationQueue:
+        """The queue that all batches take that are placed from now on, in order."""
         if self.queue is None:
-            log = self._log
-            self.queue = ReplicationQueue(
-                self._copies, log.stream, self._budget, log.finish_append, self._show_opened, log.lost
-            )
-            self.queue.want(self.min_insync)
+            self.queue = ReplicationQueue(self._copies, self._stream, self._budget, self.min_insync)
         return self.queue
 
     def high_watermark_at_opening(self, before: int, opened: OpenedLog) -> int:
@@ -345,87 +320,52 @@ class Replication:
         end = opened.next_offset
         if self.min_insync > 1:
             end = least_high_watermark(before, self.high_watermark_epoch, opened, opened.epochs)
-            # Whoever opens it next is to know.
-            self._log.save_soon()
         self.high_watermark_epoch = opened.epochs.rows[-1].epoch
         return end
 
-    def hold_opened(self, end: int) -> None:
+    def hold_opened(self, end: int, events: ReplicationEvents) -> None:
         """What was in the log when it was opened, up to `end`, waits for its copies, if it has to."""
         self.high_watermark_known = self.min_insync == 1
         if not self.high_watermark_known:
-            self._made_queue().hold_opened(end)
-
-    def _show_opened(self, end: int) -> None:
-        """What was in the log when it was opened, up to `end`, has its copies."""
-        log = self._log
-        self.high_watermark_known = True
-        if end != log.log_end:
-            log.log_end = end
-            self._reader.clear(end)
-            log.save_soon()
-        self._watchers.tell(0)
-
-    def learn_high_watermark(self, end: int, epoch: int) -> None:
-        """All up to an offset was seen to have its copies, by this leader epoch, in a log that is not led here."""
-        if not self._log.is_leader:
-            self._log.log_end, self.high_watermark_epoch = end, epoch
+            self.made_queue().hold_opened(end, events)
 
     def check(self, copies: int) -> None:
         """Raise NotEnoughReplicas where a batch cannot be taken whose sender waits for so many copies."""
         check_room(self._budget)
         if copies > 1:
-            check_replicas(self._copies, self._log.stream, copies)
+            check_replicas(self._copies, self._stream, copies)
 
-    def holding(self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int) -> PlaceDone:
-        """What takes in a batch when Redis has answered; all that are placed from now on go that way, in order."""
-        self._made_queue()
-        return partial(self._hold, append, placed, done, copies, wait_ms)
-
-    def _hold(
-        self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int, error: Exception | None
-    ) -> None:
-        self._made_queue().hold(append, placed, done, copies, wait_ms, error)
-        self.answer_repeated()
-
-    def repeat(self, end: int, placed: Appended, done: AppendDone, copies: int, wait_ms: int) -> None:
+    def repeat(self, end: int, placed: Appended, done: AppendDone, copies: int, wait_ms: int, log_end: int) -> None:
         """Tell whoever sent a batch again, which ends before offset `end`, when it is stored and has its copies."""
         if copies > 1 and wait_ms:
             # What can be read may still lack copies.
-            done = done_with_copies(self._copies, self._log.stream, copies, wait_ms, done)
+            done = done_with_copies(self._copies, self._stream, copies, wait_ms, done)
         self.repeated.add(end, placed, done)
-        self.answer_repeated()
+        self.answer_repeated(log_end)
 
-    def answer_repeated(self) -> None:
-        """Answer those whose batches Redis has by now."""
+    def answer_repeated(self, log_end: int) -> None:
+        """Answer those whose batches Redis has by now, in a log that can be read up to `log_end`."""
         queue = self.queue
-        self.repeated.answer(queue.end if queue is not None and queue.holds else self._log.log_end)
+        self.repeated.answer(queue.end if queue is not None and queue.holds else log_end)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: Exception, events: ReplicationEvents) -> None:
         """Tell everybody who waits: the log is in doubt, or another's."""
         if self.queue is not None:
-            self.queue.fail(error)
+            self.queue.fail(error, events)
         self.repeated.fail(error)
-
-    def end(self, ended: ReplicatedLog, error: Exception) -> None:
-        """Tell everybody who waits, and forget the log: what is under way ends with what is left of it."""
-        self.fail(error)
-        self._log, self.queue = ended, None
 
     def check_end(self) -> None:
         """Raise NotLeader where it is not known yet how far the log can be read."""
         if not self.high_watermark_known:
-            raise high_watermark_unknown(f"{self._log.topic}-{self._log.index}")
+            raise high_watermark_unknown(self._name)
 
     async def settle(self) -> None:
         """Wait for a moment until all that Redis has can be read. Raises StorageUnavailable where it cannot."""
         queue = self.queue
         if queue is not None and queue.holds:
-            await copies_have_come(self._copies, self._log.stream, self.min_insync)
+            await copies_have_come(self._copies, self._stream, self.min_insync)
             if queue.holds:
-                raise StorageUnavailable(
-                    f"{self._log.topic}-{self._log.index}: the replicas of Redis have not got all yet"
-                )
+                raise StorageUnavailable(f"{self._name}: the replicas of Redis have not got all yet")
 
 
 def least_high_watermark(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:

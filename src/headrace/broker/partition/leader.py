@@ -4,19 +4,15 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.high_watermark import Replication
+from headrace.broker.partition.high_watermark import Replication, ReplicationEvents
 from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.partition.read import first_readable
-from headrace.broker.partition.reader import LogReader
+from headrace.broker.partition.reader import ReadableLog
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
-from headrace.broker.partition.remote import RemotePartition
-from headrace.broker.partition.source import Isolation, Watchers, changing, gone, outside
+from headrace.broker.partition.source import changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
@@ -44,42 +40,12 @@ def _uncounted() -> None:
     """Count no producers."""
 
 
-class EndedLog(msgspec.Struct):
-    """Stands in for the log of a deleted topic: its parts then do not hold the log, which holds them.
-
-    Its memory is freed without the garbage collector, which walks all objects only once in 100 million new ones.
-    """
-
-    topic: str
-    index: int
-    stream: str
-    local_start: int
-    log_end: int
-    cold: RemotePartition | None = None
-    deleted: bool = True
-    is_leader: bool = True
-    is_writable: bool = False
-    shown: int | None = None
-
-    def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
-        """Tell whoever appended a batch how that went; nobody can read it."""
-        done(error or placed)
-
-    def lost(self, error: Exception) -> None:
-        """It is not opened anew."""
-
-    def save_soon(self) -> None:
-        """Nothing is written down any more."""
-
-
-class LeaderPartition:
+class LeaderPartition(ReadableLog):
     """A partition's owner, its cached tail, and those who wait for it.
 
     The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
     moves back, unless Redis itself comes back with less than it had acknowledged.
     """
-
-    has_gaps = False
 
     def __init__(
         self,
@@ -106,15 +72,9 @@ class LeaderPartition:
             reads: budget of what is read ahead; None: one of its own.
             total: counts the producers of all logs together; None: nothing does.
         """
+        super().__init__(stream, storage, budget, reads)
         self.topic = topic
         self.index = index
-        self.stream = stream
-        self.local_start = 0
-        """First offset that lies in Redis."""
-        self.cold: RemotePartition | None = None
-        """What the archive has of it, where it is read from there."""
-        self.log_end = 0
-        """The high watermark; of another broker's log, as far as it was known here."""
         self.leader_epoch = 0
         self.deleted = self.paused = False
         self.leader: int | None = None
@@ -125,21 +85,12 @@ class LeaderPartition:
         """The number of the view by which this server is the owner; None: it is alone."""
         self._elsewhere: NotLeader | None = None
         """Why it can be neither read nor written here."""
-        self._storage = storage
         self._clock = clock
-        self._reader = reader = LogReader(self, storage, budget, reads)
-        self._tail, self._index = reader.tail, reader.index
-        self._watchers = Watchers()
-        self.replication = replication = Replication(self, storage.copies, budget, reader, self._watchers)
-        self._saving = saving = ProducerStateSnapshots(self, storage, snapshots)
-        # What else `Partition` wants, and `ReplicatedLog`: no call between.
-        self.save_soon, self.save_producers = saving.soon, saving.save_producers
-        self.expire_producers = saving.expire_producers
-        self.want_copies = replication.want
-        self.cached, self.read_cached = reader.cached, reader.read_cached
-        self.read_stored, self.read_range = reader.stored, reader.from_redis
-        self.watch, self.unwatch = self._watchers.add, self._watchers.discard
-        self.size = partial(storage.size, stream)
+        self.replication = Replication(f"{topic}-{index}", stream, storage.copies, budget)
+        self._saving = ProducerStateSnapshots(topic, index, stream, storage)
+        self._snapshots = snapshots
+        self._save_due = False
+        self._writing = asyncio.Lock()
         self.refusals = RejectedBatches(clock.ticks_ms, *(() if total is None else (total.try_take,)))
         self._total = total
         if total is not None:
@@ -166,11 +117,6 @@ class LeaderPartition:
         """Itself; see `Partition.log`."""
         return self
 
-    @property
-    def log_start(self) -> int:
-        """First offset that may be read: where the archive begins, if what is before the log is read from there."""
-        return first_readable(None if self.cold is None else self.cold.start, self.local_start)
-
     # Owning
 
     async def open(self, *, create: bool = False) -> None:
@@ -189,7 +135,7 @@ class LeaderPartition:
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
-        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"))
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"), self._events())
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
@@ -205,12 +151,15 @@ class LeaderPartition:
             tell_lost(self.topic, self.index, before - kept, self.leader_epoch)
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
+        if self.replication.min_insync > 1:
+            # Whoever opens it next is to know.
+            self.save_soon()
         same = known and kept == self.log_end == before
         if not same:
-            self._reader.clear(self.log_end)
+            self._clear(self.log_end)
         if known and not same:
             self._watchers.tell(1 if self.log_end > before else 0)
-        self.replication.hold_opened(opened.next_offset)
+        self.replication.hold_opened(opened.next_offset, self._events())
         self.opened(self)
 
     @property
@@ -251,7 +200,8 @@ class LeaderPartition:
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
-            self._saving.overtake(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self._saving.overtake()
+            self.lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._fenced_reason = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -263,12 +213,19 @@ class LeaderPartition:
             if self._recovery is not None:
                 self._recovery.cancel()
                 self._recovery = None
-            self.replication.fail(self._fenced_reason)
-            self._saving.end()
+            self.replication.fail(self._fenced_reason, self._events())
+            self._snapshots.discard(self)
+            self._save_due = False
             self.replication.high_watermark_known = True
-            self._reader.clear(self.log_end)
+            self._clear(self.log_end)
             self._watchers.tell(0)
         self.leader = leader
+
+    def led_elsewhere(self) -> None:
+        """Another broker may have led it meanwhile, and be gone without a word: storage tells, within a second."""
+        if self._elsewhere is None:
+            self._saving.led_elsewhere()
+            self.save_soon()
 
     @property
     def is_leader(self) -> bool:
@@ -285,7 +242,7 @@ class LeaderPartition:
         if self._fenced_reason is not None or self.deleted:
             return
         self._fenced_reason = error
-        self.replication.fail(error)
+        self.replication.fail(error, self._events())
         self._recovery = asyncio.get_running_loop().create_task(self._recover(error))
 
     async def _recover(self, reason: Exception) -> None:
@@ -338,20 +295,17 @@ class LeaderPartition:
             raise
         base_offset = placed.base_offset
         if placed.duplicate:
-            replication.repeat(base_offset + append.span, placed, done, copies, wait_ms)
+            replication.repeat(base_offset + append.span, placed, done, copies, wait_ms, self.log_end)
             return
-        self.save_soon()
+        if not self._save_due:
+            self.save_soon()
         stamp(append.batch, base_offset, self.leader_epoch)
         if copies == 1 and queue is None:
             then: PlaceDone = partial(self.finish_append, append, placed, done)
         else:
-            then = replication.holding(append, placed, done, copies, wait_ms)
+            replication.made_queue()
+            then = partial(self._hold, append, placed, done, copies, wait_ms)
         self._storage.place(self.stream, append, base_offset, then)
-
-    def led_elsewhere(self) -> None:
-        """Another broker may have led it meanwhile, and be gone without a word: storage tells, within a second."""
-        if self._elsewhere is None:
-            self._saving.led_elsewhere()
 
     def _refusal(self) -> Exception:
         if self.deleted:
@@ -367,6 +321,9 @@ class LeaderPartition:
         if error is not None:
             self.refusals.refuse(append)
             done(error)
+            return
+        if self.deleted:  # nobody can read it: it takes no memory of those that can be read
+            done(placed)
             return
         batch = append.batch
         size = len(batch)
@@ -384,7 +341,38 @@ class LeaderPartition:
             # As `tell`, without a call for each batch: whoever sent it again waits as well.
             log_unhandled("an append")
         if replication.repeated.waiting is not None:
-            replication.answer_repeated()
+            replication.answer_repeated(log_end)
+
+    # Copies
+
+    def want_copies(self, copies: int) -> None:
+        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
+        if copies != self.replication.min_insync:
+            self.replication.want(copies, self._events())
+            self.save_soon()
+
+    def learn_high_watermark(self, end: int, epoch: int) -> None:
+        """All up to an offset was seen to have its copies, by this leader epoch, where it is not open here."""
+        if self._elsewhere is not None:
+            self.log_end, self.replication.high_watermark_epoch = end, epoch
+
+    def _events(self) -> ReplicationEvents:
+        return ReplicationEvents(self.finish_append, self._show_opened, self.lost)
+
+    def _hold(
+        self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int, error: Exception | None
+    ) -> None:
+        self.replication.made_queue().hold(append, placed, done, copies, wait_ms, error, self._events())
+        self.replication.answer_repeated(self.log_end)
+
+    def _show_opened(self, end: int) -> None:
+        """What was in the log when it was opened, up to `end`, has its copies."""
+        self.replication.high_watermark_known = True
+        if end != self.log_end:
+            self.log_end = end
+            self._clear(end)
+            self.save_soon()
+        self._watchers.tell(0)
 
     # Reading
 
@@ -396,11 +384,6 @@ class LeaderPartition:
         if offset < self.log_start or (offset > self.log_end and self.certainly_past_end(offset)):
             raise outside(self, offset, self.log_start, self.log_end)
 
-    @property
-    def shown(self) -> int | None:
-        """The high watermark, where readers wait for copies."""
-        return self.log_end if self.replication.min_insync > 1 else None
-
     def certainly_past_end(self, offset: int) -> bool:
         """Whether an offset is beyond all that another server may have shown. Readers wait below that."""
         end = self.log_end if self.replication.queue is None else max(self.log_end, self._owner.next_offset)
@@ -410,14 +393,6 @@ class LeaderPartition:
     def is_end_known(self) -> bool:
         """Whether nobody can have seen this log longer than it is known to be here."""
         return self._saving.proven and self.replication.high_watermark_known
-
-    def visible_end(self, isolation: Isolation) -> int:
-        """The high watermark: every batch is stable as soon as it is stored."""
-        return self.log_end
-
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
-        """Whether a read at `offset` would find nothing."""
-        return offset >= self.visible_end(isolation)
 
     async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
         """See `broker.partition.offset_lookup.find`."""
@@ -443,6 +418,37 @@ class LeaderPartition:
         """How far the log is what it was for who came to `offset` under this leader epoch."""
         return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
 
+    # Producers
+
+    def save_soon(self) -> None:
+        """Have written down within a second what has changed: of the producers, and the high watermark."""
+        if not self._save_due:
+            self._save_due = True
+            self._snapshots.add(self)
+
+    def use(self, snapshots: SnapshotSchedule) -> None:
+        """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
+        self._snapshots.discard(self)
+        self._snapshots = snapshots
+        # Also what those before are just writing down: they may fail. Where there is nothing to write, nothing is.
+        snapshots.add(self)
+
+    async def save_producers(self) -> None:
+        """Write down what has changed of the producers. Raises TopicError; it is opened anew where it has to be."""
+        async with self._writing:  # who comes next writes a later offset, for which all of this has to be there
+            self._save_due = False
+            if self.is_writable:
+                try:
+                    await self._saving.save(self.log_end if self.replication.min_insync > 1 else None)
+                except Fenced as error:
+                    self.lost(StorageUnavailable(str(error)))
+                    raise
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget idempotent producers that were last heard of before this time (ms)."""
+        if self._saving.expire_producers(before_ms):
+            self._snapshots.add(self)
+
     # Removing, and what lies beside
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
@@ -466,9 +472,6 @@ class LeaderPartition:
         await self.save_producers()
         self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
 
-    def _trimmed(self, log_start: int) -> None:
-        self.local_start = max(self.local_start, log_start)
-
     async def settle(self) -> None:
         """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""
         await self.save_producers()
@@ -478,10 +481,6 @@ class LeaderPartition:
             # What waited was given up: the opening tells what there is.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
-    def use(self, snapshots: SnapshotSchedule) -> None:
-        """Have what changes of the producers written down by these from now on."""
-        self._saving.use(snapshots)
-
     async def mirror_position(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""
         if offset >= 0 and self._elsewhere is None:
@@ -490,10 +489,10 @@ class LeaderPartition:
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""
         self.deleted = True
-        ended = EndedLog(self.topic, self.index, self.stream, self.local_start, self.log_end)
-        self._reader.end(ended)
-        self.replication.end(ended, gone(self))
-        self._saving.forget(ended)
+        self._clear(self.log_end)
+        self.replication.fail(gone(self), self._events())
+        self._saving.end()
+        self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()
         self._storage.forget(self.stream, self.lost)

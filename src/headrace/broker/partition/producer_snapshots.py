@@ -13,7 +13,7 @@ from headrace.broker.partition.recovery import opened_last_by
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.topics.append import OffsetAssigner
-from headrace.topics.errors import Fenced, StorageNotWritten, StorageUnavailable, TopicError
+from headrace.topics.errors import Fenced, StorageNotWritten, TopicError
 from headrace.topics.leader_epochs import LeaderEpochs
 
 INTERVAL_MS = 1_000
@@ -78,51 +78,30 @@ class SnapshotSchedule:
             await self.save()
 
 
-class SavedLog(Protocol):
-    """A log of which something is written down."""
-
-    topic: str
-    index: int
-    stream: str
-    deleted: bool
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether it is open here, and in no doubt."""
-
-    @property
-    def shown(self) -> int | None:
-        """The high watermark, where readers wait for copies."""
-
-    def lost(self, error: Exception) -> None:
-        """Another broker has led it: the log is to be opened anew."""
-
-
 class ProducerStateSnapshots:
     """Writes down what has changed of one log, and knows whether another broker may have led it."""
 
     __slots__ = (
-        "_due", "_epochs", "_log", "_overtaken", "_owner", "_saved_to", "_snapshots", "_storage", "_unproven",
-        "_writing",
+        "_epochs", "_index", "_overtaken", "_owner", "_saved_to", "_storage", "_stream", "_topic", "_unproven",
     )  # fmt: skip
 
-    def __init__(self, log: SavedLog, storage: LogStorage, snapshots: SnapshotSchedule) -> None:
+    def __init__(self, topic: str, index: int, stream: str, storage: LogStorage) -> None:
         """Have nothing to write down.
 
         Args:
-            log: the log.
+            topic: the topic's name.
+            index: the partition's number.
+            stream: the Redis key of its stream.
             storage: where it is written down.
-            snapshots: see to it that this happens within a second.
         """
-        self._log = log
+        self._topic = topic
+        self._index = index
+        self._stream = stream
         self._storage = storage
-        self._snapshots = snapshots
-        self._due = False
         self._owner = OffsetAssigner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
         """Offset as of which the producers are written down, and the high watermark then."""
-        self._writing = asyncio.Lock()
         self._unproven: object | None = None
         """Another broker may have led it since it was opened here, and shown more of it, until Redis has said that none
         has, asked from now on, or it is opened anew; None: nobody has. Each time it is another object."""
@@ -135,28 +114,9 @@ class ProducerStateSnapshots:
         self._saved_to = 0, None
         self._unproven, self._overtaken = None, False
 
-    def soon(self) -> None:
-        """Have written down within a second what has changed: of the producers, and the high watermark."""
-        if not self._due:
-            self._due = True
-            self._snapshots.add(self)
-
-    def use(self, snapshots: SnapshotSchedule) -> None:
-        """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
-        self._snapshots.discard(self)
-        self._snapshots = snapshots
-        # Also what those before are just writing down: they may fail. Where there is nothing to write, nothing is.
-        snapshots.add(self)
-
     def end(self) -> None:
-        """Write nothing down any more: it is deleted, or another broker's."""
-        self._snapshots.discard(self)
-        self._due = False
-
-    def forget(self, ended: SavedLog) -> None:
-        """The log is gone."""
-        self._log = ended
-        self.end()
+        """The log is gone: write nothing down any more."""
+        self._owner = OffsetAssigner(0)
 
     @property
     def proven(self) -> bool:
@@ -164,14 +124,12 @@ class ProducerStateSnapshots:
         return self._unproven is None
 
     def led_elsewhere(self) -> None:
-        """Another broker may have led it meanwhile, and be gone without a word: a write tells, within a second."""
+        """Another broker may have led it meanwhile, and be gone without a word: the next write tells."""
         self._unproven = object()
-        self.soon()
 
-    def overtake(self, error: StorageUnavailable) -> None:
+    def overtake(self) -> None:
         """Another broker has led it for certain."""
         self._unproven, self._overtaken = object(), True
-        self._log.lost(error)
 
     async def look_who_led(self) -> None:
         """Storage takes no write that would tell whether another broker has led it; but it can be read."""
@@ -179,48 +137,47 @@ class ProducerStateSnapshots:
         if (
             fenced_reason is None
             or self._overtaken
-            or not await opened_last_by(self._storage, self._log.stream, self._epochs)
+            or not await opened_last_by(self._storage, self._stream, self._epochs)
         ):
             return
         if self._unproven is fenced_reason:
             self._unproven = None
 
-    async def save_producers(self) -> None:
+    async def save(self, shown: int | None) -> None:
         """Write down what has changed of the producers, so that the next opening reads few batches.
 
-        Raises:
-            StorageUnavailable, StorageFull: the log is opened anew where it has to be. Fenced, UnknownTopic.
-        """
-        async with self._writing:  # who comes next writes a later offset, for which all of this has to be there
-            owner = self._owner
-            self._due = False
-            if self._log.is_writable:
-                try:
-                    await self._save(owner)
-                except Fenced as error:
-                    self.overtake(StorageUnavailable(str(error)))
-                    raise
-                except StorageNotWritten:
-                    await self.look_who_led()
-                    raise
-
-    async def _save(self, owner: OffsetAssigner) -> None:
-        """Write what has changed by now; of a producer that goes on meanwhile more may be written than the offset says.
-
         What changes from now on is not waited for: this would not end while producers come faster than they are saved.
+        Of a producer that goes on meanwhile more may be written than the offset says.
+
+        Args:
+            shown: the high watermark, where readers wait for copies.
+
+        Raises:
+            StorageUnavailable, StorageFull; Fenced: another broker has led the log. UnknownTopic.
         """
-        as_of, unproven = (owner.next_offset, self._log.shown), self._unproven
+        try:
+            await self._save(shown)
+        except Fenced:
+            self.overtake()
+            raise
+        except StorageNotWritten:
+            await self.look_who_led()
+            raise
+
+    async def _save(self, shown: int | None) -> None:
+        owner = self._owner
+        as_of, unproven = (owner.next_offset, shown), self._unproven
         if as_of == self._saved_to and not owner.unsaved and unproven is None:
             return
         changed = owner.take_changed()
         try:
             for start in range(0, max(len(changed), 1), _AT_ONCE):
-                if owner is not self._owner or self._log.deleted:
+                if owner is not self._owner:
                     return
                 last = start + _AT_ONCE >= len(changed)
                 offset, high_watermark = as_of if last else (None, None)
                 changes = owner.as_they_are(changed[start : start + _AT_ONCE])
-                await self._storage.save_producers(self._log.stream, offset, changes, high_watermark)
+                await self._storage.save_producers(self._stream, offset, changes, high_watermark)
         except BaseException:
             owner.keep_changed(changed)
             raise
@@ -229,11 +186,9 @@ class ProducerStateSnapshots:
             if self._unproven is unproven:
                 self._unproven = None
 
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget producers that were last heard of before this time."""
+    def expire_producers(self, before_ms: int) -> bool:
+        """Forget producers that were last heard of before this time; whether there is something to write down."""
         forgotten = self._owner.expire(before_ms)
-        if self._owner.unsaved:
-            self._snapshots.add(self)
         if forgotten:
-            log = self._log
-            _log.debug("silent producers forgotten", topic=log.topic, partition=log.index, producers=forgotten)
+            _log.debug("silent producers forgotten", topic=self._topic, partition=self._index, producers=forgotten)
+        return self._owner.unsaved

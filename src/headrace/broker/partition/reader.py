@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail
-from headrace.broker.partition.read import fitting
+from headrace.broker.partition.read import first_readable, fitting
 from headrace.broker.partition.remote import RemotePartition
+from headrace.broker.partition.source import Isolation, Watcher, Watchers
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
@@ -20,7 +21,7 @@ ANSWER_TURNS = 4
 
 
 class Read(Protocol):
-    """See `LogReader.from_redis`."""
+    """See `ReadableLog.read_range`."""
 
     def __call__(self, offset: int, limit: int, *, join: bool) -> Coroutine[Any, Any, list[StoredBatch]]:
         """About `limit` bytes of batches from an offset on."""
@@ -224,88 +225,108 @@ class ColdReads:
 _MOST_BATCHES = 4096
 
 
-class ReadableLog(Protocol):
-    """What is to be known of a log before it is read."""
+class ReadableLog:
+    """A log as its readers see it: where it begins and ends, its newest batches in memory, and the reads of all others.
 
-    stream: str
-    local_start: int
-    log_end: int
-    cold: RemotePartition | None
-
-
-class LogReader:
-    """What this server knows of a log's batches so that reads are cheap, and the reads.
-
-    Whoever appends to the log adds each batch to `tail` and `index`, which are the same for as long as this is.
+    Whoever appends to it adds each batch to `_tail` and `_index`, and moves `log_end`.
     """
 
-    __slots__ = ("_ahead", "_cold", "_log", "_reads", "_storage", "index", "tail")
+    has_gaps = False
 
-    def __init__(self, log: ReadableLog, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
+    def __init__(self, stream: str, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
         """Nothing is known yet.
 
         Args:
-            log: tells at each read where it begins and ends.
+            stream: the Redis key of its stream.
             storage: where it is.
             budget: of all cached tails together.
             reads: budget of what is read ahead; None: one of its own.
         """
-        self.tail = Tail(budget, 0)
-        """The newest batches."""
-        self.index = LogIndex(0)
-        """Where the bytes of those are that came since it was cleared."""
-        self._log = log
+        self.stream = stream
+        self.local_start = 0
+        """First offset that lies in Redis."""
+        self.cold: RemotePartition | None = None
+        """What the archive has of it, where it is read from there."""
+        self.log_end = 0
+        """The high watermark; of another broker's log, as far as it was known here."""
         self._storage = storage
-        self._cold = ColdReads()
+        self._tail = Tail(budget, 0)
+        """The newest batches."""
+        self._index = LogIndex(0)
+        """Where the bytes of those are that came since it was cleared."""
+        self._watchers = Watchers()
+        self._cold_reads = ColdReads()
         self._reads = reads or ReadBudget()
         self._ahead = ReadAhead(self._reads)
 
-    def clear(self, log_end: int) -> None:
-        """Forget everything; the next batch begins at `log_end`."""
-        self.tail.clear(log_end)
-        self.index.clear(log_end)
+    @property
+    def log_start(self) -> int:
+        """First offset that may be read: where the archive begins, if what is before the log is read from there."""
+        return first_readable(None if self.cold is None else self.cold.start, self.local_start)
+
+    def visible_end(self, isolation: Isolation) -> int:
+        """The high watermark: every batch is stable as soon as it is stored."""
+        return self.log_end
+
+    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+        """Whether a read at `offset` would find nothing."""
+        return offset >= self.visible_end(isolation)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` of every batch from now on."""
+        self._watchers.add(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Stop telling; harmless when it was not watching."""
+        self._watchers.discard(watcher)
+
+    async def size(self) -> int:
+        """Bytes that its record batches take in Redis."""
+        return await self._storage.size(self.stream)
+
+    def _trimmed(self, log_start: int) -> None:
+        self.local_start = max(self.local_start, log_start)
+
+    def _clear(self, log_end: int) -> None:
+        """Forget what is in memory; the next batch begins at `log_end`."""
+        self._tail.clear(log_end)
+        self._index.clear(log_end)
         self._ahead.forget()
         # A read that is under way is of the log as it was before: what it brings is not kept.
         self._ahead = ReadAhead(self._reads)
 
-    def end(self, ended: ReadableLog) -> None:
-        """Forget everything, and the log too."""
-        self._log = ended
-        self.clear(ended.log_end)
-
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         """Whether a read can be answered from memory; see `Readable.cached`."""
-        if offset >= self.tail.start:
+        if offset >= self._tail.start:
             return True
-        return ahead and offset >= self._log.local_start and self._ahead.ready(offset) is not None
+        return ahead and offset >= self.local_start and self._ahead.ready(offset) is not None
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False
     ) -> tuple[list[Buffer], int]:
         """Whole batches of a `cached` offset, and their size; see `Tail.read`."""
-        if offset >= self.tail.start:
-            return self.tail.read(offset, limit, whole_first=whole_first)
+        if offset >= self._tail.start:
+            return self._tail.read(offset, limit, whole_first=whole_first)
         found = fit_to(self._ahead.ready(offset) or [], limit, join=join)
         if not found or (len(found[0].batch) > limit and not whole_first):
             return [], 0
         self._ahead.forget()
         return self._answer(found, limit, join, self._ahead)
 
-    async def stored(
+    async def read_stored(
         self, offset: int, limit: int, *, join: bool = False, first: int | None = None
     ) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
 
         What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
         """
-        log, ahead = self._log, self._ahead
-        cold = log.cold
-        stored = [] if cold is not None and offset < log.local_start else await self._following(offset, limit, join)
-        if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, log.local_start):
-            old = await cold.read(offset, max(log.local_start, stored[0].base_offset if stored else 0), limit)
+        ahead, cold = self._ahead, self.cold
+        stored = [] if cold is not None and offset < self.local_start else await self._following(offset, limit, join)
+        if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, self.local_start):
+            old = await cold.read(offset, max(self.local_start, stored[0].base_offset if stored else 0), limit)
             if old:
                 return fitting(old, limit)
-            stored = stored or await self._following(max(offset, log.local_start), limit, join)
+            stored = stored or await self._following(max(offset, self.local_start), limit, join)
         return self._answer(stored, limit, join, ahead)
 
     def _answer(self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead) -> tuple[list[Buffer], int]:
@@ -314,32 +335,30 @@ class LogReader:
         taken = len(chunks)
         if taken and ahead is self._ahead:
             last = stored[taken - 1]
-            if taken < len(stored) or last.next_offset < self.tail.start:
-                ahead.keep(self.from_redis, last, stored[taken:], limit, join=join)
+            if taken < len(stored) or last.next_offset < self._tail.start:
+                ahead.keep(self.read_range, last, stored[taken:], limit, join=join)
         return chunks, total
 
     async def _following(self, offset: int, limit: int, join: bool) -> list[StoredBatch]:
         """Batches from `offset` on, those that were read ahead first."""
         found = await self._ahead.take(offset, limit, join=join)
-        return await self.from_redis(offset, limit, join=join) if found is None else found
+        return await self.read_range(offset, limit, join=join) if found is None else found
 
-    async def from_redis(self, offset: int, limit: int, *, join: bool = False) -> list[StoredBatch]:
+    async def read_range(self, offset: int, limit: int, *, join: bool = False) -> list[StoredBatch]:
         """About `limit` bytes of batches from Redis; no more where several may come as one."""
-        log = self._log
         joined = limit if join else None
-        if self.index.covers(offset):
-            end = self.index.end_of(offset, limit)
-            stored = await self._storage.read(log.stream, offset, _MOST_BATCHES, self._readable(end), joined)
+        if self._index.covers(offset):
+            end = self._index.end_of(offset, limit)
+            stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, self._readable(end), joined)
         else:
-            asked, end = self._cold.count, self._readable(None)
-            stored = await self._storage.read(log.stream, offset, asked, end, joined)
+            asked, end = self._cold_reads.count, self._readable(None)
+            stored = await self._storage.read(self.stream, offset, asked, end, joined)
             size = sum(len(found.batch) for found in stored)
             # Those that come as one are never too many: there were more where the log goes on.
             full = join and bool(stored) and stored[-1].next_offset < end
-            self._cold.learn(asked, sum(found.count for found in stored), size, limit, full=full)
+            self._cold_reads.learn(asked, sum(found.count for found in stored), size, limit, full=full)
         return stored
 
     def _readable(self, end: int | None) -> int:
         """Not from the log end on: Redis has those batches, and its replicas have not."""
-        log_end = self._log.log_end
-        return log_end if end is None else min(end, log_end)
+        return self.log_end if end is None else min(end, self.log_end)
