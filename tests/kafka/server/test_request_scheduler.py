@@ -2,8 +2,10 @@
 
 import pytest
 
+from headrace.kafka import apis
 from headrace.kafka.server.request_scheduler import Order
 
+apis.load()  # as the listener does
 PRODUCE, FETCH, METADATA, JOIN, HEARTBEAT = 0, 1, 3, 11, 12
 SMALL, LARGE = 100, 20_000
 

@@ -32,7 +32,7 @@ def refusal(context: RequestContext) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered(context))
 
 
-@register(ApiVersionsRequest, 0, 4, needs=ANYBODY)
+@register(ApiVersionsRequest, 0, 4, needs=ANYBODY, urgent=True)
 def handle(request: ApiVersionsRequest, context: RequestContext) -> None:
     """Say which APIs and versions are served."""
     if context.version >= 3 and not (

@@ -25,7 +25,7 @@ from headrace.broker.partition.source import Isolation
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import topics
-from headrace.kafka.server.registry import register
+from headrace.kafka.server.registry import WaitsFor, register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_RECORDS
 from headrace.protocol.messages import FetchRequest, FetchResponse
@@ -65,7 +65,16 @@ def _no(topic: FetchRequest.FetchTopic, no: No, _: RequestContext) -> FetchRespo
     return FetchResponse.FetchableTopicResponse(topic=topic.topic, partitions=refused)
 
 
-@register(FetchRequest, 4, 12, needs=NEEDS, refusal=parts("topics", _places, _no, "responses"), bound=OF_RECORDS)
+@register(
+    FetchRequest,
+    4,
+    12,
+    needs=NEEDS,
+    refusal=parts("topics", _places, _no, "responses"),
+    bound=OF_RECORDS,
+    waits_for=WaitsFor.RECORDS,
+    urgent=True,
+)
 def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any, FetchResponse] | None:
     """Read records from the partitions named, waiting if there are too few."""
     broker = context.broker

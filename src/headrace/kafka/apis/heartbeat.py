@@ -15,7 +15,7 @@ from headrace.protocol.messages import HeartbeatRequest, HeartbeatResponse
 from headrace.security.access.required_acls import Operation
 
 
-@register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
+@register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS, urgent=True)
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Keep a member alive."""
     result = await context.ask_group(

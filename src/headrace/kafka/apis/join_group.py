@@ -13,7 +13,7 @@ from headrace.groups.events import Join
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import code_of
 from headrace.kafka.required_acls import groups, its_group
-from headrace.kafka.server.registry import register
+from headrace.kafka.server.registry import WaitsFor, register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_MEMBERS
 from headrace.protocol.messages import JoinGroupRequest, JoinGroupResponse
@@ -35,7 +35,15 @@ def _no(request: JoinGroupRequest, context: RequestContext, no: No) -> JoinGroup
     )
 
 
-@register(JoinGroupRequest, 0, 9, needs=(groups(Operation.READ, its_group),), refusal=whole(_no), bound=OF_MEMBERS)
+@register(
+    JoinGroupRequest,
+    0,
+    9,
+    needs=(groups(Operation.READ, its_group),),
+    refusal=whole(_no),
+    bound=OF_MEMBERS,
+    waits_for=WaitsFor.MEMBERS,
+)
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join a group's next generation."""
     # It is kept for each member, and begins its id.

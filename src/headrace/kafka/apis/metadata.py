@@ -113,7 +113,7 @@ def _begin(context: RequestContext) -> MetadataResponse:
 REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True), hide=_hide, begin=_begin)
 
 
-@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS)
+@register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS, urgent=True)
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Describe the cluster and the topics asked for."""
     broker = context.broker

@@ -41,6 +41,7 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id:
     needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)),
     refusal=parts("topics", group_and_topic, _ANSWERS.refused, "topics"),
     bound=COMMIT,
+    one_gives_up_all=True,
 )
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Commit positions of a group."""

@@ -88,7 +88,7 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
 
 @register(
     ProduceRequest, 0, 9, needs=NEEDS, refusal=REFUSAL, keep=_keep, refused_below=3,
-    most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None,
+    most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None, urgent=True,
 )  # fmt: skip
 def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, Any, ProduceResponse | None] | None:
     """Append one batch to each partition named."""

@@ -11,14 +11,21 @@ from headrace.groups.effects import SyncResult
 from headrace.groups.events import Sync
 from headrace.kafka.errors import code_of
 from headrace.kafka.required_acls import groups, its_group
-from headrace.kafka.server.registry import register
+from headrace.kafka.server.registry import WaitsFor, register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_MEMBERS
 from headrace.protocol.messages import SyncGroupRequest, SyncGroupResponse
 from headrace.security.access.required_acls import Operation
 
 
-@register(SyncGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS)
+@register(
+    SyncGroupRequest,
+    0,
+    5,
+    needs=(groups(Operation.READ, its_group),),
+    bound=OF_MEMBERS,
+    waits_for=WaitsFor.MEMBERS,
+)
 async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Exchange assignments."""
     result = await context.ask_group(

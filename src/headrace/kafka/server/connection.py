@@ -20,18 +20,10 @@ from headrace.kafka.server.authorization import may, serve
 from headrace.kafka.server.channel_throttle import ChannelThrottle
 from headrace.kafka.server.frames import Framing, Listener
 from headrace.kafka.server.memory_pool import SMALL_BYTES
-from headrace.kafka.server.registry import APIS, SHORTCUTS
+from headrace.kafka.server.registry import APIS, SHORTCUTS, WaitsFor
 from headrace.kafka.server.request_context import RequestContext, VersionRange
 from headrace.kafka.server.request_decoder import NotServed, client_id_of, decode_request
-from headrace.kafka.server.request_scheduler import (
-    COMMIT,
-    FETCH,
-    LARGE,
-    MEMBERS,
-    PAUSE_BYTES,
-    PAUSE_REQUESTS,
-    PRODUCE,
-)
+from headrace.kafka.server.request_scheduler import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS
@@ -275,9 +267,8 @@ class Connection(Framing):
         if api.bound is not None:
             context.late = TimeoutResponses(api, api.bound, request)
         self._begin(context)
-        # Commits that waited for one that is given up would wait as long, and the heartbeats behind them as well.
-        over = in_turn and context.api_key == COMMIT and self._order.kept > 0
-        if over or (context.api_key in MEMBERS and not context.may_wait()):
+        over = in_turn and api.one_gives_up_all and self._order.kept > 0
+        if over or (api.waits_for is WaitsFor.MEMBERS and not context.may_wait()):
             context.give_up()
             return
         try:
@@ -454,8 +445,7 @@ class Connection(Framing):
         if self._serving or self._flushing:
             return
         if self._waiting and self._waiting[0].done:
-            if key == FETCH:
-                # Who waits for records should have them before who sent them hears of it: that is another write.
+            if key != PRODUCE and APIS[key].waits_for is WaitsFor.RECORDS:
                 self._flush()
                 return
             self._flushing = True

@@ -18,7 +18,7 @@ from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame, MemoryPool
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext
-from headrace.kafka.server.request_scheduler import MAY_WAIT, Order
+from headrace.kafka.server.request_scheduler import Order
 from headrace.metrics.counters import ListenerCounters
 from headrace.security.tls.handshakes import unread
 
@@ -203,7 +203,7 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._pause_reading()
         self._held_bytes += size
         self._memory.add(size)
-        if any(each.api_key in MAY_WAIT and not each.done for each in self._order.waiting):
+        if any(APIS[each.api_key].waits_for and not each.done for each in self._order.waiting):
             self._park_held()
         if self._held_parked > SMALL_BYTES and self._memory.many_parked:
             self.abort("sent ahead of requests that wait, while too much does")

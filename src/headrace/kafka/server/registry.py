@@ -5,6 +5,7 @@ says what it needs of whoever calls it; there is no default.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
+from enum import Enum
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +40,15 @@ class Served(RequestContext, eq=False):
         raise NotImplementedError
 
 
+class WaitsFor(Enum):
+    """What requests of an API may wait for as long as they like, beside storage."""
+
+    RECORDS = "records"
+    """Their answers leave at once: a consumer should have records before the producer learns that they are stored."""
+    MEMBERS = "members"
+    """Other members of a group. Each is counted from the start: it changes the group before it waits."""
+
+
 class Api(msgspec.Struct, frozen=True):
     """One registered API."""
 
@@ -63,6 +73,14 @@ class Api(msgspec.Struct, frozen=True):
     before they are objects."""
     bound: Bound | None
     """How long it is waited for; None: it asks storage for nothing, or its handler sees to it."""
+    waits_for: WaitsFor | None
+    """None: for storage alone."""
+    urgent: bool
+    """Whether it is served while clients come in a crowd: it is cheap, and records depend on it, or whether a member or
+    the server is held to be alive."""
+    one_gives_up_all: bool
+    """Whether a request that waited behind one that was given up is given up as well: it would wait as long, and what
+    is sent behind it too."""
 
     def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
         """What one request needs of `context.principal`: each rule with each resource that the request names."""
@@ -110,6 +128,9 @@ def register(
     most_bytes: int = MOST_BYTES,
     element_bytes: int = 1,
     bound: Bound | None = UNSAID,
+    waits_for: WaitsFor | None = None,
+    urgent: bool = False,
+    one_gives_up_all: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of an API.
 
@@ -125,6 +146,9 @@ def register(
         element_bytes: of each element on average; a request with more of them closes its connection, too.
         bound: how long it is waited for, see `kafka.server.timeouts`; None: its handler sees to it. What cannot be
             refused asks storage for nothing.
+        waits_for: what else it may wait for, see `WaitsFor`.
+        urgent: see `Api.urgent`.
+        one_gives_up_all: see `Api.one_gives_up_all`.
 
     Raises:
         ValueError: the API is registered already, the codec does not know all the versions, or what it needs could not
@@ -155,6 +179,9 @@ def register(
             most_bytes,
             element_bytes,
             late,
+            waits_for,
+            urgent,
+            one_gives_up_all,
         )
         return handler
 

@@ -9,26 +9,11 @@ from collections import deque
 from time import perf_counter
 
 from headrace.broker.runtime.scheduler import PACKED_S, SLICE_S, TURN_S
+from headrace.kafka.server.registry import APIS
 from headrace.kafka.server.request_context import RequestContext
-from headrace.protocol.messages import (
-    ApiVersionsRequest,
-    FetchRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    MetadataRequest,
-    OffsetCommitRequest,
-    ProduceRequest,
-    SyncGroupRequest,
-)
+from headrace.protocol.messages import ProduceRequest
 
-PRODUCE, FETCH, METADATA = ProduceRequest.API_KEY, FetchRequest.API_KEY, MetadataRequest.API_KEY
-COMMIT = OffsetCommitRequest.API_KEY
-MEMBERS = frozenset({JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})
-MAY_WAIT = frozenset({FETCH, *MEMBERS})
-"""They may wait for long, for records or for other members."""
-_URGENT = frozenset({PRODUCE, FETCH, METADATA, HeartbeatRequest.API_KEY, ApiVersionsRequest.API_KEY})
-"""These are served while clients come in a crowd: they are cheap, and records depend on them, or whether a member or
-the server is held to be alive."""
+PRODUCE = ProduceRequest.API_KEY
 
 PAUSE_REQUESTS = 2_000
 """Requests of one connection under way before it is not read from for a while."""
@@ -129,7 +114,7 @@ class Order:
         return (
             self.must_wait_for_others(key)
             or self.slice_over()
-            or (self.crowded and (key not in _URGENT or (self._packed and size > _SHORT and key != PRODUCE)))
+            or (self.crowded and (not _is_urgent(key) or (self._packed and size > _SHORT and key != PRODUCE)))
             or (size > LARGE and key != PRODUCE)
         )
 
@@ -162,3 +147,8 @@ class Order:
     def leave(self) -> None:
         """The client has left: nothing waits for an answer, only for a Produce that is placed turn by turn."""
         self.exclusive = sum(each.alone and not each.done for each in self.waiting)
+
+
+def _is_urgent(key: int) -> bool:
+    api = APIS.get(key)
+    return api is not None and api.urgent
