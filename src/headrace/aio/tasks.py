@@ -128,21 +128,3 @@ def tell(done: Callable[[R], None], result: R, to: str) -> None:
 def log_unhandled(to: str) -> None:
     """Log the current exception as `tell` does, for loops over many batches that cannot afford its call for each."""
     _log.exception("an answer could not be handled", to=to)
-
-
-async def in_slices(
-    items: Sequence[T], ask: Callable[[T], Awaitable[R]], at_once: int
-) -> AsyncIterator[list[tuple[T, R]]]:
-    """Yield items with their results, slice by slice and in order. Raises the first error that `ask` raises.
-
-    Each call costs a task of some kilobytes and about ten microseconds of the event loop. A request of a few bytes may
-    name every partition.
-
-    Args:
-        items: may have changed by the time that later slices are read from it.
-        ask: called for every item of a slice before any of them is waited for.
-        at_once: items of a slice.
-    """
-    for first in range(0, len(items), at_once):
-        some = items[first : first + at_once]
-        yield list(zip(some, await asyncio.gather(*map(ask, some)), strict=True))
