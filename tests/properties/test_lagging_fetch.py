@@ -14,10 +14,9 @@ from tests.broker.test_fetch import Reader
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.fetch import Found, PartitionFetch
-from headrace.broker.partition.cache import Buffer, CacheBudget
+from headrace.broker.partition.cache import Buffer, CacheBudget, count_records
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.read import count_records
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock

@@ -1,4 +1,4 @@
-"""Batches handed to a Placer, over a scripted connection, and what is told of them."""
+"""Batches handed to a StreamAppender, over a scripted connection, and what is told of them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class Sender:
         """(base offset, answer) in the order of the answers."""
         self.lost: list[Exception] = []
         log.lost = self.lost.append
+        appender.logs[log.name] = log
         self.next_offset = 0
 
     def send(self, *batches: Append) -> None:
@@ -54,7 +55,7 @@ class Sender:
             def done(error: Exception | None, base: int = base) -> None:
                 self.told.append((base, error))
 
-            self.appender.place(self.log, each, base, done)
+            self.appender.place(self.log.name, each, base, done)
 
     def errors(self) -> list[Any]:
         return [type(error) for _, error in self.told]

@@ -88,7 +88,7 @@ async def test_what_is_under_way_is_counted_anew_where_whoever_was_told_of_a_bat
 ) -> None:
     """Else a batch was acknowledged before those ahead of it, and readers were shown what is not there."""
     appender, log = quick.appender, quick.log
-    appender.place(log, batch(size=LARGE), 0, lambda _: appender.fail(log, StorageFull("full")))
+    appender.place(log.name, batch(size=LARGE), 0, lambda _: appender.fail(log, StorageFull("full")))
     quick.next_offset = 1
     quick.send(batch())
     wire.turn()

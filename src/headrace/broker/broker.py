@@ -1,7 +1,7 @@
 """The broker: what every API talks to. It owns the topics, the groups and their timers, and no protocol."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from headrace.aio.tasks import end
@@ -13,13 +13,13 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.ownership import Coordination
-from headrace.broker.fetch import DelayedFetch, FetchDone, PartitionFetch, Wakeups
+from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
 from headrace.broker.native.groups import NativeGroups
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.source import Readable, Source
+from headrace.broker.partition.source import Source
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -144,7 +144,8 @@ class Broker:
         self.unopened = OfflinePartitions(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
-        self._wakeups = Wakeups()
+        self.wakeups = Wakeups()
+        """Fetches that what was appended may be enough for; an API runs them before it answers the appends."""
         offsets = consumer_offsets(
             self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, RejectedBatches(clock.ticks_ms)
         )
@@ -255,44 +256,6 @@ class Broker:
         """
         live = self.topics.get(topic)
         live.append(index, batch, self.clock.now_ms(), done, most_bytes=most_bytes)
-
-    def wake(self) -> None:
-        """Answer the fetches that what was appended is enough for; an API calls it before it answers the appends."""
-        self._wakeups.run()
-
-    def fetch(
-        self,
-        asks: Sequence[PartitionFetch],
-        *,
-        min_bytes: int,
-        max_bytes: int,
-        max_wait_ms: int,
-        first: int,
-        done: FetchDone,
-    ) -> DelayedFetch:
-        """Read from several partitions, waiting up to `max_wait_ms` for `min_bytes`; `done` gets the answers.
-
-        `first` counts the reader's fetches: each begins with another partition, since there may be room for one only.
-
-        Their bytes count as `reads` until the caller releases them, when they have left or nobody wants them any more.
-        """
-        fetch = DelayedFetch(
-            asks,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            deadline_ms=self.clock.ticks_ms() + max_wait_ms,
-            first=first,
-            clock=self.clock,
-            wakeups=self._wakeups,
-            budget=self.reads,
-            done=done,
-        )
-        fetch.start()
-        return fetch
-
-    def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
-        """A partition as a client's Fetch reads it: in native topics, for the group whose member it is."""
-        return self.native_groups.reader(partition, client_id, host)
 
     async def positions(
         self, group: str, asked: Iterable[TopicPartition] | None

@@ -13,8 +13,7 @@ from time import perf_counter
 import msgspec
 import structlog
 
-from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.read import next_offset
+from headrace.broker.partition.cache import Buffer, next_offset
 from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from tests.harness.aof import batch, whole
 
-from headrace.broker.partition.read import fitting
+from headrace.broker.partition.cache import fitting
 from headrace.broker.partition.reader import ReadAhead, fit_to
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.topics.model import StoredBatch

@@ -12,10 +12,9 @@ from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.partition import reader
-from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.cache import CacheBudget, count_records
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.read import count_records
 from headrace.broker.partition.reader import GRAIN, ColdReads, LogIndex
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.batch import peek

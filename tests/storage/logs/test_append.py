@@ -113,7 +113,8 @@ def test_whoever_waits_is_told_before_what_waited_for_redis_goes_on(appender: St
     wire.near = True
     log, second = opened(wire), Sender(appender, opened(wire, name="u"))
     going_on: list[bool] = []
-    appender.place(log, batch(), 0, lambda _: going_on.append(bool(wire.preparing)))
+    appender.logs[log.name] = log
+    appender.place(log.name, batch(), 0, lambda _: going_on.append(bool(wire.preparing)))
     wire.turn()
     second.send(batch())
     wire.answer(b"9-1", 1)
@@ -267,7 +268,7 @@ def test_a_request_whose_answer_cannot_be_handled_harms_no_other(
 
     each = batch()
     stamp(each.batch, 0, TERM)
-    appender.place(sender.log, each, 0, broken)
+    appender.place(sender.log.name, each, 0, broken)
     sender.next_offset = 1
     sender.send(batch())
     wire.turn()

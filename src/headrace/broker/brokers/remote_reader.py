@@ -4,11 +4,10 @@ import asyncio
 from typing import Self
 
 from headrace.broker.partition import offset_lookup
-from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.cache import Buffer, first_readable, fitting
 from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
 from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.read import first_readable, fitting
 from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher

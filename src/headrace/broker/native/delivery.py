@@ -27,8 +27,7 @@ from enum import Enum
 
 from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.read import take
+from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.runtime.budget import NeedsRoom, ReadAheadBudget, ReadBudget
 from headrace.records.streams import LARGEST_ENTRY
 from headrace.topics.errors import OffsetOutOfRange, StorageNotReplicated, StorageNotWritten, TopicError

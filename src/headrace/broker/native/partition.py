@@ -15,9 +15,8 @@ import structlog
 
 from headrace.broker.native.in_flight import InFlight
 from headrace.broker.native.timestamps import find_first, find_latest
-from headrace.broker.partition.cache import Buffer
+from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
-from headrace.broker.partition.read import take
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
 from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special

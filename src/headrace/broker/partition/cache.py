@@ -1,4 +1,4 @@
-"""The bytes of recent record batches, bounded over all partitions.
+"""The bytes of recent record batches, bounded over all partitions, and what their headers say of consecutive ones.
 
 A consumer at the tail is answered from here and never touches Redis. The batches of a partition lie in offset
 order without a gap and end at its log end. When the budget is used up the oldest batch of the whole server goes.
@@ -6,6 +6,11 @@ order without a gap and end at its log end. When the budget is used up the oldes
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
+from struct import Struct
+
+from headrace.records.batch import ATTRIBUTES_AT
+from headrace.topics.model import StoredBatch
 
 Buffer = bytes | bytearray | memoryview
 
@@ -20,6 +25,10 @@ _MEMORY_SHARE = 16
 _COMPACT_AFTER = 512
 _MOST_BATCHES = 8_192
 """Batches of one read: going over more of them would hold up others."""
+_COUNT_AT = 57
+_COUNT = Struct(">i")
+_SPAN = Struct(">q15xi")
+"""Base offset and last offset delta, at the beginning of a batch."""
 
 
 def default_bytes(memory: int) -> int:
@@ -149,3 +158,63 @@ class Tail:
             chunks.append(batch)
             total += size
         return chunks, total
+
+
+def first_readable(cold_start: int | None, local_start: int) -> int:
+    """Where a log begins for readers.
+
+    Args:
+        cold_start: where its archive begins; None: it is read from none.
+        local_start: where it begins in Redis.
+    """
+    return local_start if cold_start is None else min(cold_start, local_start)
+
+
+def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
+    """How many records are in consecutive batches, by what their headers say.
+
+    Where offsets have no gaps the first and the last header tell it: there may be thousands in between.
+    """
+    if has_gaps:
+        return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
+    return next_offset(batches) - int(_SPAN.unpack_from(batches[0])[0])
+
+
+def next_offset(batches: list[Buffer]) -> int:
+    """The offset behind consecutive batches, of which the last is by itself."""
+    base_offset, last_delta = _SPAN.unpack_from(batches[-1])
+    return int(base_offset + last_delta + 1)
+
+
+def codecs(batches: list[Buffer]) -> Iterator[int]:
+    """The compression of each batch, by its number."""
+    return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
+
+
+def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
+    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
+
+    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
+    """
+    chunks: list[Buffer] = []
+    total, following = 0, -1
+    for found in stored:
+        size = len(found.batch)
+        if chunks and (total + size > limit or found.base_offset > following):
+            break
+        chunks.append(found.batch)
+        total += size
+        following = found.next_offset
+    return chunks, total
+
+
+def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
+    """Return batches of up to `limit` bytes, the first one in any case, and their size in bytes."""
+    chunks: list[Buffer] = []
+    size = 0
+    for each in batches:
+        if chunks and size + len(each.batch) > limit:
+            break
+        chunks.append(each.batch)
+        size += len(each.batch)
+    return chunks, size

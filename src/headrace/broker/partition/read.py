@@ -1,26 +1,17 @@
 """Reads a partition piece by piece into a sink: a half-built answer of an API, which says how much it still wants."""
 
-from collections import deque
-from collections.abc import Iterator
-from struct import Struct
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.source import Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
-from headrace.records.batch import ATTRIBUTES_AT
 from headrace.topics.errors import StorageUnavailable
-from headrace.topics.model import StoredBatch
 
 _USUAL_BYTES = 1 << 20
 """A record may have as many without more ado."""
 _LISTED = 32 << 10
 """Bytes of the newest batches that a sink is given at once: small ones are thousands, and hundreds may ask for them in
 one turn of the loop, before the first takes any."""
-_COUNT_AT = 57
-_COUNT = Struct(">i")
-_SPAN = Struct(">q15xi")
-"""Base offset and last offset delta, at the beginning of a batch."""
 
 
 class Sink(Protocol):
@@ -106,63 +97,3 @@ async def _take_stored(
                 more = wanted.size
                 continue
             return await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
-
-
-def first_readable(cold_start: int | None, local_start: int) -> int:
-    """Where a log begins for readers.
-
-    Args:
-        cold_start: where its archive begins; None: it is read from none.
-        local_start: where it begins in Redis.
-    """
-    return local_start if cold_start is None else min(cold_start, local_start)
-
-
-def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
-    """How many records are in consecutive batches, by what their headers say.
-
-    Where offsets have no gaps the first and the last header tell it: there may be thousands in between.
-    """
-    if has_gaps:
-        return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
-    return next_offset(batches) - int(_SPAN.unpack_from(batches[0])[0])
-
-
-def next_offset(batches: list[Buffer]) -> int:
-    """The offset behind consecutive batches, of which the last is by itself."""
-    base_offset, last_delta = _SPAN.unpack_from(batches[-1])
-    return int(base_offset + last_delta + 1)
-
-
-def codecs(batches: list[Buffer]) -> Iterator[int]:
-    """The compression of each batch, by its number."""
-    return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
-
-
-def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
-    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
-
-    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
-    """
-    chunks: list[Buffer] = []
-    total, following = 0, -1
-    for found in stored:
-        size = len(found.batch)
-        if chunks and (total + size > limit or found.base_offset > following):
-            break
-        chunks.append(found.batch)
-        total += size
-        following = found.next_offset
-    return chunks, total
-
-
-def take(batches: "list[StoredBatch] | deque[StoredBatch]", limit: int) -> tuple[list[Buffer], int]:
-    """Return batches of up to `limit` bytes, the first one in any case, and their size in bytes."""
-    chunks: list[Buffer] = []
-    size = 0
-    for each in batches:
-        if chunks and size + len(each.batch) > limit:
-            break
-        chunks.append(each.batch)
-        size += len(each.batch)
-    return chunks, size

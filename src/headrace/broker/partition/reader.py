@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
-from headrace.broker.partition.cache import Buffer, CacheBudget, Tail
-from headrace.broker.partition.read import first_readable, fitting
+from headrace.broker.partition.cache import Buffer, CacheBudget, Tail, first_readable, fitting
 from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import Isolation, Watcher, Watchers
 from headrace.broker.ports import LogStorage

@@ -20,8 +20,8 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.fetch import DelayedFetch, FetchDone, Found, PartitionFetch
-from headrace.broker.partition.read import codecs, count_records
-from headrace.broker.partition.source import Isolation
+from headrace.broker.partition.cache import codecs, count_records
+from headrace.broker.partition.source import Isolation, Readable
 from headrace.kafka.denied import No, Place, parts
 from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
 from headrace.kafka.required_acls import topics
@@ -138,14 +138,21 @@ def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionF
         most = min(most, context.account.most_bytes)
     context.channel.fetches += 1
     may_wait = context.may_wait(len(asks) * _WAITING_BYTES)
-    return broker.fetch(
+    max_wait_ms = request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS)
+    fetch = DelayedFetch(
         asks,
         min_bytes=min(request.min_bytes, most),
         max_bytes=most,
-        max_wait_ms=request.max_wait_ms if may_wait else min(request.max_wait_ms, _CROWDED_MS),
+        deadline_ms=broker.clock.ticks_ms() + max_wait_ms,
+        # There may be room for one partition only: each fetch of a client begins with another.
         first=context.channel.fetches,
+        clock=broker.clock,
+        wakeups=broker.wakeups,
+        budget=broker.reads,
         done=done,
     )
+    fetch.start()
+    return fetch
 
 
 def _throttled(context: RequestContext, found: list[Found]) -> bool:
@@ -234,7 +241,10 @@ def _ask(
         check_epoch(partition.leader_epoch, wanted.current_leader_epoch)
     except (TopicError, RequestError) as error:
         return PartitionFetch(error, wanted.fetch_offset, wanted.partition_max_bytes)
-    reader = broker.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
+    reader: Readable | None = partition.log
+    if reader is None:
+        # A plain stream is read for the group whose member the client is.
+        reader = broker.native_groups.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
     # Whoever looks into batches wants each by itself.
     join = live.tracer is None and context.version >= _ZSTD_FROM
     return PartitionFetch(

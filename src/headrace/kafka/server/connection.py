@@ -215,7 +215,7 @@ class Connection(Framing):
     def _served(self) -> None:
         """Answer what can be answered now."""
         # Who waits for records should have them before who sent them hears of it: that is another write.
-        self.broker.wake()
+        self.broker.wakeups.run()
         self._serving = False
         waiting = self._waiting
         if waiting and waiting[0].done:

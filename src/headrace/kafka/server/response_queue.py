@@ -27,12 +27,16 @@ _SMALL = 2_048
 def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
     """Write the chunks of the answers that are due, in one go."""
     if len(chunks) == 1:
-        handshakes.write(transport, chunks[0])
+        chunk = chunks[0]
+        if len(chunk) <= handshakes.PIECE:  # as nearly all are
+            transport.write(chunk)
+        else:
+            handshakes.write(transport, chunk)
     elif chunks:
         size = sum(map(len, chunks))
         if size < _SMALL:
             transport.write(b"".join(chunks))
-        elif handshakes.in_pieces(transport, size):
+        elif size > handshakes.PIECE and handshakes.in_pieces(transport, size):
             for chunk in _coalesce(chunks):
                 handshakes.write(transport, chunk)
         else:

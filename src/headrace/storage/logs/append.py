@@ -29,6 +29,7 @@ from headrace.storage.logs.leader_log import Batch, BatchCall, LeaderLog, Script
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import PING, Chunk, Reply
 from headrace.storage.redis.replies import error_of
+from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, PlaceDone
 
@@ -59,6 +60,7 @@ class StreamAppender:
         early: JournaledAcks | None = None,
         disk: FreeSpace | None = None,
         counted: StoreCounters | None = None,
+        file: AppendOnlyFile | None = None,
     ) -> None:
         """Begin with nothing.
 
@@ -67,10 +69,14 @@ class StreamAppender:
             early: acknowledges small batches before they are sent; None: every batch waits for Redis.
             disk: room on the disk that Redis writes to, where that is known.
             counted: counts what is placed.
+            file: what Redis has on this machine's disk: it grows by what is sent.
         """
+        self.logs: dict[str, LeaderLog] = {}
+        """The logs that this server owns, by stream."""
         self._now_ms = now_ms
         self._early = early
         self._disk = disk
+        self._file = file
         self._due: dict[LeaderLog, None] = {}
         """Logs to send from at the end of this turn of the loop."""
         self._lingering: dict[LeaderLog, None] = {}
@@ -82,8 +88,15 @@ class StreamAppender:
         self._asked: dict[Connection, int] = {}
         """Calls under way over each connection that has any."""
 
-    def place(self, log: LeaderLog, append: Append, base_offset: int, done: PlaceDone) -> None:
-        """Place a stamped batch; `done` is told before this returns or from the connection's reader."""
+    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
+        """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`.
+
+        `done` is told before this returns or from the connection's reader.
+        """
+        log = self.logs.get(stream)
+        if log is None:
+            done(UnknownTopic(f"{stream} was deleted"))
+            return
         if log.fenced_reason is not None:
             done(log.fenced_reason)
             return
@@ -189,6 +202,8 @@ class StreamAppender:
             self._asked[connection] = self._asked.get(connection, 0) + 1
             connection.send([first.command], partial(self._script_answered, log, first, connection))
             return
+        if self._file is not None:
+            self._file.grows()
         batches: list[Batch] = []
         size = 0
         while waiting and size < _CALL_BYTES and len(batches) < _CALL_BATCHES:

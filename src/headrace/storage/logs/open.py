@@ -28,7 +28,7 @@ from headrace.storage.redis.script_calls import Scripts
 from headrace.storage.valkey.aof import AppendOnlyFile
 from headrace.topics.errors import StorageUnavailable, UnknownTopic
 from headrace.topics.leader_epochs import LeaderEpochs
-from headrace.topics.model import Append, Lost, OpenedLog, PlaceDone, StoredBatch
+from headrace.topics.model import Lost, OpenedLog, StoredBatch
 from headrace.topics.producer_state import ProducerStateEntry
 
 DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
@@ -85,8 +85,9 @@ class RedisLogs(Searching):
         self._early = early
         self._counted = counted or StoreCounters()
         self._file = file
-        self._appender = StreamAppender(now_ms, early, disk, self._counted)
-        self._logs: dict[str, LeaderLog] = {}
+        self._appender = StreamAppender(now_ms, early, disk, self._counted, file)
+        self._logs = self._appender.logs
+        self.place = self._appender.place  # without a call in between
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._shards.on_lost.append(self._connection_lost)
 
@@ -276,16 +277,6 @@ class RedisLogs(Searching):
         if log is None or log.epochs is None:
             raise UnknownTopic(f"{stream} has not been opened")
         return log
-
-    def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
-        """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`."""
-        log = self._logs.get(stream)
-        if log is None:
-            done(UnknownTopic(f"{stream} was deleted"))
-        else:
-            self._appender.place(log, append, base_offset, done)
-            if self._file is not None:
-                self._file.grows()
 
     async def save_producers(
         self,
