@@ -39,13 +39,17 @@ def decode_request_header(buffer: wire.Buffer, position: int) -> tuple[int, int,
             client_id = str(buffer[position:stop], "utf-8")
             position = stop
         if _is_flexible(api_key, api_version):
-            surplus = wire.read_varint(buffer, position)[0] - _MOST_TAGS
-            if surplus > 0:
-                wire.too_many("tagged fields of the request header", surplus)
-            position = wire.skip_tags(buffer, position)
+            position = position + 1 if buffer[position] == 0 else _skip_tags(buffer, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     return api_key, api_version, correlation_id, client_id, position
+
+
+def _skip_tags(buffer: wire.Buffer, position: int) -> int:
+    surplus = wire.read_varint(buffer, position)[0] - _MOST_TAGS
+    if surplus > 0:
+        wire.too_many("tagged fields of the request header", surplus)
+    return wire.skip_tags(buffer, position)
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:

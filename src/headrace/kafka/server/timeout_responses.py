@@ -4,6 +4,8 @@ from collections.abc import Iterable, Reversible
 from copy import copy
 from typing import Any
 
+import msgspec
+
 from headrace.kafka.denied import No, Place, Refused, Rest, Steps
 from headrace.kafka.server.registry import Api
 from headrace.kafka.server.request_context import RequestContext
@@ -27,37 +29,34 @@ class _Everything(Refused):
         return [self._no]
 
 
-class TimeoutResponses:
-    """What becomes of a request of one API that is waited for no longer."""
+class TimeoutResponses(msgspec.Struct, eq=False):
+    """What becomes of a request of one API that is waited for no longer; see `Late`."""
 
-    __slots__ = ("_api", "_bound", "_request")
-
-    def __init__(self, api: Api, bound: Bound, request: Any) -> None:
-        """As `Late`, for a request of `api`, which has this bound."""
-        self._api = api
-        self._bound = bound
-        self._request = request
+    api: Api
+    bound: Bound
+    """That of the API."""
+    request: Any
 
     @property
     def stays(self) -> bool:
         """As `Late.stays`."""
-        return self._bound.stays
+        return self.bound.stays
 
     def due_ms(self, context: RequestContext) -> int | None:
         """As `Late.due_ms`."""
-        return self._bound.due_ms(self._request, context)
+        return self.bound.due_ms(self.request, context)
 
     def answer(self, context: RequestContext) -> None:
         """Answer that it takes too long."""
         # Its handler goes on with the request: what is taken out is a copy's.
-        refused = _Everything(No(self._bound.code_for(self._request), MESSAGE))
-        rest = _through(self._api.take_out(copy(self._request), context, refused))
+        refused = _Everything(No(self.bound.code_for(self.request), MESSAGE))
+        rest = _through(self.api.take_out(copy(self.request), context, refused))
         answer = rest.answer
         if answer is None:
-            assert self._api.refusal is not None
-            assert self._api.refusal.begin is not None
+            assert self.api.refusal is not None
+            assert self.api.refusal.begin is not None
             assert rest.add is not None
-            answer = self._api.refusal.begin(context)
+            answer = self.api.refusal.begin(context)
             rest.add(answer)
         context.answer(answer)
 
