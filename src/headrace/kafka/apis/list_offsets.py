@@ -12,28 +12,23 @@ Version notes
   record on the broker itself (KIP-405).
 """
 
-from collections import Counter
-
-from headrace.kafka.denied import No, parts, topic_named
-from headrace.kafka.errors import Code, RequestError, check_epoch, code_of
+from headrace.kafka.denied import No, topic_named
+from headrace.kafka.errors import Code, RequestError, check_epoch
 from headrace.kafka.required_acls import each_topic, topics
+from headrace.kafka.server.executor import AnswerItem, Each, with_name
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_LOGS
 from headrace.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
 from headrace.security.access.required_acls import Operation
-from headrace.topics.errors import TopicError
 
+Asked = ListOffsetsRequest.ListOffsetsPartition
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: RequestContext) -> Topic:
-    refused = [
-        Partition(partition_index=asked.partition_index, error_code=no.code, timestamp=-1, offset=-1)
-        for asked in topic.partitions
-    ]
-    return Topic(name=topic.name, partitions=refused)
+def _no(asked: Asked, no: No) -> Partition:
+    return Partition(partition_index=asked.partition_index, error_code=no.code, timestamp=-1, offset=-1)
 
 
 @register(
@@ -41,58 +36,36 @@ def _no(topic: ListOffsetsRequest.ListOffsetsTopic, no: No, _: RequestContext) -
     1,
     8,
     needs=(topics(Operation.DESCRIBE, each_topic),),
-    refusal=parts("topics", topic_named, _no, "topics"),
+    each=Each(
+        "topics",
+        "topics",
+        _no,
+        topic_named,
+        with_name(Topic),
+        key=lambda topic, asked: (topic.name, asked.partition_index),
+        twice="a partition is named more than once",
+    ),
     bound=OF_LOGS,
 )
-async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(_: ListOffsetsRequest, context: RequestContext) -> AnswerItem:
     """Find an offset per partition by time."""
-    search = _Search(context)
-    pace = context.pace()
-    named: Counter[tuple[str, int]] = Counter()
-    async for topic in pace.each(request.topics):
-        named.update([(topic.name, asked.partition_index) async for asked in pace.each(topic.partitions)])
-    topics_found = []
-    for topic in request.topics:
-        found = []
-        for asked in topic.partitions:
-            if pace.over:
-                await pace.rest()
-            twice = named[topic.name, asked.partition_index] > 1
-            found.append(await search.find(topic.name, asked, twice=twice))
-        topics_found.append(Topic(name=topic.name, partitions=found))
-    return ListOffsetsResponse(topics=topics_found)
+    broker, version = context.broker, context.version
+    searcher = broker.searcher()
 
-
-class _Search:
-    """The search for offsets of one request."""
-
-    def __init__(self, context: RequestContext) -> None:
-        self._broker = context.broker
-        self._version = context.version
-        self._searcher = context.broker.searcher()
-
-    async def find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition, *, twice: bool) -> Partition:
-        """The answer for one partition."""
-        try:
-            if twice:
-                raise RequestError(Code.INVALID_REQUEST, "a partition is named more than once")
-            return await self._find(topic, asked)
-        except (TopicError, RequestError) as error:
-            return Partition(partition_index=asked.partition_index, error_code=code_of(error), timestamp=-1, offset=-1)
-
-    async def _find(self, topic: str, asked: ListOffsetsRequest.ListOffsetsPartition) -> Partition:
-        partition = self._broker.topics.partition(topic, asked.partition_index)
+    async def find(topic: ListOffsetsRequest.ListOffsetsTopic, asked: Asked) -> Partition:
+        partition = broker.topics.partition(topic.name, asked.partition_index)
         partition.check_led()
         check_epoch(partition.leader_epoch, asked.current_leader_epoch)
-        timestamp = asked.timestamp
-        if timestamp < -2 - (self._version >= 7) - (self._version >= 8):
+        if asked.timestamp < -2 - (version >= 7) - (version >= 8):
             raise RequestError(
-                Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {self._version}"
+                Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {version}"
             )
-        found = await self._broker.find_offset(partition, timestamp, self._searcher)
+        found = await broker.find_offset(partition, asked.timestamp, searcher)
         return Partition(
             partition_index=asked.partition_index,
             timestamp=found.timestamp,
             offset=found.offset,
             leader_epoch=partition.leader_epoch if found.offset >= 0 else -1,
         )
+
+    return find

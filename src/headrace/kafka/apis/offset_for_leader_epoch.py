@@ -13,11 +13,11 @@ Version notes
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.broker.broker import Broker
 from headrace.broker.partition.partition import Partition as Asked
-from headrace.kafka.denied import No, Place, parts
-from headrace.kafka.errors import RequestError, check_epoch, code_of
+from headrace.kafka.denied import No, Place
+from headrace.kafka.errors import check_epoch
 from headrace.kafka.required_acls import topics
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_LOGS
@@ -25,6 +25,7 @@ from headrace.protocol.messages import OffsetForLeaderEpochRequest, OffsetForLea
 from headrace.security.access.required_acls import Operation, ResourceType
 from headrace.topics.errors import TopicError
 
+EpochAsked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
 Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 Partition = OffsetForLeaderEpochResponse.EpochEndOffset
 
@@ -33,9 +34,12 @@ def _places(topic: Any, _: OffsetForLeaderEpochRequest, __: RequestContext) -> I
     yield ResourceType.TOPIC, topic.topic
 
 
-def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: RequestContext) -> Topic:
-    refused = [Partition(partition=asked.partition, error_code=no.code) for asked in topic.partitions]
-    return Topic(topic=topic.topic, partitions=refused)
+def _no(asked: EpochAsked, no: No) -> Partition:
+    return Partition(partition=asked.partition, error_code=no.code)
+
+
+def _topic(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, partitions: list[Partition]) -> Topic:
+    return Topic(topic=topic.topic, partitions=partitions)
 
 
 @register(
@@ -49,23 +53,23 @@ def _no(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, no: No, _: Requ
             instead=(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
         ),
     ),
-    refusal=parts("topics", _places, _no, "topics"),
+    each=Each("topics", "topics", _no, _places, _topic),
     bound=OF_LOGS,
 )
-async def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(_: OffsetForLeaderEpochRequest, context: RequestContext) -> AnswerItem:
     """Tell where leader epochs end."""
-    pace, ends = context.pace(), Ends()
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            Topic(
-                topic=topic.topic,
-                partitions=[
-                    await _end(context.broker, ends, topic.topic, asked) async for asked in pace.each(topic.partitions)
-                ],
-            )
-            async for topic in pace.each(request.topics)
-        ]
-    )
+    topics, ends = context.broker.topics, Ends()
+
+    async def end_of(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, asked: EpochAsked) -> Partition:
+        partition = topics.partition(topic.topic, asked.partition)
+        partition.check_led()
+        check_epoch(partition.leader_epoch, asked.current_leader_epoch)
+        # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
+        await ends.ask(partition)
+        epoch, end = partition.end_of_epoch(asked.leader_epoch)
+        return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+
+    return end_of
 
 
 class Ends:
@@ -87,18 +91,3 @@ class Ends:
         if refused is not None:
             # A new one each time: what is raised keeps where it was raised.
             raise type(refused)(str(refused))
-
-
-async def _end(
-    broker: Broker, ends: Ends, topic: str, asked: OffsetForLeaderEpochRequest.OffsetForLeaderPartition
-) -> Partition:
-    try:
-        partition = broker.topics.partition(topic, asked.partition)
-        partition.check_led()
-        check_epoch(partition.leader_epoch, asked.current_leader_epoch)
-        # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
-        await ends.ask(partition)
-        epoch, end = partition.end_of_epoch(asked.leader_epoch)
-    except (TopicError, RequestError) as error:
-        return Partition(partition=asked.partition, error_code=code_of(error))
-    return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)

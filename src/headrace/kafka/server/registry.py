@@ -6,12 +6,13 @@ says what it needs of whoever calls it; there is no default.
 
 from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from headrace.kafka.denied import Refusal, Refused, Steps, TakeOut, by_error_code
 from headrace.kafka.required_acls import RequiredAcls
+from headrace.kafka.server.executor import Each
 from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.kafka.server.timeouts import UNSAID, Bound
 from headrace.security.access.required_acls import Resource, Rule
@@ -30,6 +31,7 @@ class Message(Protocol):
 KafkaRules = tuple[RequiredAcls, ...]
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
 """Either answers through the request, now or later, and returns None; or is a coroutine that returns the response."""
+Decorated = TypeVar("Decorated", bound=Callable[[Any, RequestContext], Any])
 
 
 class Served(RequestContext, eq=False):
@@ -123,6 +125,7 @@ def register(
     *,
     needs: KafkaRules,
     refusal: Refusal | TakeOut | None = None,
+    each: Each | None = None,
     keep: Callable[[Any, RequestContext], bool] | None = None,
     refused_below: int = 0,
     most_bytes: int = MOST_BYTES,
@@ -131,7 +134,7 @@ def register(
     waits_for: WaitsFor | None = None,
     urgent: bool = False,
     one_gives_up_all: bool = False,
-) -> Callable[[Handler], Handler]:
+) -> Callable[[Decorated], Decorated]:
     """Make the decorated function the handler of an API.
 
     Args:
@@ -139,7 +142,9 @@ def register(
         oldest: the first version advertised.
         newest: the last one.
         needs: what a request needs of whoever sends it, see `kafka.required_acls`; `ANYBODY` where that is nothing.
-        refusal: how requests are refused; None: as a whole, by the error code of the response.
+        refusal: how requests are refused; None: as `each` says, or as a whole, by the error code of the response.
+        each: the items of a request that are answered one by one. The function is then no handler: it returns the
+            function that answers one of them, or the response where that is all; see `kafka.server.executor`.
         keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
         most_bytes: a larger request closes its connection before its bytes are taken.
@@ -155,7 +160,7 @@ def register(
             be refused.
     """
 
-    def add(handler: Handler) -> Handler:
+    def add(handler: Decorated) -> Decorated:
         key = request.API_KEY
         name = request.__name__.removesuffix("Request")
         known_oldest, known_newest = request.VERSIONS
@@ -163,7 +168,7 @@ def register(
             raise ValueError(f"API {key} ({name}) is registered twice")
         if not known_oldest <= max(oldest, refused_below) <= newest <= known_newest:
             raise ValueError(f"{name} {oldest}-{newest} is outside the codec's {known_oldest}-{known_newest}")
-        how = _refusal(key, name, needs, refusal)
+        how = _refusal(key, name, needs, each.take_out if each is not None and refusal is None else refusal)
         late = None if how is None else bound
         APIS[key] = Api(
             key,
@@ -172,7 +177,7 @@ def register(
             oldest,
             newest,
             refused_below,
-            handler,
+            handler if each is None else each.handler(handler),
             needs,
             how,
             keep,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.kafka.denied import No, Place, Refused, Rest, Steps
+from headrace.kafka.denied import No, Place, Refused, drained
 from headrace.kafka.server.registry import Api
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, Bound
@@ -50,7 +50,7 @@ class TimeoutResponses(msgspec.Struct, eq=False):
         """Answer that it takes too long."""
         # Its handler goes on with the request: what is taken out is a copy's.
         refused = _Everything(No(self.bound.code_for(self.request), MESSAGE))
-        rest = _through(self.api.take_out(copy(self.request), context, refused))
+        rest = drained(self.api.take_out(copy(self.request), context, refused))
         answer = rest.answer
         if answer is None:
             assert self.api.refusal is not None
@@ -81,12 +81,3 @@ def _see(waiting: Reversible[RequestContext], now_ms: int) -> None:
         if context.seen_ms >= 0:
             break
         context.seen_ms = now_ms
-
-
-def _through(steps: Steps) -> Rest:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            rest: Rest = end.value
-            return rest

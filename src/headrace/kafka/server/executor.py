@@ -1,0 +1,124 @@
+"""Requests that name many things: one place that goes through them, for every API that answers each on its own.
+
+`register(..., each=...)` says where the items are, where their answers go and how one is refused. The handler returns
+the function that answers one item. Other requests are served between two items of a long one, the items that are left
+are not begun once the request is given up, and an item whose function raises is answered as one that is not granted.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from types import CoroutineType
+from typing import Any
+
+import msgspec
+
+from headrace.broker.runtime.scheduler import TimeSlice
+from headrace.kafka.denied import No, Place, Refused, Steps, parts
+from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.server.request_context import RequestContext
+from headrace.protocol.messages import RESPONSES
+from headrace.security.access.required_acls import CLUSTER_NAME, ResourceType
+from headrace.topics.errors import TopicError
+
+AnswerItem = Callable[..., Any]
+"""Answers one item, at once or as a coroutine. Raises TopicError or RequestError where that is refused."""
+
+
+def the_cluster(_: Any, __: Any, ___: RequestContext) -> Iterable[Place]:
+    """What an item needs of an API that needs the cluster alone."""
+    yield ResourceType.CLUSTER, CLUSTER_NAME
+
+
+def with_name(topic: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
+    """For `Each.of_topic`, given the response's class of a topic."""
+    return lambda asked, partitions: topic(name=asked.name, partitions=partitions)
+
+
+class Each(msgspec.Struct, frozen=True):
+    """The items of a request, and their answers."""
+
+    field: str
+    """The request's list of them."""
+    into: str
+    """The response's list of their answers."""
+    refused: Callable[[Any, No], Any]
+    """The answer for one that is refused."""
+    needs: Callable[[Any, Any, RequestContext], Iterable[Place]] = the_cluster
+    """As in `kafka.denied.parts`."""
+    of_topic: Callable[[Any, list[Any]], Any] | None = None
+    """Where the items are partitions in a list of topics: makes a topic's answer of the answers for its partitions.
+
+    The function that answers one is given both, topic and partition.
+    """
+    key: Callable[..., Hashable] | None = None
+    """What tells an item from others; given what the function is given that answers one."""
+    twice: str = ""
+    """Why items are refused that have one key: a message with a place for it."""
+
+    def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
+        """Take out of a request what is refused."""
+        return parts(self.field, self.needs, self._all_refused, self.into)(request, context, refused)
+
+    def _all_refused(self, item: Any, no: No, _: RequestContext) -> Any:
+        if self.of_topic is None:
+            return self.refused(item, no)
+        return self.of_topic(item, [self.refused(asked, no) for asked in item.partitions])
+
+    def handler(self, begin: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
+        """The handler of an API, given the function that it registers."""
+
+        async def handle(request: Any, context: RequestContext) -> Any:
+            begun = begin(request, context)
+            one = await begun if isinstance(begun, CoroutineType) else begun
+            if not callable(one):
+                return one
+            response: Any = RESPONSES[context.api_key]()
+            setattr(response, self.into, await _Execution(self, context, one).answers(getattr(request, self.field)))
+            return response
+
+        return handle
+
+
+class _Execution:
+    """Goes through the items of one request."""
+
+    def __init__(self, each: Each, context: RequestContext, one: AnswerItem) -> None:
+        self._each = each
+        self._context = context
+        self._one = one
+        self._pace: TimeSlice = context.pace()
+        self._named: Counter[Hashable] = Counter()
+
+    async def answers(self, items: Iterable[Any]) -> list[Any]:
+        """Their answers; once the request is given up, of those that have been answered by then."""
+        if self._each.key is not None:
+            await self._count(self._each.key, items)
+        of_topic = self._each.of_topic
+        if of_topic is None:
+            return [await self._answer(item) async for item in self._pending(items)]
+        return [
+            of_topic(topic, [await self._answer(topic, asked) async for asked in self._pending(topic.partitions)])
+            async for topic in self._pending(items)
+        ]
+
+    async def _count(self, key: Callable[..., Hashable], items: Iterable[Any]) -> None:
+        async for item in self._pending(items):
+            if self._each.of_topic is None:
+                self._named[key(item)] += 1
+            else:
+                self._named.update([key(item, asked) async for asked in self._pending(item.partitions)])
+
+    async def _pending(self, items: Iterable[Any]) -> AsyncIterator[Any]:
+        async for item in self._pace.each(items):
+            if self._context.done:
+                break
+            yield item
+
+    async def _answer(self, *item: Any) -> Any:
+        try:
+            if self._each.key is not None and self._named[key := self._each.key(*item)] > 1:
+                raise RequestError(Code.INVALID_REQUEST, self._each.twice.format(key))
+            made = self._one(*item)
+            return await made if isinstance(made, CoroutineType) else made
+        except (TopicError, RequestError) as error:
+            return self._each.refused(item[-1], No(code_of(error), str(error)))
