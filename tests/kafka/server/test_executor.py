@@ -28,17 +28,17 @@ Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def refused(topic: Any, no: No) -> Result:
-    return Result(name=topic.name, error_code=no.code, error_message=no.message)
+def outcome(topic: Any, code: Code, message: str | None) -> Result:
+    return Result(name=topic.name, error_code=code, error_message=message)
 
 
-def refused_partition(asked: Any, no: No) -> Partition:
-    return Partition(partition_index=asked.partition_index, error_code=no.code)
+def outcome_of_partition(asked: Any, code: Code, _: str | None) -> Partition:
+    return Partition(partition_index=asked.partition_index, error_code=code)
 
 
-FLAT = Each("topics", "results", refused, topic_named)
-ONCE = Each("topics", "results", refused, key=lambda topic: topic.name, twice="{!r} is named more than once")
-NESTED = Each("topics", "topics", refused_partition, topic_named, with_name(Topic))
+FLAT = Each("topics", "results", outcome, topic_named)
+ONCE = Each("topics", "results", outcome, key=lambda topic: topic.name, twice="{!r} is named more than once")
+NESTED = Each("topics", "topics", outcome_of_partition, topic_named, with_name(Topic))
 
 
 def request(names: Iterable[str]) -> CreatePartitionsRequest:
@@ -123,15 +123,15 @@ async def test_partitions_are_answered_in_their_topics() -> None:
     ] == [("a", [(1, 0), (0, 0)]), ("gone", [(2, unknown)]), ("none", [])]
 
 
-async def test_an_item_that_fails_is_refused_and_the_others_are_answered() -> None:
-    async def answer(topic: Any) -> Result:
+async def test_an_item_that_fails_is_refused_and_the_others_are_done_or_answered() -> None:
+    async def answer(topic: Any) -> Result | None:
         if topic.name == "b":
             raise RequestError(Code.INVALID_REQUEST, "not b")
-        return Result(name=topic.name)
+        return Result(name="C") if topic.name == "c" else None
 
     response = await answered(FLAT, request("abc"), answer)
     told = [(each.name, each.error_code, each.error_message) for each in response.results]
-    assert told == [("a", 0, None), ("b", Code.INVALID_REQUEST, "not b"), ("c", 0, None)]
+    assert told == [("a", 0, None), ("b", Code.INVALID_REQUEST, "not b"), ("C", 0, None)]
 
 
 async def test_items_of_one_key_are_refused_each_time() -> None:

@@ -11,42 +11,42 @@ Version notes
 - 1: flexible.
 """
 
+from functools import partial
+
 from headrace.broker.admin.quotas import LONGEST_NAME, TooManyQuotas
 from headrace.broker.virtual_clusters import DEFAULT
-from headrace.kafka.denied import No, whole
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from headrace.security.access.required_acls import Operation
 from headrace.security.quotas.entities import OF_ADDRESSES, Entity, InvalidQuota, Key, checked
-from headrace.topics.errors import TopicError
 
 _Asked = AlterClientQuotasRequest.EntryData
 _Result = AlterClientQuotasResponse.EntryData
 _Part = AlterClientQuotasResponse.EntityData
 
 
-def _no(request: AlterClientQuotasRequest, _: RequestContext, no: No) -> AlterClientQuotasResponse:
-    return AlterClientQuotasResponse(entries=[_result(asked, no.code, no.message) for asked in request.entries])
+def _outcome(asked: _Asked, code: Code, message: str | None) -> _Result:
+    parts = [_Part(entity_type=part.entity_type, entity_name=part.entity_name) for part in asked.entity]
+    return _Result(error_code=code, error_message=message, entity=parts)
 
 
-@register(AlterClientQuotasRequest, 0, 1, needs=(cluster(Operation.ALTER_CONFIGS),), refusal=whole(_no))
-async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
+@register(
+    AlterClientQuotasRequest,
+    0,
+    1,
+    needs=(cluster(Operation.ALTER_CONFIGS),),
+    each=Each("entries", "entries", _outcome),
+)
+def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AnswerItem:
     """Set and take away quotas."""
-    results = []
-    async for asked in context.parts(request.entries):
-        try:
-            await _alter(asked, context, validate_only=request.validate_only)
-        except (RequestError, TopicError) as error:
-            results.append(_result(asked, code_of(error), str(error)))
-        else:
-            results.append(_result(asked, Code.NONE, None))
-    return AlterClientQuotasResponse(entries=results)
+    return partial(_alter, context, validate_only=request.validate_only)
 
 
-async def _alter(asked: _Asked, context: RequestContext, *, validate_only: bool) -> None:
+async def _alter(context: RequestContext, asked: _Asked, *, validate_only: bool) -> None:
     """Change the quotas of one entity; raises RequestError and as `ClusterQuotas.alter`."""
     quotas, in_cluster = context.broker.quotas, context.broker.cluster
     try:
@@ -78,8 +78,3 @@ def _values(entity: Entity, asked: _Asked) -> dict[Key, float | None]:
         elif op.key in {key.value for key in Key}:
             values[Key(op.key)] = None
     return values
-
-
-def _result(asked: _Asked, code: Code, message: str | None) -> _Result:
-    parts = [_Part(entity_type=part.entity_type, entity_name=part.entity_name) for part in asked.entity]
-    return _Result(error_code=code, error_message=message, entity=parts)

@@ -11,11 +11,12 @@ Version notes
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from headrace.kafka.apis.describe_configs import places_of
 from headrace.kafka.apis.incremental_alter_configs import NEEDS, alter
-from headrace.kafka.denied import No, parts
 from headrace.kafka.errors import Code, RequestError
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterConfigsRequest, AlterConfigsResponse
@@ -26,7 +27,7 @@ Resource = AlterConfigsRequest.AlterConfigsResource
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
-def _result(resource: Resource, code: Code, message: str | None) -> Result:
+def _outcome(resource: Resource, code: Code, message: str | None) -> Result:
     return Result(
         error_code=code,
         error_message=message,
@@ -35,14 +36,10 @@ def _result(resource: Resource, code: Code, message: str | None) -> Result:
     )
 
 
-def _no(resource: Resource, no: No, _: RequestContext) -> Result:
-    return _result(resource, *no)
-
-
-@register(AlterConfigsRequest, 0, 2, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
-async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+@register(AlterConfigsRequest, 0, 2, needs=NEEDS, each=Each("resources", "responses", _outcome, places_of))
+def handle(request: AlterConfigsRequest, context: RequestContext) -> AnswerItem:
     """Replace the configuration of topics, each on its own."""
-    return AlterConfigsResponse(responses=[_result(*outcome) async for outcome in alter(request, context, _replaced)])
+    return partial(alter, context, _replaced, validate_only=request.validate_only)
 
 
 def _replaced(present: Mapping[str, str], resource: Resource, _: TopicDefaults) -> dict[str, str]:

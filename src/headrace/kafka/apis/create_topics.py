@@ -14,8 +14,9 @@ Version notes
 - 4: partitions and replication factor may be -1. 5: flexible, and the answer tells the configuration. 7: topic ids.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Protocol
 
 from headrace.broker.admin.authorizer import Grants
@@ -25,16 +26,17 @@ from headrace.broker.native.committed_offsets import GroupPositions
 from headrace.broker.native.conversion import convert
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
-from headrace.kafka.denied import No, Place, Refusal, parts
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.denied import Place, Refusal
+from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import server, topics
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import BY_ITSELF
 from headrace.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.topics.config import describe
-from headrace.topics.errors import InvalidPartitions, TopicError
+from headrace.topics.errors import InvalidPartitions
 
 Result = CreateTopicsResponse.CreatableTopicResult
 ADOPT_STREAM, ADOPT_PARTITION = "headrace.stream", "headrace.partition"
@@ -76,8 +78,15 @@ def _places(topic: CreateTopicsRequest.CreatableTopic, _: CreateTopicsRequest, _
         yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
-def _no(topic: CreateTopicsRequest.CreatableTopic, no: No, _: RequestContext) -> Result:
-    return _refused(topic.name, RequestError(no.code, no.message))
+def _refused(topic: CreateTopicsRequest.CreatableTopic, code: Code, message: str | None) -> Result:
+    return Result(
+        name=topic.name,
+        error_code=code,
+        error_message=message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
+    )
 
 
 def _hide(response: CreateTopicsResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
@@ -92,22 +101,15 @@ def _hide(response: CreateTopicsResponse, _: RequestContext, grants: Grants) -> 
 
 _STRICT_FROM = 6
 """The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
-REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics"), hide=_hide)
+NAMED_TWICE = "topic {!r} is named more than once"
+_TOPICS = Each("topics", "topics", _refused, _places, key=attrgetter("name"), twice=NAMED_TWICE)
+REFUSAL = Refusal(take_out=_TOPICS.take_out, hide=_hide)
 
 
-@register(CreateTopicsRequest, 2, 7, needs=NEEDS, refusal=REFUSAL, bound=BY_ITSELF)
-async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+@register(CreateTopicsRequest, 2, 7, needs=NEEDS, each=_TOPICS, refusal=REFUSAL, bound=BY_ITSELF)
+def handle(request: CreateTopicsRequest, context: RequestContext) -> AnswerItem:
     """Create topics, each on its own."""
-    named = Counter(topic.name for topic in request.topics)
-    allowance = Allowance()
-    results = []
-    async for topic in context.parts(request.topics):
-        if named[topic.name] > 1:
-            error = RequestError(Code.INVALID_REQUEST, f"topic {topic.name!r} is named more than once")
-            results.append(_refused(topic.name, error))
-            continue
-        results.append(await _create(context, topic, allowance, validate_only=request.validate_only))
-    return CreateTopicsResponse(topics=results)
+    return partial(_create, context, Allowance(), validate_only=request.validate_only)
 
 
 class Allowance:
@@ -136,32 +138,29 @@ class Allowance:
 
 
 async def _create(
-    context: RequestContext, topic: CreateTopicsRequest.CreatableTopic, allowance: Allowance, *, validate_only: bool
+    context: RequestContext, allowance: Allowance, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool
 ) -> Result:
     broker = context.broker
     config = {item.name: item.value for item in topic.configs if item.value is not None}
-    try:
-        if CONVERT in config:
-            if validate_only:
-                raise RequestError(Code.INVALID_REQUEST, "a conversion cannot be tried without doing it")
-            converted = await _convert(broker, topic.name, config[CONVERT])
-            context.changed(f"topic {topic.name} converted to {config[CONVERT]}")
-            return converted
-        if ADOPT_STREAM in config:
-            adopted = await _adopt(broker, topic, config, validate_only=validate_only)
-            context.changed(f"topic {topic.name} adopted")
-            return adopted
-        partitions = _partitions(broker, topic)
-        allowance.take(partitions)
-        replication = _replication(broker, topic)
+    if CONVERT in config:
         if validate_only:
-            broker.topics.validate(topic.name, partitions, config, replication)
-            return Result(name=topic.name, num_partitions=partitions, replication_factor=replication, configs=[])
-        context.count_change(partitions, strict_from=_STRICT_FROM)
-        live = await broker.topics.create(topic.name, partitions, config, replication)
-        context.changed(f"topic {topic.name} created, {partitions} partitions")
-    except (TopicError, RequestError) as error:
-        return _refused(topic.name, error)
+            raise RequestError(Code.INVALID_REQUEST, "a conversion cannot be tried without doing it")
+        converted = await _convert(broker, topic.name, config[CONVERT])
+        context.changed(f"topic {topic.name} converted to {config[CONVERT]}")
+        return converted
+    if ADOPT_STREAM in config:
+        adopted = await _adopt(broker, topic, config, validate_only=validate_only)
+        context.changed(f"topic {topic.name} adopted")
+        return adopted
+    partitions = _partitions(broker, topic)
+    allowance.take(partitions)
+    replication = _replication(broker, topic)
+    if validate_only:
+        broker.topics.validate(topic.name, partitions, config, replication)
+        return Result(name=topic.name, num_partitions=partitions, replication_factor=replication, configs=[])
+    context.count_change(partitions, strict_from=_STRICT_FROM)
+    live = await broker.topics.create(topic.name, partitions, config, replication)
+    context.changed(f"topic {topic.name} created, {partitions} partitions")
     return _created(broker, live, partitions)
 
 
@@ -245,14 +244,3 @@ def _replication(broker: Broker, topic: CreateTopicsRequest.CreatableTopic) -> i
     if topic.assignments:
         return len(topic.assignments[0].broker_ids)
     return broker.settings.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
-
-
-def _refused(name: str, error: Exception) -> Result:
-    return Result(
-        name=name,
-        error_code=code_of(error),
-        error_message=str(error),
-        num_partitions=-1,
-        replication_factor=-1,
-        configs=[],
-    )

@@ -8,13 +8,15 @@ Version notes
 """
 
 from collections.abc import Iterator
+from itertools import count
 
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup
-from headrace.kafka.denied import No, Place, parts
-from headrace.kafka.errors import code_of
+from headrace.kafka.denied import Place
+from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_CHANGES
@@ -26,8 +28,8 @@ def _places(name: str, _: DeleteGroupsRequest, __: RequestContext) -> Iterator[P
     yield ResourceType.GROUP, name
 
 
-def _no(name: str, no: No, _: RequestContext) -> DeleteGroupsResponse.DeletableGroupResult:
-    return DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=no.code)
+def _outcome(name: str, code: Code, _: str | None) -> DeleteGroupsResponse.DeletableGroupResult:
+    return DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code)
 
 
 @register(
@@ -35,26 +37,26 @@ def _no(name: str, no: No, _: RequestContext) -> DeleteGroupsResponse.DeletableG
     0,
     2,
     needs=(groups(Operation.DELETE, lambda request, _: request.groups_names),),
-    refusal=parts("groups_names", _places, _no, "results"),
+    each=Each("groups_names", "results", _outcome, _places),
     bound=OF_CHANGES,
 )
-async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+def handle(_: DeleteGroupsRequest, context: RequestContext) -> AnswerItem:
     """Delete groups."""
-    groups = context.broker.groups
-    results = []
-    async for index, name in context.parts(enumerate(request.groups_names)):
+    groups, numbers = context.broker.groups, count()
+
+    async def delete(name: str) -> DeleteGroupsResponse.DeletableGroupResult | None:
         error = await groups.ready(name)
         if error is not None and await groups.drop_offline(name):
             context.changed(f"group {name} deleted, which could not be read")
-            results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name))
-            continue
+            return None
         if error is None and not groups.exists(name):
             error = GroupError.GROUP_ID_NOT_FOUND
         if error is None:
-            result = await context.ask_group(name, DeleteGroup(token=(context, index)))
+            result = await context.ask_group(name, DeleteGroup(token=(context, next(numbers))))
             assert isinstance(result, DeleteGroupResult)
             error = result.error
             if error is None:
                 context.changed(f"group {name} deleted")
-        results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code_of(error)))
-    return DeleteGroupsResponse(results=results)
+        return _outcome(name, code_of(error), None)
+
+    return delete

@@ -8,7 +8,8 @@ Version notes
 - 2: flexible.
 """
 
-from headrace.kafka.denied import No, topic_named
+from headrace.kafka.denied import topic_named
+from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.executor import AnswerItem, Each, with_name
 from headrace.kafka.server.registry import register
@@ -24,8 +25,8 @@ Partition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 _LOG_END = -1
 
 
-def _no(asked: Asked, no: No) -> Partition:
-    return Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=no.code)
+def _no(asked: Asked, code: Code, _: str | None) -> Partition:
+    return Partition(partition_index=asked.partition_index, low_watermark=-1, error_code=code)
 
 
 @register(

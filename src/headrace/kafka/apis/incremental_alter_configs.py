@@ -8,21 +8,22 @@ Version notes
 - 1: flexible.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.kafka.apis.describe_configs import BROKER, TOPIC, names_broker, places_of, topics_in
-from headrace.kafka.denied import No, parts
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from headrace.security.access.required_acls import Operation
 from headrace.topics.config import TopicDefaults, check_length, describe
 from headrace.topics.config_keys import ConfigType
-from headrace.topics.errors import InvalidConfig, TopicError
+from headrace.topics.errors import InvalidConfig
 
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig
@@ -35,7 +36,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 NEEDS = (topics(Operation.ALTER_CONFIGS, topics_in), cluster(Operation.ALTER_CONFIGS, names_broker))
 
 
-def _result(resource: Resource, code: Code, message: str | None) -> Result:
+def _outcome(resource: Resource, code: Code, message: str | None) -> Result:
     return Result(
         error_code=code,
         error_message=message,
@@ -44,38 +45,18 @@ def _result(resource: Resource, code: Code, message: str | None) -> Result:
     )
 
 
-def _no(resource: Resource, no: No, _: RequestContext) -> Result:
-    return _result(resource, *no)
-
-
-@register(IncrementalAlterConfigsRequest, 0, 1, needs=NEEDS, refusal=parts("resources", places_of, _no, "responses"))
-async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+@register(IncrementalAlterConfigsRequest, 0, 1, needs=NEEDS, each=Each("resources", "responses", _outcome, places_of))
+def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> AnswerItem:
     """Change the configuration of topics, each on its own."""
-    results = [_result(*outcome) async for outcome in alter(request, context, _changed_config)]
-    return IncrementalAlterConfigsResponse(responses=results)
+    return partial(alter, context, _changed_config, validate_only=request.validate_only)
 
 
-async def alter(request: Any, context: RequestContext, changed: Changed) -> AsyncIterator[tuple[Any, Code, str | None]]:
-    """Change the configuration of topics, each on its own.
-
-    Args:
-        request: has the resources, each with the configurations that it names.
-        context: of this request.
-        changed: makes a topic's new configuration of its present one.
-
-    Yields:
-        Each resource, and what became of it.
-    """
-    async for resource in context.parts(request.resources):
-        error: Exception | None = None
-        try:
-            await _alter(context.broker, resource, changed, validate_only=request.validate_only)
-            if not request.validate_only:
-                keys = ", ".join(config.name for config in resource.configs)
-                context.changed(f"configuration of topic {resource.resource_name}: {keys}")
-        except (TopicError, RequestError) as refused:
-            error = refused
-        yield resource, code_of(error), None if error is None else str(error)
+async def alter(context: RequestContext, changed: Changed, resource: Any, *, validate_only: bool) -> None:
+    """Change the configuration of a topic; `changed` makes it of its present one."""
+    await _alter(context.broker, resource, changed, validate_only=validate_only)
+    if not validate_only:
+        keys = ", ".join(config.name for config in resource.configs)
+        context.changed(f"configuration of topic {resource.resource_name}: {keys}")
 
 
 async def _alter(broker: Broker, resource: Any, changed: Changed, *, validate_only: bool) -> None:

@@ -12,7 +12,7 @@ Version notes
   record on the broker itself (KIP-405).
 """
 
-from headrace.kafka.denied import No, topic_named
+from headrace.kafka.denied import topic_named
 from headrace.kafka.errors import Code, RequestError, check_epoch
 from headrace.kafka.required_acls import each_topic, topics
 from headrace.kafka.server.executor import AnswerItem, Each, with_name
@@ -27,8 +27,8 @@ Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def _no(asked: Asked, no: No) -> Partition:
-    return Partition(partition_index=asked.partition_index, error_code=no.code, timestamp=-1, offset=-1)
+def _no(asked: Asked, code: Code, _: str | None) -> Partition:
+    return Partition(partition_index=asked.partition_index, error_code=code, timestamp=-1, offset=-1)
 
 
 @register(

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.broker.partition.partition import Partition as Asked
-from headrace.kafka.denied import No, Place
-from headrace.kafka.errors import check_epoch
+from headrace.kafka.denied import Place
+from headrace.kafka.errors import Code, check_epoch
 from headrace.kafka.required_acls import topics
 from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
@@ -34,8 +34,8 @@ def _places(topic: Any, _: OffsetForLeaderEpochRequest, __: RequestContext) -> I
     yield ResourceType.TOPIC, topic.topic
 
 
-def _no(asked: EpochAsked, no: No) -> Partition:
-    return Partition(partition=asked.partition, error_code=no.code)
+def _no(asked: EpochAsked, code: Code, _: str | None) -> Partition:
+    return Partition(partition=asked.partition, error_code=code)
 
 
 def _topic(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, partitions: list[Partition]) -> Topic:

@@ -41,8 +41,8 @@ class Each(msgspec.Struct, frozen=True):
     """The request's list of them."""
     into: str
     """The response's list of their answers."""
-    refused: Callable[[Any, No], Any]
-    """The answer for one that is refused."""
+    outcome: Callable[[Any, Code, str | None], Any]
+    """The answer for one that is refused, why; or that is done (`NONE`), where the function returns nothing."""
     needs: Callable[[Any, Any, RequestContext], Iterable[Place]] = the_cluster
     """As in `kafka.denied.parts`."""
     of_topic: Callable[[Any, list[Any]], Any] | None = None
@@ -61,8 +61,8 @@ class Each(msgspec.Struct, frozen=True):
 
     def _all_refused(self, item: Any, no: No, _: RequestContext) -> Any:
         if self.of_topic is None:
-            return self.refused(item, no)
-        return self.of_topic(item, [self.refused(asked, no) for asked in item.partitions])
+            return self.outcome(item, *no)
+        return self.of_topic(item, [self.outcome(asked, *no) for asked in item.partitions])
 
     def handler(self, begin: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
         """The handler of an API, given the function that it registers."""
@@ -119,6 +119,8 @@ class _Execution:
             if self._each.key is not None and self._named[key := self._each.key(*item)] > 1:
                 raise RequestError(Code.INVALID_REQUEST, self._each.twice.format(key))
             made = self._one(*item)
-            return await made if isinstance(made, CoroutineType) else made
+            if isinstance(made, CoroutineType):
+                made = await made
         except (TopicError, RequestError) as error:
-            return self._each.refused(item[-1], No(code_of(error), str(error)))
+            return self._each.outcome(item[-1], code_of(error), str(error))
+        return self._each.outcome(item[-1], Code.NONE, None) if made is None else made
