@@ -15,6 +15,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
@@ -28,15 +29,18 @@ Result = ElectLeadersResponse.ReplicaElectionResult
 Elected = ElectLeadersResponse.PartitionResult
 
 
+def _outcome(index: int, code: Code, message: str | None) -> Elected:
+    return Elected(partition_id=index, error_code=code, error_message=message)
+
+
+def _topic(topic: ElectLeadersRequest.TopicPartitions, partitions: list[Elected]) -> Result:
+    return Result(topic=topic.topic, partition_result=partitions)
+
+
 def _all(request: ElectLeadersRequest, code: Code, message: str) -> ElectLeadersResponse:
     """The same error for everything that is named."""
     results = [
-        Result(
-            topic=topic.topic,
-            partition_result=[
-                Elected(partition_id=index, error_code=code, error_message=message) for index in topic.partitions
-            ],
-        )
+        _topic(topic, [_outcome(index, code, message) for index in topic.partitions])
         for topic in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
@@ -46,17 +50,24 @@ def _no(request: ElectLeadersRequest, _: RequestContext, no: No) -> ElectLeaders
     return _all(request, no.code, no.message)
 
 
-@register(ElectLeadersRequest, 0, 2, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+@register(
+    ElectLeadersRequest,
+    0,
+    2,
+    needs=(cluster(Operation.ALTER),),
+    refusal=whole(_no),
+    each=Each("topic_partitions", "replica_election_results", _outcome, of_topic=_topic),
+)
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> AnswerItem | ElectLeadersResponse:
     """Report that no partition needs another leader."""
     kind = request.election_type
     if kind not in (PREFERRED, UNCLEAN):
         return _all(request, Code.INVALID_REQUEST, f"Unknown election type {kind}")
     await context.broker.topics.leading.current()
-    pace = context.pace()
-    results: list[Result] = []
+    topics = context.broker.topics
     if request.topic_partitions is None:
-        topics = context.broker.topics
+        pace = context.pace()
+        results: list[Result] = []
         await context.reserve(sum(1 for _ in topics) * _TOPIC_BYTES)
         async for live in pace.each(topics.with_internal()):
             failed = [
@@ -66,26 +77,16 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             ]
             results.append(Result(topic=live.topic.name, partition_result=failed))
         return ElectLeadersResponse(replica_election_results=results)
-    for topic in request.topic_partitions:
-        found = _partitions(context, topic.topic)
-        elected = [
-            _missing(topic.topic, index, known=found is not None)
-            if found is None or not 0 <= index < len(found)
-            else _elected(index, found[index], kind)
-            async for index in pace.each(topic.partitions)
-        ]
-        results.append(Result(topic=topic.topic, partition_result=elected))
-    return ElectLeadersResponse(replica_election_results=results)
 
+    def elect(topic: ElectLeadersRequest.TopicPartitions, index: int) -> Elected:
+        if not topics.has(topic.topic):
+            return _outcome(index, Code.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic.topic}")
+        found = topics.get(topic.topic).partitions
+        if not 0 <= index < len(found):
+            return _outcome(index, Code.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic.topic}-{index}")
+        return _elected(index, found[index], kind)
 
-def _partitions(context: RequestContext, topic: str) -> list[Partition] | None:
-    topics = context.broker.topics
-    return topics.get(topic).partitions if topics.has(topic) else None
-
-
-def _missing(topic: str, index: int, *, known: bool) -> Elected:
-    message = f"No such partition as {topic}-{index}" if known else f"No such topic as {topic}"
-    return Elected(partition_id=index, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, error_message=message)
+    return elect
 
 
 def _elected(index: int, partition: Partition, kind: int) -> Elected:

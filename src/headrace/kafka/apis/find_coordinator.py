@@ -10,14 +10,16 @@ Version notes
 
 from collections.abc import Iterable, Iterator
 
-from headrace.kafka.denied import No, Place, Refused, Steps, parts, whole
+from headrace.kafka.denied import No, Place, Refused, Steps, whole
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import Names, groups, transactional_ids
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.security.access.required_acls import Operation, ResourceType
 
+Coordinator = FindCoordinatorResponse.Coordinator
 GROUP, TRANSACTION = 0, 1
 _NOWHERE = -1
 _NO_TRANSACTIONS = (
@@ -39,10 +41,8 @@ def _places(key: str, request: FindCoordinatorRequest, _: RequestContext) -> Ite
     yield ResourceType.GROUP if request.key_type == GROUP else ResourceType.TRANSACTIONAL_ID, key
 
 
-def _no(key: str, no: No, _: RequestContext) -> FindCoordinatorResponse.Coordinator:
-    return FindCoordinatorResponse.Coordinator(
-        key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=no.code, error_message=no.message
-    )
+def _refused(key: str, code: Code, message: str | None) -> Coordinator:
+    return Coordinator(key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=code, error_message=message)
 
 
 def _no_one(_: FindCoordinatorRequest, __: RequestContext, no: No) -> FindCoordinatorResponse:
@@ -51,11 +51,11 @@ def _no_one(_: FindCoordinatorRequest, __: RequestContext, no: No) -> FindCoordi
     )
 
 
-_ONE, _MANY = whole(_no_one), parts("coordinator_keys", _places, _no, "coordinators")
+_ONE, _MANY = whole(_no_one), Each("coordinator_keys", "coordinators", _refused, _places)
 
 
 def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused: Refused) -> Steps:
-    return (_ONE if context.version < 4 else _MANY)(request, context, refused)
+    return (_ONE if context.version < 4 else _MANY.take_out)(request, context, refused)
 
 
 @register(
@@ -64,23 +64,22 @@ def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused:
     4,
     needs=(groups(Operation.DESCRIBE, _keys(GROUP)), transactional_ids(Operation.DESCRIBE, _keys(TRANSACTION))),
     refusal=_take_out,
+    each=_MANY,
 )
-async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(request: FindCoordinatorRequest, context: RequestContext) -> AnswerItem | FindCoordinatorResponse:
     """Name the brokers that coordinate the groups asked for."""
     nodes = {node_id: (host, port) for node_id, host, port in context.nodes}
 
-    def find(key: str) -> FindCoordinatorResponse.Coordinator:
+    def find(key: str) -> Coordinator:
         if request.key_type == TRANSACTION:
-            return _nobody(key, _NO_TRANSACTIONS, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _refused(key, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS)
         if request.key_type != GROUP:
-            return _nobody(key, "only groups have a coordinator")
+            return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, "only groups have a coordinator")
         node_id = context.broker.coordinator_of(key)
         if node_id not in nodes:
-            return _nobody(key, "no broker is alive that could coordinate it")
+            return _refused(key, Code.COORDINATOR_NOT_AVAILABLE, "no broker is alive that could coordinate it")
         host, port = nodes[node_id]
-        return FindCoordinatorResponse.Coordinator(
-            key=key, node_id=node_id, host=host, port=port, error_code=Code.NONE, error_message=None
-        )
+        return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
 
     if context.version < 4:
         one = find(request.key)
@@ -91,12 +90,4 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
             host=one.host,
             port=one.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[find(key) async for key in context.pace().each(request.coordinator_keys)]
-    )
-
-
-def _nobody(key: str, message: str, code: Code = Code.COORDINATOR_NOT_AVAILABLE) -> FindCoordinatorResponse.Coordinator:
-    return FindCoordinatorResponse.Coordinator(
-        key=key, node_id=_NOWHERE, host="", port=_NOWHERE, error_code=code, error_message=message
-    )
+    return find

@@ -8,21 +8,72 @@ Version notes
 - 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
 """
 
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from headrace.groups.effects import CommitResult
+from headrace.groups.errors import GroupError
 from headrace.groups.events import Commit
-from headrace.groups.model import OffsetAndMetadata
-from headrace.kafka.denied import group_and_topic, parts
-from headrace.kafka.offset_changes import Answers, find_partitions, in_steps
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
+from headrace.kafka.denied import group_and_topic
+from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import each_topic, groups, its_group, topics
+from headrace.kafka.server.executor import AnswerItem, Each, with_name
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import COMMIT
 from headrace.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 from headrace.security.access.required_acls import Operation
+from headrace.topics.errors import UnknownTopic
 
-_ANSWERS = Answers(OffsetCommitResponse.OffsetCommitResponseTopic, OffsetCommitResponse.OffsetCommitResponsePartition)
+_AT_ONCE = 500
+"""Positions that are changed in one step: more would hold up other groups."""
+
+Errors = dict[TopicPartition, GroupError | None]
+
+
+async def find_partitions(
+    topics: Iterable[Any], context: RequestContext
+) -> tuple[dict[TopicPartition, Any], Errors, dict[str, UUID]]:
+    """The partitions that a request names, each with what it asks of it; errors for those that are not there.
+
+    And the ids of the topics when they were looked up first: they may be others when this returns.
+    """
+    pace = context.pace()
+    found: dict[TopicPartition, Any] = {}
+    errors: Errors = {}
+    ids: dict[str, UUID] = {}
+    async for topic in pace.each(topics):
+        async for asked in pace.each(topic.partitions):
+            place = TopicPartition(topic.name, asked.partition_index)
+            try:
+                live = context.broker.topics.get(topic.name)
+                live.partition(asked.partition_index)
+            except UnknownTopic:
+                errors[place] = GroupError.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                found[place] = asked
+                ids.setdefault(topic.name, live.topic.id)
+    return found, errors, ids
+
+
+def in_steps(
+    found: Mapping[TopicPartition, Any], context: RequestContext
+) -> AsyncIterator[tuple[int, dict[TopicPartition, Any]]]:
+    """The partitions in pieces that are changed in one step each, numbered; one where there is nothing to change."""
+    items = list(found.items())
+    starts = range(0, max(1, len(items)), _AT_ONCE)
+    return context.parts(enumerate(dict(items[start : start + _AT_ONCE]) for start in starts))
+
+
+def answer_of(errors: Errors, outcome: Callable[[Any, Code, str | None], Any]) -> AnswerItem:
+    """What answers for a partition, with these errors."""
+    return lambda topic, asked: outcome(asked, code_of(errors[TopicPartition(topic.name, asked.partition_index)]), None)
+
+
+def _outcome(asked: Any, code: Code, _: str | None) -> OffsetCommitResponse.OffsetCommitResponsePartition:
+    return OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code)
 
 
 def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id: UUID) -> OffsetAndMetadata:
@@ -39,15 +90,15 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id:
     2,
     8,
     needs=(groups(Operation.READ, its_group), topics(Operation.READ, each_topic)),
-    refusal=parts("topics", group_and_topic, _ANSWERS.refused, "topics"),
+    each=Each("topics", "topics", _outcome, group_and_topic, with_name(OffsetCommitResponse.OffsetCommitResponseTopic)),
     bound=COMMIT,
     one_gives_up_all=True,
 )
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> AnswerItem:
     """Commit positions of a group."""
-    pace = context.pace()
-    found, errors, ids = await find_partitions(request.topics, context, pace)
-    for number, some in enumerate(in_steps(found)):
+    found, errors, ids = await find_partitions(request.topics, context)
+    # Once it is given up, the rest may be older than what came since.
+    async for number, some in in_steps(found, context):
         result = await context.ask_group(
             request.group_id,
             Commit(
@@ -59,9 +110,5 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
             ),
         )
         assert isinstance(result, CommitResult)
-        if context.done:
-            return OffsetCommitResponse(topics=[])  # it was given up: the rest may be older than what came since
         errors.update(result.partitions)
-        if pace.over:
-            await pace.rest()
-    return OffsetCommitResponse(topics=await _ANSWERS.made(request.topics, errors, pace))
+    return answer_of(errors, _outcome)

@@ -6,7 +6,7 @@ says what it needs of whoever calls it; there is no default.
 
 from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,7 +31,6 @@ class Message(Protocol):
 KafkaRules = tuple[RequiredAcls, ...]
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
 """Either answers through the request, now or later, and returns None; or is a coroutine that returns the response."""
-Decorated = TypeVar("Decorated", bound=Callable[[Any, RequestContext], Any])
 
 
 class Served(RequestContext, eq=False):
@@ -134,7 +133,7 @@ def register(
     waits_for: WaitsFor | None = None,
     urgent: bool = False,
     one_gives_up_all: bool = False,
-) -> Callable[[Decorated], Decorated]:
+) -> Callable[[Callable[[Any, RequestContext], Any]], Handler]:
     """Make the decorated function the handler of an API.
 
     Args:
@@ -143,7 +142,7 @@ def register(
         newest: the last one.
         needs: what a request needs of whoever sends it, see `kafka.required_acls`; `ANYBODY` where that is nothing.
         refusal: how requests are refused; None: as `each` says, or as a whole, by the error code of the response.
-        each: the items of a request that are answered one by one. The function is then no handler: it returns the
+        each: the items of a request that are answered one by one. The decorated function returns the
             function that answers one of them, or the response where that is all; see `kafka.server.executor`.
         keep: see `Api.keep`.
         refused_below: versions below are advertised and refused.
@@ -160,7 +159,8 @@ def register(
             be refused.
     """
 
-    def add(handler: Decorated) -> Decorated:
+    def add(decorated: Callable[[Any, RequestContext], Any]) -> Handler:
+        handler = decorated if each is None else each.handler(decorated)
         key = request.API_KEY
         name = request.__name__.removesuffix("Request")
         known_oldest, known_newest = request.VERSIONS
@@ -177,7 +177,7 @@ def register(
             oldest,
             newest,
             refused_below,
-            handler if each is None else each.handler(handler),
+            handler,
             needs,
             how,
             keep,
