@@ -6,7 +6,7 @@ from uuid import UUID
 
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
+from headrace.broker.brokers.leadership import BeforeOpening, LeaderRegistry, Leadership
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
@@ -28,12 +28,12 @@ TOPIC = Topic(name="t", id=UUID(int=1), streams=(STREAM,), config={}, created_ms
 class OneBroker:
     """What one broker has of a log, and what it tells the others."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, before_opening: BeforeOpening | None = None) -> None:
         self.told: dict[str, Leader] = {}
         self.ownership = Ownership(node_id)
         self.leaders = LeaderRegistry(node_id, self._publish)
         self.storage = MemoryStorage()
-        self.leading = Leadership(self.ownership, self.leaders, self.storage.topics)
+        self.leading = Leadership(self.ownership, self.leaders, self.storage.topics, before_opening=before_opening)
         self.snapshots = SnapshotSchedule()
         budget = CacheBudget(1 << 20)
         self.log = LeaderPartition("t", 0, STREAM, self.storage.logs, budget, ManualClock(), self.snapshots)

@@ -8,12 +8,28 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.services import Services
 from headrace.broker.topics.live import LiveTopic
-from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.broker.virtual_clusters import ClusterListener, VirtualClusters
 from headrace.records.build import build
 from headrace.storage.layout.keys import Keyspace
 from headrace.storage.storage import RedisStorage
 from headrace.testing.clock import ManualClock
 from headrace.topics.model import Appended
+
+
+class Told(ClusterListener):
+    """Writes down what it hears."""
+
+    def __init__(self, told: list[tuple[str, str]]) -> None:
+        self._told = told
+
+    def topic_added(self, broker: Broker, live: LiveTopic) -> None:
+        self._told.append(("added", f"{broker.cluster}/{live.topic.name}"))
+
+    def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
+        self._told.append(("removed", f"{broker.cluster}/{live.topic.name}"))
+
+    def cluster_removed(self, name: str) -> None:
+        self._told.append(("cluster removed", name))
 
 
 class World:
@@ -41,15 +57,10 @@ class World:
             cluster_id="c",
             stream_of=lambda cluster, *place: Keyspace(cluster=cluster).stream(*place),
             parts=Services(self.storage.documents, settings, clock, cache=self.cache, ownership=ownership),
+            listeners=[Told(self.told)],
         )
-        self.clusters.topic_added.append(lambda broker, live: self.told.append(("added", self._at(broker, live))))
-        self.clusters.topic_removed.append(lambda broker, live: self.told.append(("removed", self._at(broker, live))))
         await self.clusters.start()
         return self.clusters
-
-    @staticmethod
-    def _at(broker: Broker, live: LiveTopic) -> str:
-        return f"{broker.cluster}/{live.topic.name}"
 
     async def restart(self, ownership: Ownership | None = None) -> VirtualClusters:
         await self.stop()

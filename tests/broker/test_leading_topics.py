@@ -9,11 +9,13 @@ from tests.broker.one_broker import ALL, STREAM, TOPIC, WITHOUT_2, OneBroker
 from tests.harness.memory import MemoryStorage
 from tests.harness.waiting import until
 
+from headrace.broker.broker import Broker
 from headrace.broker.brokers import leadership
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.services import Services
-from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import ClusterListener, VirtualClusters
 from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
@@ -75,10 +77,11 @@ async def test_a_topic_that_is_deleted_as_soon_as_it_has_moved_has_moved() -> No
     blue.topics.stored["t"] = TOPIC
     deleting: list[asyncio.Task[None]] = []
 
-    def delete(*_: object) -> None:
-        deleting.append(asyncio.create_task(target.topics.delete("t")))
+    class Deleting(ClusterListener):
+        def topic_added(self, broker: Broker, live: LiveTopic) -> None:
+            deleting.append(asyncio.create_task(target.topics.delete("t")))
 
-    clusters.topic_added.append(delete)
+    clusters.subscribe(Deleting())
     await clusters.move("t", "default", "blue")
     await asyncio.gather(*deleting)
     assert not target.topics.has("t")

@@ -26,7 +26,7 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
 from headrace.broker.topics import retention
 from headrace.broker.topics.internal import consumer_offsets
-from headrace.broker.topics.live import LiveTopic, TopicListener, not_for_clients
+from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener, not_for_clients
 from headrace.broker.topics.offline import OfflinePartitions
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import Progress, StreamName, TopicTable
@@ -72,9 +72,11 @@ class Broker:
         *,
         cluster_id: str,
         stream_of: StreamName,
+        native_stream_of: StreamName | None = None,
         cluster: str = "default",
         parts: Services | None = None,
         listen: Callable[["Broker"], TopicListener] | None = None,
+        others: OtherClusters | None = None,
     ) -> None:
         """Put it together; `start` loads what is stored.
 
@@ -84,10 +86,13 @@ class Broker:
             clock: the time.
             cluster_id: the id that Metadata tells; stable over restarts.
             stream_of: names the Redis key of a new partition's stream.
+            native_stream_of: the same for native topics; None: alike.
             cluster: the name of the virtual cluster it is.
             parts: what it shares with the other virtual clusters; None: it is the only one.
             listen: makes what hears of its topics after the broker itself; None: nothing else does.
+            others: the server's other virtual clusters; None: there are none.
         """
+        others = others or OtherClusters()
         parts = parts or Services(storage.documents, settings, clock)
         self.settings = settings
         self.access = parts.access
@@ -105,7 +110,13 @@ class Broker:
         self.ownership = parts.ownership
         self.archives = parts.archives
         self._snapshots = SnapshotSchedule()
-        leading = Leadership(self.ownership, parts.leaders, storage.topics)
+        leading = Leadership(
+            self.ownership,
+            parts.leaders,
+            storage.topics,
+            has_moved=others.has_moved,
+            before_opening=None if self.archives is None else self._attach,
+        )
         self.topics = TopicTable(
             storage,
             clock,
@@ -113,14 +124,14 @@ class Broker:
             self.cache,
             self._snapshots,
             stream_of,
+            native_stream_of,
             self.reads,
             leading,
             most_partitions=settings.max_broker_partitions,
             producers=parts.producers,
             listener=BrokerTopics(self, TopicListener() if listen is None else listen(self)),
+            others=others,
         )
-        if self.archives is not None:
-            leading.before_opening = self._attach
         self.native_groups = NativeGroups(
             storage.groups, settings.headrace_native_max_pending, self._committed, self.reads, self.lane
         )
@@ -183,7 +194,7 @@ class Broker:
     def view_changed(self) -> None:
         """Go by another view from now on: open what has become this server's, give up what is others' now."""
         for live in self.topics:
-            self.topics.leading.view_changed(live)
+            self.topics.leading.view_changed(live.topic, live.partitions)
         self.groups.adopt()
 
     async def hand_over(self) -> None:

@@ -22,9 +22,9 @@ from headrace.broker.documents import readable
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
-from headrace.broker.topics.live import LiveTopic, TopicListener
+from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
 from headrace.broker.topics.reconcile import take_move
-from headrace.broker.topics.table import Progress, StreamName
+from headrace.broker.topics.table import Progress, StreamName, TopicTable
 from headrace.groups.model import DropGroup
 from headrace.membership.view import Leader
 from headrace.security.access.required_acls import SERVER
@@ -43,7 +43,6 @@ They have nothing but an id, and are written before the move: a name too many do
 
 ClusterStreamName = Callable[[str, str, int, str], str]
 """(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
-TopicCallback = Callable[[Broker, LiveTopic], None]
 Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
 """Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
 
@@ -54,6 +53,22 @@ _log = structlog.get_logger("headrace.broker")
 
 class UnknownCluster(LookupError):
     """No virtual cluster of that name."""
+
+
+class ClusterListener:
+    """Hears of the topics of all virtual clusters, and of clusters that go; it does nothing by itself."""
+
+    def topic_added(self, broker: Broker, live: LiveTopic) -> None:
+        """A topic is there from now on, in this broker: loaded, created, or moved there."""
+
+    def topic_deleted(self, broker: Broker, live: LiveTopic) -> None:
+        """This broker itself has deleted a topic. `topic_removed` comes next."""
+
+    def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
+        """A topic is nowhere any more, as far as this broker knows."""
+
+    def cluster_removed(self, name: str) -> None:
+        """A virtual cluster was deleted."""
 
 
 class VirtualClusters:
@@ -68,6 +83,7 @@ class VirtualClusters:
         cluster_id: str,
         stream_of: ClusterStreamName,
         parts: Services | None = None,
+        listeners: Iterable[ClusterListener] = (),
     ) -> None:
         """Put the default cluster together; `start` loads what is stored.
 
@@ -78,6 +94,7 @@ class VirtualClusters:
             cluster_id: what the default cluster tells as its id.
             stream_of: names the Redis key of a new partition's stream.
             parts: what the clusters share; None: parts for a server without archives that is alone.
+            listeners: hear of topics and clusters, in this order; `subscribe` adds those that need the clusters first.
         """
         self.clock = clock
         self.settings = settings
@@ -91,15 +108,12 @@ class VirtualClusters:
         self._changes = asyncio.Lock()
         self._brokers: dict[str, Broker] = {}
         self._own: dict[str, dict[str, str]] = {}
-        self.topic_added: list[TopicCallback] = []
-        """Called with each topic that is there from now on, with the broker it is in: created, or moved there."""
-        self.topic_removed: list[TopicCallback] = []
-        """Called with each topic that is nowhere any more, as far as this broker knows."""
-        self.topic_deleted: list[TopicCallback] = []
-        """Called before that with each topic that this broker itself has deleted."""
-        self.removed: list[Callable[[str], None]] = []
-        """Called with the name of each cluster that was deleted."""
+        self.listeners = list(listeners)
         self.default = self._open(DEFAULT, storage, cluster_id)
+
+    def subscribe(self, listener: ClusterListener) -> None:
+        """Have one more listener hear of what comes from now on, after the others."""
+        self.listeners.append(listener)
 
     async def start(self, progress: Progress | None = None) -> None:
         """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
@@ -149,11 +163,8 @@ class VirtualClusters:
 
         Of whoever took one for deleted first, and for new where it is, clients would hear that it does not exist.
 
-        Args:
-            places: (cluster, topic): what changes were told of; None: there may be changes of any.
-
-        Raises:
-            StorageUnavailable.
+        `places`: (cluster, topic): what changes were told of; None: there may be changes of any. Raises
+        StorageUnavailable.
         """
         if places is None:
             places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
@@ -180,8 +191,8 @@ class VirtualClusters:
         for live in broker.topics:
             await broker.topics.dismiss(live)
         await broker.stop()
-        for listener in self.removed:
-            listener(name)
+        for listener in self.listeners:
+            listener.cluster_removed(name)
 
     def view_changed(self) -> None:
         """Go by another view from now on."""
@@ -232,21 +243,16 @@ class VirtualClusters:
             cluster=name,
             parts=self._parts,
             listen=partial(ClusterTopics, self),
+            others=_Others(self, name),
+            native_stream_of=self._namer(name, native=True),
         )
-        broker.topics.native_stream_of = self._namer(name, native=True)
         if name != DEFAULT:
             broker.advertised = self.default.advertised
-        broker.topics.partitions_elsewhere = lambda: sum(
-            each.topics.partitions for other, each in self._brokers.items() if other != name
-        )
-        broker.topics.elsewhere = lambda: [
-            live for other, each in self._brokers.items() if other != name for live in each.topics
-        ]
-        broker.topics.leading.has_moved = self._has_moved
         self._brokers[name] = broker
         return broker
 
-    async def _has_moved(self, topic: str, stream: str) -> bool:
+    async def has_moved(self, topic: str, stream: str) -> bool:
+        """As `OtherClusters.has_moved`."""
         known = await readable(self._storage.documents, KIND, _own)
         if self.some_unreadable:
             # It may be in one of those. That it was deleted would have what is kept of it elsewhere removed.
@@ -277,9 +283,7 @@ class VirtualClusters:
         return {entry for entry in self._moved if entry.startswith(moved_topic(cluster, ""))}
 
     def _settings_of(self, name: str) -> BrokerSettings:
-        own = self._own.get(name, {})
-        given = {key: text for key, text in self.settings.given.items() if not _overruled(key, own)}
-        return BrokerSettings.of(given | own)
+        return self.settings.overlaid(self._own.get(name, {}))
 
     # Look-ups
 
@@ -378,14 +382,13 @@ class VirtualClusters:
             del self._brokers[name]
             self._own.pop(name, None)
             _log.info("virtual cluster deleted", cluster=name)
-            for listener in self.removed:
-                listener(name)
+            for listener in self.listeners:
+                listener.cluster_removed(name)
 
     async def reset(self) -> None:
         """Delete every topic, every group, and every cluster but the default one, which loses its settings.
 
-        Raises:
-            StorageUnavailable, Fenced.
+        Raises StorageUnavailable, Fenced.
         """
         for name in tuple(self._brokers):
             if name != DEFAULT:
@@ -435,14 +438,6 @@ def _own(name: str, text: bytes) -> dict[str, str]:
     return own
 
 
-_RETENTIONS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
-
-
-def _overruled(key: str, own: Mapping[str, str]) -> bool:
-    """Whether a server's setting gives way: also to another unit of the same thing, of which the finest rules."""
-    return key in own or (key in _RETENTIONS and any(name in own for name in _RETENTIONS))
-
-
 def moved_topic(cluster: str, topic: str) -> str:
     """The id of the document that tells of a topic that was in a cluster."""
     return f"{cluster}/{topic}"
@@ -459,24 +454,47 @@ def _moved_topic_name(name: str, _: bytes) -> str:
 
 
 class ClusterTopics(TopicListener):
-    """Passes changes of topics to the callbacks of all virtual clusters, with the broker of the topic."""
+    """Passes changes of topics to the listeners of all virtual clusters, with the broker of the topic."""
 
     def __init__(self, clusters: VirtualClusters, broker: Broker) -> None:
         self._clusters = clusters
         self._broker = broker
 
     def added(self, live: LiveTopic) -> None:
-        """See `VirtualClusters.topic_added`."""
-        for callback in self._clusters.topic_added:
-            callback(self._broker, live)
+        """See `ClusterListener.topic_added`."""
+        for listener in self._clusters.listeners:
+            listener.topic_added(self._broker, live)
 
     def deleted(self, live: LiveTopic) -> None:
-        """See `VirtualClusters.topic_deleted`."""
-        for callback in self._clusters.topic_deleted:
-            callback(self._broker, live)
+        """See `ClusterListener.topic_deleted`."""
+        for listener in self._clusters.listeners:
+            listener.topic_deleted(self._broker, live)
 
     def removed(self, live: LiveTopic) -> None:
-        """See `VirtualClusters.topic_removed`. No broker leads its logs any more."""
-        for callback in self._clusters.topic_removed:
-            callback(self._broker, live)
+        """See `ClusterListener.topic_removed`. No broker leads its logs any more."""
+        for listener in self._clusters.listeners:
+            listener.topic_removed(self._broker, live)
         self._clusters.leaders.forget(live.topic.streams)
+
+
+class _Others(OtherClusters):
+    """What one virtual cluster sees of the others."""
+
+    def __init__(self, clusters: VirtualClusters, own: str) -> None:
+        self._clusters = clusters
+        self._own = own
+
+    def _tables(self) -> Iterator[TopicTable]:
+        return (broker.topics for name, broker in self._clusters if name != self._own)
+
+    def topics(self) -> Iterable[Topic]:
+        """As `OtherClusters.topics`."""
+        return (live.topic for table in self._tables() for live in table)
+
+    def partitions(self) -> int:
+        """As `OtherClusters.partitions`."""
+        return sum(table.partitions for table in self._tables())
+
+    async def has_moved(self, topic: str, stream: str) -> bool:
+        """As storage says."""
+        return await self._clusters.has_moved(topic, stream)

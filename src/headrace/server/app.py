@@ -136,14 +136,13 @@ async def _answering(
         http = await stack.enter_async_context(_http(HostCheck(front, hosts), listening, limits))
         tracing = _tracing(settings.headrace_traces_endpoint, stack)
         storage, clusters, brokers = await stack.enter_async_context(
-            _clusters(options, settings, clock, listening, cache, stop, counters.store)
+            _clusters(options, settings, clock, listening, cache, stop, counters.store, tracing)
         )
-        clusters.topic_added += [] if tracing is None else [tracing.watch]
         known, service = await _loaded(options, settings, oci, clusters, brokers, stack)
         http.pressed = lambda: clusters.reads.short
         kafka = _kafka(listening, clusters, settings, service, known, counters, limits)
         stack.callback(DelayWatch(counters.loop_delays).stop)
-        clusters.removed.append(kafka.close_cluster)
+        clusters.subscribe(kafka)
         await kafka.start(listening.kafka, stack)
         catching_up = None if brokers is None else brokers.catching_up
         oci_app, appends = await stack.enter_async_context(
@@ -171,6 +170,7 @@ async def _clusters(
     cache: CacheBudget,
     stop: Stop,
     counted: StoreCounters,
+    tracing: "Tracing | None",
 ) -> AsyncIterator[tuple[RedisStorage, VirtualClusters, Brokers | None]]:
     """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
     clock = given or SystemClock()
@@ -202,6 +202,7 @@ async def _clusters(
             cluster_id=storage.cluster_id,
             stream_of=lambda cluster, *place: keyspace(cluster).stream(*place),
             parts=parts,
+            listeners=[] if tracing is None else [tracing],
         )
         _tell_clients(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers

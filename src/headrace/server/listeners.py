@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from headrace.broker.config.settings import LISTENER_PREFIX, BrokerSettings, passes_over_client_auth, settings_at
+from headrace.broker.virtual_clusters import ClusterListener
 from headrace.kafka.server.listener import KafkaListener
 from headrace.oci.settings import OciSettings, kafka_login_required, missing_credentials
 from headrace.security.access.listeners import Exposed, Listener, Protocol, refusal
@@ -265,7 +266,7 @@ def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
     )
 
 
-class KafkaListeners:
+class KafkaListeners(ClusterListener):
     """The listeners of the Kafka protocol, as one."""
 
     def __init__(self, listeners: Iterable[KafkaListener]) -> None:
@@ -291,7 +292,7 @@ class KafkaListeners:
                 found[host] = before[0] + connections, before[1] + requests
         return found
 
-    def close_cluster(self, cluster: str) -> None:
+    def cluster_removed(self, name: str) -> None:
         """Close the connections that are for a virtual cluster, which is no more."""
         for listener in self.each:
-            listener.close_cluster(cluster)
+            listener.close_cluster(name)

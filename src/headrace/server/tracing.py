@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.broker.broker import Broker
 from headrace.broker.topics.live import LiveTopic
+from headrace.broker.virtual_clusters import ClusterListener
 from headrace.records.batch import peek
 from headrace.records.fallback.header import Buffer
 from headrace.records.traceparents import MOST, is_traceparent, traceparents
@@ -26,7 +27,7 @@ _current: ContextVar[Span | None] = ContextVar("headrace trace", default=None)
 """Of the request being served."""
 
 
-class Tracing:
+class Tracing(ClusterListener):
     """What the server does for requests and batches that belong to a trace, as spans of an exporter."""
 
     def __init__(self, exporter: TraceExporter) -> None:
@@ -69,9 +70,9 @@ class Tracing:
 
     # Of batches: `headrace.broker.topics.live.BatchTracer`
 
-    def watch(self, _broker: Broker, topic: LiveTopic) -> None:
+    def topic_added(self, broker: Broker, live: LiveTopic) -> None:
         """Trace the batches of this topic from now on."""
-        topic.tracer = self
+        live.tracer = self
 
     def appending(
         self, topic: str, partition: int, batch: Buffer, done: Callable[[Appended | Exception], None]

@@ -16,10 +16,8 @@ from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.topics.live import LiveTopic
 from headrace.membership.view import Leader
 from headrace.testing.clock import ManualClock
-from headrace.topics.config import TopicDefaults, resolve
 from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.model import OpenedLog, Topic
 
@@ -108,7 +106,7 @@ async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(m
     monkeypatch.setattr(broker.storage.logs, "save_producers", refuse)
     broker.go_by(4, WITHOUT_2)
     assert broker.log.is_leader
-    broker.leading.view_changed(LiveTopic(TOPIC, resolve({}, TopicDefaults()), [broker.log]))
+    broker.leading.view_changed(TOPIC, [broker.log])
     await broker.snapshots.save()
     await broker.has_told()
     assert broker.told[STREAM].epoch > first.epoch + 1
@@ -251,7 +249,6 @@ async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() 
 
 async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "_AGAIN_S", 0)
-    broker = OneBroker(2)
     answers: list[Exception | None] = [StorageUnavailable("away"), TopicError("NOPERM"), None]
     asked: list[list[LeaderPartition]] = []
 
@@ -261,7 +258,7 @@ async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkey
         if answer is not None:
             raise answer
 
-    broker.leading.before_opening = learn
+    broker = OneBroker(2, learn)
     await broker.join(1, ALL)
     await broker.has_told()
     assert broker.log.is_leader
@@ -271,8 +268,7 @@ async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkey
 async def test_what_is_known_of_a_log_that_is_open_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever deletes its records changes that meanwhile."""
     monkeypatch.setattr(leadership, "_AGAIN_S", 0)
-    broker = OneBroker(2)
-    find, looks, asked = broker.storage.topics.find, 0, 0
+    looks = asked = 0
 
     async def fail_once(name: str) -> Topic | None:
         nonlocal looks
@@ -285,8 +281,9 @@ async def test_what_is_known_of_a_log_that_is_open_is_left_alone(monkeypatch: py
         nonlocal asked
         asked += 1
 
+    broker = OneBroker(2, learn)
+    find = broker.storage.topics.find
     monkeypatch.setattr(broker.storage.topics, "find", fail_once)
-    broker.leading.before_opening = learn
     await broker.join(1, ALL)
     await until(lambda: looks == 2)
     assert (broker.log.is_open, asked) == (True, 1)

@@ -9,7 +9,7 @@ from tests.harness.memory import MemoryStorage, MemoryTopics
 
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.topics.live import LiveTopic, TopicListener
+from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock
@@ -293,11 +293,12 @@ async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(
             await MemoryTopics.delete(storage.topics, topic)
         raise StorageUnavailable("the connection was lost")
 
-    async def has_moved(topic: str, stream: str) -> bool:
-        return (topic, stream) == ("a", moved.streams[0])
+    class Moved(OtherClusters):
+        async def has_moved(self, topic: str, stream: str) -> bool:
+            return (topic, stream) == ("a", moved.streams[0])
 
     storage.topics.delete = lost  # type: ignore[method-assign]
-    table.leading.has_moved = has_moved
+    table.others = Moved()
     del storage.topics.stored["a"]
     with pytest.raises(UnknownTopic, match="was moved"):
         await table.delete("a")

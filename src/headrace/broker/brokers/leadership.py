@@ -6,7 +6,7 @@ background; until then clients are told to look for the leader again.
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -17,7 +17,6 @@ from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.recovery import tell_offline
 from headrace.broker.ports import TopicStorage
-from headrace.broker.topics.live import LiveTopic
 from headrace.membership.view import Leader
 from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Topic
@@ -28,6 +27,10 @@ _COLLECTED = 2_000
 _AGAIN_S = 0.25
 _UNTOLD = Leader(-1, -1)
 _log = structlog.get_logger("headrace.broker.brokers")
+
+
+BeforeOpening = Callable[[Mapping[LeaderPartition, Topic]], Awaitable[None]]
+"""Called with logs that are opened next, and their topics."""
 
 
 class LeaderRegistry:
@@ -101,18 +104,26 @@ async def _never(topic: str, stream: str) -> bool:
 class Leadership:
     """The logs of one virtual cluster."""
 
-    def __init__(self, ownership: Ownership, leaders: LeaderRegistry, registry: TopicStorage) -> None:
+    def __init__(
+        self,
+        ownership: Ownership,
+        leaders: LeaderRegistry,
+        registry: TopicStorage,
+        *,
+        has_moved: Callable[[str, str], Awaitable[bool]] = _never,
+        before_opening: BeforeOpening | None = None,
+    ) -> None:
         """Lead nothing yet.
 
         Args:
             ownership: what is this server's.
             leaders: who has opened each log last.
             registry: of the virtual cluster's topics.
+            has_moved: tells whether a topic of a name is in another virtual cluster by now, and has a stream.
+            before_opening: called with logs that are opened next, for what has to be known before they are read here.
         """
-        self.has_moved: Callable[[str, str], Awaitable[bool]] = _never
-        """Tells whether a topic of this name is in another virtual cluster by now, and has this stream."""
-        self.before_opening: Callable[[Mapping[LeaderPartition, Topic]], Awaitable[None]] | None = None
-        """Called with logs that are opened next, for what has to be known before they are read here."""
+        self._has_moved = has_moved
+        self._before_opening = before_opening
         self.ownership = ownership
         self._leaders = leaders
         self._registry = registry
@@ -165,14 +176,14 @@ class Leadership:
             else:
                 self.point(partition)
 
-    def view_changed(self, live: LiveTopic) -> None:
+    def view_changed(self, topic: Topic, partitions: Sequence[Partition]) -> None:
         """Go by another view. In one that this server has missed another broker may have led any partition.
 
         Who has opened a log tells all, unless it died before that.
         """
-        self.adopt(live.topic, live.partitions)
+        self.adopt(topic, partitions)
         if not self.ownership.unbroken:
-            for partition in live.partitions:
+            for partition in partitions:
                 if partition.log is not None:
                     partition.log.led_elsewhere()
 
@@ -282,9 +293,9 @@ class Leadership:
         """Open logs; which of them have to be tried again."""
         # What is open may be changed meanwhile by who reads and writes it.
         closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
-        if self.before_opening is not None and closed:
+        if self._before_opening is not None and closed:
             try:
-                await self.before_opening(closed)
+                await self._before_opening(closed)
             except StorageUnavailable:
                 return [True] * len(some)
             except Exception:
@@ -333,7 +344,7 @@ class Leadership:
         stored = await self._registry.find(topic.name)
         if stored is not None and log.stream in stored.streams:
             return
-        if not await self.has_moved(topic.name, log.stream):
+        if not await self._has_moved(topic.name, log.stream):
             log.close()
             await self._registry.drop_streams(msgspec.structs.replace(topic, streams=(log.stream,)))
 

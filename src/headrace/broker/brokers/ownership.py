@@ -2,14 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from headrace.broker.partition.partition import Partition
 from headrace.membership.view import Member, Rendezvous, View
 from headrace.topics.errors import InvalidReplicationFactor
-
-if TYPE_CHECKING:
-    from headrace.broker.partition.partition import Partition
-    from headrace.broker.topics.live import LiveTopic
 
 
 class Ownership:
@@ -113,7 +109,7 @@ class InvalidAssignment(Exception):
     """A list of brokers that cannot be the replicas of a partition."""
 
 
-def replicas(ownership: Ownership, partition: "Partition", factor: int) -> list[int]:
+def replicas(ownership: Ownership, partition: Partition, factor: int) -> list[int]:
     """Node ids, the leader first; none while there is no leader."""
     leader = partition.named.node_id
     if leader < 0:
@@ -122,11 +118,6 @@ def replicas(ownership: Ownership, partition: "Partition", factor: int) -> list[
         return [leader]
     ranked = ownership.ranking(partition.stream, factor)
     return [leader, *(node for node in ranked if node != leader)][:factor]
-
-
-def replicas_of(ownership: Ownership, live: "LiveTopic", index: int) -> list[int]:
-    """The same of a topic's partition."""
-    return replicas(ownership, live.partitions[index], live.topic.replication_factor)
 
 
 def check_factor(ownership: Ownership, factor: int) -> None:

@@ -127,6 +127,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _ = settings.super_principals
         return settings
 
+    def overlaid(self, own: Mapping[str, str]) -> "BrokerSettings":
+        """These settings with others over them.
+
+        What was given here gives way, also to another unit of the same thing, of which the finest would rule.
+        """
+        gone = {*own, *_RETENTIONS} if any(name in own for name in _RETENTIONS) else own
+        return self.of({key: text for key, text in self.given.items() if key not in gone} | dict(own))
+
     @staticmethod
     def check(name: str, text: str) -> str:
         """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
@@ -164,13 +172,13 @@ def _value(key: ConfigKey, texts: Mapping[str, str]) -> Value:
     return key.parse(text)
 
 
+_RETENTIONS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
+"""Names of one setting, and what each counts in (ms): the first that is given rules."""
+
+
 def _topic_defaults(texts: Mapping[str, str]) -> TopicDefaults:
     values = {topic: texts[broker] for broker, topic in _TOPIC_DEFAULTS.items() if broker in texts}
-    for name, unit_ms in (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", 60_000),
-        ("log.retention.hours", 3_600_000),
-    ):
+    for name, unit_ms in _RETENTIONS.items():
         if name in texts:
             amount = int(texts[name])
             values["retention.ms"] = str(amount * unit_ms if amount >= 0 else -1)

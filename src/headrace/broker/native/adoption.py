@@ -70,9 +70,9 @@ async def _adopt(table: TopicTable, name: str, stream: str, partition: int, conf
         if not table.has(name):
             table.check_free(name)
         check_given(config)
-        for other in (*table, *table.elsewhere()):
-            if stream in other.topic.streams:
-                raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.topic.name!r} already")
+        for other in (*(live.topic for live in table), *table.others.topics()):
+            if stream in other.streams:
+                raise InvalidConfig(f"stream {stream!r} is a partition of topic {other.name!r} already")
         if table.has(name):
             live = await _add(table, table.changeable(name), stream, partition)
         else:

@@ -1,10 +1,11 @@
 """A topic while the server runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from headrace.broker.brokers.ownership import Ownership, replicas
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
@@ -59,6 +60,22 @@ class TopicListener:
         """Another broker has changed a topic first: take over what it has made of it."""
 
 
+class OtherClusters:
+    """What a virtual cluster has to know of the others of its server; by itself there are none."""
+
+    def topics(self) -> Iterable[Topic]:
+        """Their topics, whose streams are theirs."""
+        return ()
+
+    def partitions(self) -> int:
+        """How many partitions they have."""
+        return 0
+
+    async def has_moved(self, topic: str, stream: str) -> bool:
+        """Whether a topic of this name is in one of them by now, and has this stream."""
+        return False
+
+
 class LiveTopic(msgspec.Struct):
     """A topic with its open partitions and its resolved configuration."""
 
@@ -92,6 +109,10 @@ class LiveTopic(msgspec.Struct):
         if not 0 <= index < len(partitions):
             raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
         return partitions[index]
+
+    def replicas(self, ownership: Ownership, index: int) -> list[int]:
+        """Node ids of a partition's brokers, the leader first; none while there is no leader."""
+        return replicas(ownership, self.partitions[index], self.topic.replication_factor)
 
     def append(
         self,

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -26,7 +26,7 @@ from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import patiently
 from headrace.broker.topics.known import KnownTopics, check_room
-from headrace.broker.topics.live import LiveTopic, TopicListener
+from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
@@ -65,12 +65,14 @@ class TopicTable(KnownTopics):
         budget: CacheBudget,
         snapshots: SnapshotSchedule,
         stream_of: StreamName,
+        native_stream_of: StreamName | None = None,
         reads: ReadBudget | None = None,
         leading: Leadership | None = None,
         *,
         most_partitions: int = _NO_LIMIT,
         producers: ProducerTotal | None = None,
         listener: TopicListener | None = None,
+        others: OtherClusters | None = None,
     ) -> None:
         """Start empty.
 
@@ -81,11 +83,13 @@ class TopicTable(KnownTopics):
             budget: of all cached tails together.
             snapshots: writes down what changes of logs' producers.
             stream_of: names a new partition's stream.
+            native_stream_of: the same for native topics; None: alike.
             reads: budget of what is read ahead; None: one of each partition's own.
             leading: opens logs, where this server is to; None: it is alone.
             most_partitions: how many partitions there may be, those of other virtual clusters included.
             producers: counts the producers of logs that are opened; None: nothing does.
             listener: hears of topics that come, change and go; None: nothing does.
+            others: the server's other virtual clusters; None: there are none.
         """
         super().__init__()
         self.storage = storage
@@ -94,8 +98,7 @@ class TopicTable(KnownTopics):
         self._budget = budget
         self.snapshots = snapshots
         self._stream_of = stream_of
-        self.native_stream_of = stream_of
-        """Names a new partition's stream in a native topic."""
+        self._native_stream_of = native_stream_of or stream_of
         self._listener = listener or TopicListener()
         self.leading = leading or Leadership(Ownership(0), LeaderRegistry(), storage.topics)
         self._reads = reads
@@ -103,12 +106,9 @@ class TopicTable(KnownTopics):
         self._closed = False
         self.most_partitions = most_partitions
         self._producers = producers
-        self.partitions_elsewhere: Callable[[], int] = int
-        """Tells how many partitions other virtual clusters have."""
+        self.others = others or OtherClusters()
         self.partitions = 0
         """How many there are here."""
-        self.elsewhere: Callable[[], Iterable[LiveTopic]] = tuple
-        """Tells the topics of other virtual clusters, whose streams are theirs."""
 
     def _missing(self, name: str) -> UnknownTopic:
         reason = self.storage.topics.unreadable(name)
@@ -220,7 +220,7 @@ class TopicTable(KnownTopics):
 
     def _check_room(self, added: int) -> None:
         """Raise TooManyPartitions when there may not be so many more."""
-        check_room(self.partitions + self.partitions_elsewhere(), added, self.most_partitions)
+        check_room(self.partitions + self.others.partitions(), added, self.most_partitions)
 
     async def create(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
@@ -234,7 +234,7 @@ class TopicTable(KnownTopics):
         async with self.changing:
             self.validate(name, partitions, config, replication, distinct=distinct)
             topic_id = uuid4()
-            stream_of = self.native_stream_of if resolve(config, self.defaults).native else self._stream_of
+            stream_of = self._native_stream_of if resolve(config, self.defaults).native else self._stream_of
             streams = tuple(stream_of(name, topic_id, index) for index in range(partitions))
             topic = Topic(
                 name=name,
@@ -331,7 +331,7 @@ class TopicTable(KnownTopics):
             self.validate_growth(name, partitions)
             live = self.get(name)
             present = len(live.partitions)
-            stream_of = self.native_stream_of if live.config.native else self._stream_of
+            stream_of = self._native_stream_of if live.config.native else self._stream_of
             added = tuple(stream_of(name, live.topic.id, index) for index in range(present, partitions))
             topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
             # Stored first: a partition that clients were told of is there after a restart too.
@@ -364,7 +364,7 @@ class TopicTable(KnownTopics):
         except StorageUnavailable:
             if await self._stored(live.topic) is not False:
                 raise
-            if await self.leading.has_moved(live.topic.name, live.topic.streams[0]):
+            if await self.others.has_moved(live.topic.name, live.topic.streams[0]):
                 await self._gone(live)
                 raise UnknownTopic(f"topic {live.topic.name!r} was moved to another virtual cluster") from None
         self._listener.deleted(live)

@@ -10,7 +10,7 @@ Version notes
 """
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers, replicas_of
+from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
 from headrace.kafka.server.registry import register
@@ -67,7 +67,7 @@ def _check(broker: Broker, topic: str, asked: AlterPartitionReassignmentsRequest
         check_brokers(broker.ownership, asked.replicas)
     except InvalidAssignment as error:
         raise RequestError(Code.INVALID_REPLICA_ASSIGNMENT, str(error)) from None
-    present = replicas_of(broker.ownership, live, index)
+    present = live.replicas(broker.ownership, index)
     if sorted(asked.replicas) != sorted(present):
         raise RequestError(
             Code.INVALID_REPLICA_ASSIGNMENT,

@@ -11,7 +11,6 @@ Version notes
 from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.ownership import replicas_of
 from headrace.kafka.apis.describe_log_dirs import DIRECTORY
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code
@@ -52,7 +51,7 @@ def _moved(broker: Broker, path: str, topic: str, index: int) -> Code:
     if not broker.topics.has(topic) or not 0 <= index < len(broker.topics.get(topic).partitions):
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     live = broker.topics.get(topic)
-    has = live.partitions[index].leader is None or broker.node_id in replicas_of(broker.ownership, live, index)
+    has = live.partitions[index].leader is None or broker.node_id in live.replicas(broker.ownership, index)
     return Code.NONE if has else Code.NOT_LEADER_OR_FOLLOWER
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from headrace.broker.brokers.ownership import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.acl_codes import authorized
@@ -126,7 +125,7 @@ async def _described(live: LiveTopic, indexes: Iterable[int], context: RequestCo
 
 def _partition(context: RequestContext, live: LiveTopic, index: int) -> PartitionTold:
     epoch, leader = live.partitions[index].named
-    copies = replicas_of(context.broker.ownership, live, index)
+    copies = live.replicas(context.broker.ownership, index)
     return PartitionTold(
         error_code=Code.NONE if copies else Code.LEADER_NOT_AVAILABLE,
         partition_index=index,

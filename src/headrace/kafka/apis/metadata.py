@@ -23,7 +23,6 @@ import msgspec
 
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
-from headrace.broker.brokers.ownership import replicas_of
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.acl_codes import UNASKED, authorized, authorized_on_cluster
@@ -276,7 +275,7 @@ class _Described:
             if live.topic.replication_factor == 1:
                 made.append(self._encoder.encode(some, first))
             else:
-                copies = [replicas_of(self._broker.ownership, live, index) for index in range(first, first + len(some))]
+                copies = [live.replicas(self._broker.ownership, index) for index in range(first, first + len(some))]
                 made.append(self._encoder.encode_replicated(some, copies, first))
             if self._pace.over:
                 await self._pace.rest()

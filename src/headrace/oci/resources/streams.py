@@ -16,7 +16,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.runtime.clock import pause
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.reconcile import refresh_all
-from headrace.broker.virtual_clusters import VirtualClusters
+from headrace.broker.virtual_clusters import ClusterListener, VirtualClusters
 from headrace.oci import ocids
 from headrace.oci.errors import TOO_MANY_PARTITIONS, OciError, unknown_stream
 from headrace.oci.resources.collection import Collection
@@ -42,7 +42,7 @@ _log = structlog.get_logger("headrace.oci.resources")
 Place = tuple[Broker, LiveTopic]
 
 
-class Streams(Collection[StreamRecord]):
+class Streams(Collection[StreamRecord], ClusterListener):
     """Every stream."""
 
     kind = ocids.STREAM
@@ -72,12 +72,10 @@ class Streams(Collection[StreamRecord]):
             # Another broker may have made a topic and its record since the topics were loaded, in that order.
             for _, broker in self._clusters:
                 await refresh_all(broker.topics)
-        self._clusters.topic_added.append(self._added)
-        self._clusters.topic_removed.append(self._removed)
-        self._clusters.topic_deleted.append(self._deleted)
+        self._clusters.subscribe(self)
         for _, broker in self._clusters:
             for topic in broker.topics:
-                self._added(broker, topic)
+                self.topic_added(broker, topic)
         table = self._documents.streams
         gone = [
             stream
@@ -102,27 +100,28 @@ class Streams(Collection[StreamRecord]):
 
     # What comes and goes
 
-    def _added(self, broker: Broker, topic: LiveTopic) -> None:
-        unique = topic.topic.id.hex
-        self._live[unique] = (broker, topic)
+    def topic_added(self, broker: Broker, live: LiveTopic) -> None:
+        """A topic that any API has made is a stream."""
+        unique = live.topic.id.hex
+        self._live[unique] = (broker, live)
         stored = self._documents.streams.get(unique)
         if stored is None or state_of(stored, self._documents.clock.now_ms()) != "CREATING":
-            self._open[self.ocid(unique)] = (broker, topic)
+            self._open[self.ocid(unique)] = (broker, live)
 
-    def _deleted(self, _: Broker, topic: LiveTopic) -> None:
+    def topic_deleted(self, broker: Broker, live: LiveTopic) -> None:
         """A topic was deleted. One that was made through Kafka, and deleted so, leaves nothing behind."""
-        unique = topic.topic.id.hex
+        unique = live.topic.id.hex
         record = self._find_record(unique)
         recorded = unique in self._documents.streams.values or unique in self._asked
         if record is not None and recorded and unique not in self._unwanted:
             self._lost[unique] = self._documents.changed(record, "DELETING")
             self._write_soon()
 
-    def _removed(self, _: Broker, topic: LiveTopic) -> None:
+    def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
         """A topic is not there any more, or was moved, and it may have been heard of first where it is now."""
-        unique = topic.topic.id.hex
+        unique = live.topic.id.hex
         place = self._live.get(unique)
-        if place is not None and place[1] is topic:
+        if place is not None and place[1] is live:
             del self._live[unique]
             self._open.pop(self.ocid(unique), None)
 
