@@ -12,7 +12,7 @@ from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer, CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.source import Isolation, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watchers
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.broker.runtime.scheduler import SLICE_S
 from headrace.testing.clock import ManualClock
@@ -340,19 +340,25 @@ class Late:
     def visible_end(self, isolation: Isolation) -> int:
         return self.log_end
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         return False
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         return False
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         raise AssertionError
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         if self.log_end:
             return [b"record"], 6
@@ -385,11 +391,17 @@ class Sized(Late):
     def visible_end(self, isolation: Isolation) -> int:
         return self.log_end
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         return offset > 0
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         assert first is not None
         self.allowed.append(first)

@@ -84,7 +84,14 @@ class Wire(RawClient):
         return found
 
     def offset(
-        self, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, epoch: int = -1
+        self,
+        topic: str,
+        timestamp: int,
+        *,
+        version: int = 7,
+        partition: int = 0,
+        epoch: int = -1,
+        isolation: int = 0,
     ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
         """ListOffsets for one partition; its answer."""
         asked = ListOffsetsRequest.ListOffsetsPartition(
@@ -92,7 +99,9 @@ class Wire(RawClient):
         )
         answer = self.ask(
             ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])]
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])],
             ),
             version,
         )

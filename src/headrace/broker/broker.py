@@ -19,7 +19,7 @@ from headrace.broker.native.groups import NativeGroups
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.source import Source
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import Storage, TopicStorage
 from headrace.broker.runtime.clock import Clock
@@ -145,7 +145,7 @@ class Broker:
             parts.lane,
             parts.group_memory,
         )
-        self.instances = Instances(self.groups, self.find_offset, self.source, parts.lane, parts.beside)
+        self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.beside)
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> the host and port that clients are told."""
         self.users: Users | None = None
@@ -278,9 +278,11 @@ class Broker:
         """Looks into batches for one request."""
         return Searcher(self.decompression, self.beside)
 
-    async def find_offset(self, partition: Source, timestamp: int, searcher: Searcher | None = None) -> FoundOffset:
+    async def find_offset(
+        self, partition: Source, timestamp: int, searcher: Searcher | None = None, isolation: Isolation = UNCOMMITTED
+    ) -> FoundOffset:
         """ListOffsets for one partition; see `broker.partition.offset_lookup.find`."""
-        return await partition.find_offset(timestamp, searcher or self.searcher())
+        return await partition.find_offset(timestamp, searcher or self.searcher(), isolation)
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:
         """Where a partition's records are read up to an offset, whoever leads it. Raises StorageUnavailable.

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from headrace.broker.partition.cache import Buffer, next_offset
-from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Readable
+from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Readable
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget, Waiter
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.broker.runtime.scheduler import SLICE_S
@@ -38,7 +38,7 @@ class PartitionFetch(msgspec.Struct, frozen=True, gc=False):
     """Bytes of the largest record batch that the partition takes."""
     join: bool = False
     """Whether batches may come joined; see `Readable.read_stored`."""
-    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    isolation: Isolation = UNCOMMITTED
 
 
 class Found(msgspec.Struct, gc=False):
@@ -247,7 +247,11 @@ class DelayedFetch:
             if left <= 0 and not whole_first:
                 continue
             answer.chunks, answer.size = partition.read_cached(
-                ask.offset, min(ask.max_bytes, left), whole_first=whole_first, join=ask.join
+                ask.offset,
+                min(ask.max_bytes, left),
+                whole_first=whole_first,
+                join=ask.join,
+                isolation=ask.isolation,
             )
             if answer.size:
                 whole_first = False
@@ -319,7 +323,9 @@ class DelayedFetch:
         ask = self._asks[index]
         assert not isinstance(ask.partition, Exception)
         try:
-            chunks, size = await ask.partition.read_stored(ask.offset, limit, join=ask.join, first=first)
+            chunks, size = await ask.partition.read_stored(
+                ask.offset, limit, join=ask.join, first=first, isolation=ask.isolation
+            )
         except (TopicError, NeedsRoom) as error:
             return [], 0, error
         except Exception as error:

@@ -7,6 +7,7 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinator.group_runner import GroupRunner
+from headrace.broker.partition.source import Isolation
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
@@ -15,6 +16,8 @@ from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.offsets import Move, Target, destination, native_to_come, to_come
 from headrace.topics.native import NotAStream
 
+ISOLATION = Isolation.READ_UNCOMMITTED
+"""Lag counts up to the high watermark, and a reset goes as far, as with Kafka's own tools."""
 _AT_ONCE = 500
 """Partitions of one member that are read before others may have the event loop."""
 
@@ -114,8 +117,9 @@ def _standing(
     partition = live.partitions[place.partition]
     if partition.leader is not None:
         return CommittedOffset(place, offset, None, None, member)
-    lag = natives.get(place) if partition.has_gaps else to_come(offset, partition.log_start, partition.log_end)
-    return CommittedOffset(place, offset, partition.log_end, lag, member)
+    end = partition.visible_end(ISOLATION)
+    lag = natives.get(place) if partition.has_gaps else to_come(offset, partition.log_start, end)
+    return CommittedOffset(place, offset, end, lag, member)
 
 
 async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPartition, int | None]:
@@ -164,7 +168,7 @@ def log_lags(
         for partition in broker.topics.get(topic).partitions:
             if partition.leader is None and not partition.has_gaps:
                 offset = offsets.get(partition.index)
-                yield topic, partition.index, to_come(offset, partition.log_start, partition.log_end)
+                yield topic, partition.index, to_come(offset, partition.log_start, partition.visible_end(ISOLATION))
 
 
 def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:
@@ -199,10 +203,11 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
         partition = live.partition(place.partition)
         at = None
         if target.time_ms is not None:
-            at = (await broker.find_offset(partition, target.time_ms, searcher)).offset
-        to = destination(target, partition.log_start, partition.log_end, at)
+            at = (await broker.find_offset(partition, target.time_ms, searcher, ISOLATION)).offset
+        end = partition.visible_end(ISOLATION)
+        to = destination(target, partition.log_start, end, at)
         before = positions.get(place)
-        lag = partition.log_end - to if not partition.has_gaps or to == partition.log_end else None
+        lag = end - to if not partition.has_gaps or to == end else None
         present = None if before is None else before.offset
         moves.append(Planned(place.topic, place.partition, present, to, lag, live.topic.id))
     return moves

@@ -249,7 +249,7 @@ class EventStream(Response):
         try:
             while self._streams.granted(self._page, self._target):
                 try:
-                    newest = max(offset, partition.log_end - _TAIL_ROWS)
+                    newest = max(offset, partition.visible_end(record_reader.ISOLATION) - _TAIL_ROWS)
                     read = await record_reader.some(
                         figures,
                         broker,
@@ -266,7 +266,10 @@ class EventStream(Response):
                 passed = newest - offset
                 offset = max(offset, read.following)
                 rows = [row(live, index, each, broker.cluster, {"partition": index, "key": key}) for each in read.found]
-                cells = {"start": f"{partition.log_start:,}", "end": f"{partition.log_end:,}"}
+                cells = {
+                    "start": f"{partition.log_start:,}",
+                    "end": f"{partition.visible_end(record_reader.ISOLATION):,}",
+                }
                 parts = [_event("cells", cells)]
                 if rows:
                     html = self._streams.fragment("rows.html", self._page, self._target, {"rows": rows})

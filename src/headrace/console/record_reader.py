@@ -9,7 +9,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.read import read
-from headrace.broker.partition.source import Source
+from headrace.broker.partition.source import Isolation, Source
 from headrace.broker.runtime.decompression import A_TURN, HERE, USUAL, Decompression
 from headrace.records.batch import BatchHeader, peek
 from headrace.records.errors import BatchError, BatchTooLarge
@@ -19,6 +19,8 @@ from headrace.records.walk import some as some_of
 if TYPE_CHECKING:
     from headrace.console.server_data import Figures
 
+ISOLATION = Isolation.READ_UNCOMMITTED
+"""What the console shows: all records below the high watermark, also those of a transaction that is still open."""
 MOST_HEADERS = 100
 """Headers that a page shows of a record."""
 _MOST_DECOMPRESSED = 32 << 20
@@ -158,13 +160,13 @@ async def some(
     Raises:
         UnknownTopic, StorageUnavailable.
     """
-    offset = min(max(offset, partition.log_start), partition.log_end)
+    offset = min(max(offset, partition.log_start), partition.visible_end(ISOLATION))
     async with figures.reading:
         await broker.lane.turn()
         granted = await broker.reads.acquire(_MOST_KEPT)
         try:
             sink = _Sink(figures.clusters.decompression, most, part)
-            sink.read.following = await read(partition, offset, sink, beside=broker.beside)
+            sink.read.following = await read(partition, offset, sink, beside=broker.beside, isolation=ISOLATION)
             return sink.read
         finally:
             broker.reads.release(granted)

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.broker.fetch import DelayedFetch, Found, PartitionFetch, Wakeups
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.records.build import build
 from headrace.testing.clock import ManualClock
@@ -41,19 +41,25 @@ class Stream:
     def visible_end(self, isolation: Isolation) -> int:
         return self.log_end
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         return self.reads > 0 and offset >= self.log_end
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
         return False
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         raise AssertionError("nothing is cached")
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         self.reads += 1
         there = range(offset, min(self.log_end, offset + limit // SIZE))

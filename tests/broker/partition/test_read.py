@@ -64,7 +64,9 @@ class Sized:
     def cached(self, offset: int) -> bool:
         return False
 
-    async def read_stored(self, offset: int, limit: int, *, first: int) -> tuple[list[Buffer], int]:
+    async def read_stored(
+        self, offset: int, limit: int, *, first: int, isolation: Isolation
+    ) -> tuple[list[Buffer], int]:
         if len(self.batch) > first:
             raise NeedsRoom(len(self.batch))
         return [self.batch], len(self.batch)

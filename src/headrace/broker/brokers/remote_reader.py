@@ -9,7 +9,7 @@ from headrace.broker.partition.high_watermark import high_watermark_unknown, lea
 from headrace.broker.partition.in_sync_replicas import copies_have_come
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.remote import RemotePartition
-from headrace.broker.partition.source import Isolation, Watcher, gone, outside
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
@@ -121,7 +121,7 @@ class RemotePartitionReader:
         """The high watermark, as far as it is known."""
         return self.log_end
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing."""
         return offset >= self.visible_end(isolation)
 
@@ -130,25 +130,31 @@ class RemotePartitionReader:
         return offset >= self.log_end
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         """An empty answer: nothing is cached."""
         return [], 0
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Batches from storage, the one holding `offset` first, or from the archive what is there no more."""
-        cold = self._cold
+        cold, end = self._cold, self.visible_end(isolation)
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):
-            old = await cold.read(offset, self.local_start, limit)
+            old = await cold.read(offset, min(self.local_start, end), limit)
             if old:
                 return fitting(old, limit)
-        return fitting(await self._look.read(self.stream, offset, _AT_ONCE, self.log_end), limit)
+        return fitting(await self._look.read(self.stream, offset, _AT_ONCE, end), limit)
 
-    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """See `broker.partition.offset_lookup.find`."""
-        return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold)
+        return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold, isolation)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell nothing: what was looked at does not grow."""

@@ -16,8 +16,8 @@ from headrace.broker.coordinator.group_runner import GroupRunner
 from headrace.broker.coordinator.groups import GroupCoordinator
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.read import Sink, read
-from headrace.broker.partition.source import Source
-from headrace.broker.partition.timestamps import FoundOffset, Special
+from headrace.broker.partition.source import Isolation, Source
+from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice
 from headrace.broker.topics.live import LiveTopic
@@ -49,11 +49,9 @@ _WIDE = 1_000
 """Partitions of a topic from which on requests about all of them wait for each other,"""
 _MOST_READING = 4
 """so many at a time where they read; of those that look up where a group begins, one."""
-
-FindOffset = Callable[[Source, int], Awaitable[FoundOffset]]
-"""The first record of a partition with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
-
-
+ISOLATION = Isolation.READ_COMMITTED
+"""What readers of OCI's API see, in a group or not. It has no isolation levels, and its clients could not recognize the
+messages of an aborted transaction."""
 SourceOf = Callable[[Partition], Awaitable[Source]]
 """Where a partition's records are read."""
 _Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
@@ -66,7 +64,7 @@ class Instances:
     def __init__(
         self,
         groups: GroupCoordinator,
-        find_offset: FindOffset,
+        searcher: Callable[[], Searcher],
         source: SourceOf,
         lane: CooperativeScheduler,
         beside: ReadBudget,
@@ -77,7 +75,7 @@ class Instances:
         self._reading = asyncio.Semaphore(_MOST_READING)
         self._starting = asyncio.Semaphore(1)
         self._source = source
-        self._find_offset = find_offset
+        self._searcher = searcher
         self._being_made: dict[tuple[str, str], int] = {}
 
     async def create_cursor(
@@ -330,6 +328,10 @@ class Instances:
             return StoredStart(found.offset, start.kind)
         return StoredStart(end, start.kind, start.time_ms)
 
+    async def _find_offset(self, partition: Source, timestamp: int) -> FoundOffset:
+        """The first record with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
+        return await partition.find_offset(timestamp, self._searcher(), ISOLATION)
+
     # reading
 
     async def _plan(self, runner: GroupRunner, request: Get) -> Plan:
@@ -380,7 +382,7 @@ class Instances:
 
     async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
         """The offset to read from; None when there is nothing to read."""
-        if each.offset >= partition.log_end and not partition.deleted:
+        if each.offset >= partition.visible_end(ISOLATION) and not partition.deleted:
             return None
         if each.not_before_ms is None:
             return max(each.offset, partition.log_start) if each.follows_log_start else each.offset
@@ -403,12 +405,12 @@ class _Taken:
 
 async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:
     try:
-        return await read(partition, offset, sink, beside=beside)
+        return await read(partition, offset, sink, beside=beside, isolation=ISOLATION)
     except OffsetOutOfRange:
         if not each.follows_log_start or offset >= partition.log_start:
             raise
         # Retention came between.
-        return await read(partition, partition.log_start, sink, beside=beside)
+        return await read(partition, partition.log_start, sink, beside=beside, isolation=ISOLATION)
 
 
 def _give_up_plan(runner: GroupRunner, request: Get, answer: "asyncio.Future[Result]") -> None:

@@ -17,7 +17,7 @@ from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import Isolation, Readable, Watcher
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.retry import patiently
@@ -70,7 +70,7 @@ class Reader:
         """Raise UnknownTopic once the topic is deleted."""
         self.partition.check_readable(offset)
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing: not before Redis has been asked."""
         return self._asked and self.partition.visible_end(isolation) <= offset
 
@@ -79,17 +79,23 @@ class Reader:
         return False
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         """An empty answer: nothing is cached."""
         return [], 0
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Batches from `offset` on; see `NativePartition.read_stored`."""
         self._asked = True
-        return await self.partition.read_stored(offset, limit, first=first)
+        return await self.partition.read_stored(offset, limit, first=first, isolation=isolation)
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of new records."""
@@ -108,12 +114,18 @@ class GroupReader(Reader):
         self._delivery = delivery
         self._member = member
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing: not before Redis has been asked."""
         return super().at_end(offset, isolation) and self._delivery.at_end(self._member, offset)
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Batches for this member; see `Delivery.read`."""
         self._asked = True

@@ -18,7 +18,7 @@ from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
 from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
-from headrace.broker.partition.source import UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
+from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
 from headrace.broker.runtime.budget import NeedsRoom
@@ -117,8 +117,6 @@ class NativePartition:
 
     def check_led(self) -> None:
         """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
-
-    # What is known of the log
 
     def _watch_stream(self) -> None:
         self._rearm = None
@@ -326,13 +324,19 @@ class NativePartition:
         return False
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         """Nothing."""
         return [], 0
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Batches made of the entries from `offset` on, for a reader that is in no group.
 
@@ -408,7 +412,7 @@ class NativePartition:
         """No record lies from `start` up to `end`, and none ever will: new ones come behind the last."""
         self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
-    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """The first record with this timestamp (ms) or a later one; see `broker.partition.offset_lookup.find`."""
         self.check_readable(0)
         if timestamp not in tuple(Special):
@@ -416,9 +420,7 @@ class NativePartition:
         self.learn(await self.storage.extent(self.place))
         if timestamp == Special.MAX_TIMESTAMP:
             return await find_latest(self.storage, self.place, self.log_end, searcher)
-        return FoundOffset(self.log_end if timestamp == Special.LATEST else self.log_start)
-
-    # Removing
+        return FoundOffset(self.visible_end(isolation) if timestamp == Special.LATEST else self.log_start)
 
     @property
     def local_start(self) -> int:
@@ -447,9 +449,9 @@ class NativePartition:
         """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
         self.learn(await self.storage.extent(self.place))
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read would find nothing, as far as it was heard."""
-        return offset == self.log_end
+        return offset == self.visible_end(isolation)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Where the only leader epoch ends."""

@@ -138,18 +138,21 @@ class Tail:
         self.size = 0
         self.start = log_end
 
-    def read(self, offset: int, limit: int, *, whole_first: bool) -> tuple[list[Buffer], int]:
+    def read(self, offset: int, limit: int, end: int | None = None, *, whole_first: bool) -> tuple[list[Buffer], int]:
         """Whole batches from the one holding `offset` on, as many as fit in `limit` bytes, and their size.
 
         Args:
             offset: at least `start`.
             limit: bytes.
+            end: batches that end at or before this offset; None: all.
             whole_first: the first batch is returned even when it is larger than `limit` (KIP-74).
         """
-        first = bisect_right(self._ends, offset, self._head)
+        ends = self._ends
+        first = bisect_right(ends, offset, self._head)
+        until = len(ends) if end is None or not ends or ends[-1] <= end else bisect_right(ends, end, first)
         chunks: list[Buffer] = []
         total = 0
-        for index in range(first, min(len(self._ends), first + _MOST_BATCHES)):
+        for index in range(first, min(until, first + _MOST_BATCHES)):
             batch = self._batches[index]
             assert batch is not None  # places from the head on are filled
             size = len(batch)

@@ -12,7 +12,7 @@ from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots,
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.reader import ReadableLog
 from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
-from headrace.broker.partition.source import changing, gone, outside
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadBudget
@@ -394,10 +394,10 @@ class LeaderPartition(ReadableLog):
         """Whether nobody can have seen this log longer than it is known to be here."""
         return self._saving.proven and self.replication.high_watermark_known
 
-    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """See `broker.partition.offset_lookup.find`."""
         self.check_led()
-        return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold)
+        return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold, isolation)
 
     async def ask_end(self) -> None:
         """Known: nobody else appends. Raises NotLeader where its copies are waited for, or another may have led it."""

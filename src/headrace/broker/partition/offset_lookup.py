@@ -1,14 +1,19 @@
 """Looks offsets of a log up by time (ListOffsets): in Redis, and in the archive where the log begins there."""
 
 from headrace.broker.partition.remote import RemotePartition
-from headrace.broker.partition.source import Source
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.ports import LogLookup
 from headrace.topics.model import StoredBatch
 
 
 async def find(
-    storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher, cold: RemotePartition | None = None
+    storage: LogLookup,
+    partition: Source,
+    timestamp: int,
+    searcher: Searcher,
+    cold: RemotePartition | None = None,
+    isolation: Isolation = UNCOMMITTED,
 ) -> FoundOffset:
     """Look an offset up by time.
 
@@ -18,6 +23,7 @@ async def find(
         timestamp: milliseconds since the epoch, or a `Special`.
         searcher: looks into the batches.
         cold: what is not in the log any more and can be read all the same.
+        isolation: what the reader sees. `LATEST` is its visible end, and nothing is found from there on.
 
     Returns:
         The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given. As in
@@ -29,13 +35,13 @@ async def find(
     """
     if timestamp == Special.LATEST:
         await partition.ask_end()
-        return FoundOffset(partition.log_end)
+        return FoundOffset(partition.visible_end(isolation))
     if timestamp == Special.EARLIEST:
         return FoundOffset(partition.log_start)
     if timestamp == Special.EARLIEST_LOCAL:
         return FoundOffset(partition.local_start)
     found = await _by_time(storage, partition, timestamp, searcher, cold)
-    if 0 <= found.offset < partition.log_end:
+    if 0 <= found.offset < partition.visible_end(isolation):
         return found
     await partition.ask_end()
     return NOT_FOUND

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from headrace.broker.partition.cache import Buffer
-from headrace.broker.partition.source import Isolation, Source
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
 from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.errors import StorageUnavailable
 
@@ -42,7 +42,7 @@ async def read(
     not_before_ms: int | None = None,
     *,
     beside: ReadBudget | None = None,
-    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    isolation: Isolation = UNCOMMITTED,
 ) -> int:
     """Read until the sink is full or the visible end is reached; the next offset to read.
 
@@ -64,11 +64,13 @@ async def read(
     while offset < partition.visible_end(isolation) and (room := sink.room()) > 0:
         if partition.cached(offset):
             wanted = min(room, _LISTED) if partition.cached(offset, ahead=False) else room
-            pieces, _ = partition.read_cached(offset, wanted, whole_first=True)
+            pieces, _ = partition.read_cached(offset, wanted, whole_first=True, isolation=isolation)
             following = await sink.take(partition, pieces, offset, not_before_ms) if pieces else None
         else:
             try:
-                following = await _take_stored(partition, offset, room, sink, not_before_ms, beside or ReadBudget())
+                following = await _take_stored(
+                    partition, offset, room, sink, not_before_ms, beside or ReadBudget(), isolation
+                )
             except StorageUnavailable:
                 if offset == began:
                     raise
@@ -85,14 +87,22 @@ async def read(
 
 
 async def _take_stored(
-    partition: Source, offset: int, room: int, sink: Sink, not_before_ms: int | None, beside: ReadBudget
+    partition: Source,
+    offset: int,
+    room: int,
+    sink: Sink,
+    not_before_ms: int | None,
+    beside: ReadBudget,
+    isolation: Isolation,
 ) -> int | None:
     """Read from storage, and what the sink answers; None when there was nothing."""
     more = 0
     while True:
         async with beside.held(more):
             try:
-                pieces, _ = await partition.read_stored(offset, room, first=more or max(room, _USUAL_BYTES))
+                pieces, _ = await partition.read_stored(
+                    offset, room, first=more or max(room, _USUAL_BYTES), isolation=isolation
+                )
             except NeedsRoom as wanted:
                 more = wanted.size
                 continue

@@ -4,11 +4,12 @@ import asyncio
 from array import array
 from bisect import bisect_right
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail, first_readable, fitting
 from headrace.broker.partition.remote import RemotePartition
-from headrace.broker.partition.source import Isolation, Watcher, Watchers
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, Watchers
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
@@ -142,6 +143,17 @@ def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
     return batches
 
 
+def up_to(found: list[StoredBatch], end: int) -> list[StoredBatch]:
+    """Those of the same batches that end at or before an offset; the last is by itself if any had to be left out."""
+    if not found or found[-1].next_offset <= end:
+        return found
+    kept = [each for each in found if each.base_offset < end]
+    if not kept:
+        return []
+    last = kept.pop()
+    return kept + [each for each in _apart(last, len(last.batch)) if each.next_offset <= end]
+
+
 # Where the bytes of a log are, so how far to read for a given number of them: sparse, like Kafka's offset index. What
 # lies before its first place is found by trying.
 GRAIN = 64 << 10
@@ -267,7 +279,7 @@ class ReadableLog:
         """The high watermark: every batch is stable as soon as it is stored."""
         return self.log_end
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a read at `offset` would find nothing."""
         return offset >= self.visible_end(isolation)
 
@@ -301,63 +313,78 @@ class ReadableLog:
         return ahead and offset >= self.local_start and self._ahead.ready(offset) is not None
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         """Whole batches of a `cached` offset, and their size; see `Tail.read`."""
         if offset >= self._tail.start:
-            return self._tail.read(offset, limit, whole_first=whole_first)
+            return self._tail.read(offset, limit, self.visible_end(isolation), whole_first=whole_first)
         found = fit_to(self._ahead.ready(offset) or [], limit, join=join)
         if not found or (len(found[0].batch) > limit and not whole_first):
             return [], 0
         self._ahead.forget()
-        return self._answer(found, limit, join, self._ahead)
+        return self._answer(found, limit, join, self._ahead, isolation)
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
 
         What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
         """
         ahead, cold = self._ahead, self.cold
-        stored = [] if cold is not None and offset < self.local_start else await self._following(offset, limit, join)
+        stored: list[StoredBatch] = []
+        if cold is None or offset >= self.local_start:
+            stored = await self._following(offset, limit, join, isolation)
         if cold is not None and (not stored or stored[0].base_offset > offset) and cold.has(offset, self.local_start):
-            old = await cold.read(offset, max(self.local_start, stored[0].base_offset if stored else 0), limit)
+            before = max(self.local_start, stored[0].base_offset if stored else 0)
+            old = await cold.read(offset, min(before, self.visible_end(isolation)), limit)
             if old:
                 return fitting(old, limit)
-            stored = stored or await self._following(max(offset, self.local_start), limit, join)
-        return self._answer(stored, limit, join, ahead)
+            stored = stored or await self._following(max(offset, self.local_start), limit, join, isolation)
+        return self._answer(stored, limit, join, ahead, isolation)
 
-    def _answer(self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead) -> tuple[list[Buffer], int]:
-        """As many as fit, and their size; what follows is read ahead, unless the log was cleared meanwhile."""
+    def _answer(
+        self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead, isolation: Isolation
+    ) -> tuple[list[Buffer], int]:
+        """As many as fit, and their size; what follows is read ahead, unless the log was cleared in between."""
+        end = self.visible_end(isolation)
+        stored = up_to(stored, end)
         chunks, total = fitting(stored, limit)
         taken = len(chunks)
         if taken and ahead is self._ahead:
             last = stored[taken - 1]
-            if taken < len(stored) or last.next_offset < self._tail.start:
-                ahead.keep(self.read_range, last, stored[taken:], limit, join=join)
+            if taken < len(stored) or last.next_offset < min(self._tail.start, end):
+                ahead.keep(partial(self.read_range, isolation=isolation), last, stored[taken:], limit, join=join)
         return chunks, total
 
-    async def _following(self, offset: int, limit: int, join: bool) -> list[StoredBatch]:
+    async def _following(self, offset: int, limit: int, join: bool, isolation: Isolation) -> list[StoredBatch]:
         """Batches from `offset` on, those that were read ahead first."""
         found = await self._ahead.take(offset, limit, join=join)
-        return await self.read_range(offset, limit, join=join) if found is None else found
+        return await self.read_range(offset, limit, join=join, isolation=isolation) if found is None else found
 
-    async def read_range(self, offset: int, limit: int, *, join: bool = False) -> list[StoredBatch]:
-        """About `limit` bytes of batches from Redis; no more where several may come as one."""
-        joined = limit if join else None
+    async def read_range(
+        self, offset: int, limit: int, *, join: bool = False, isolation: Isolation = UNCOMMITTED
+    ) -> list[StoredBatch]:
+        """About `limit` bytes of batches from Redis; no more where several may come as one.
+
+        None from the visible end on: Redis has those past the high watermark, and its replicas have not.
+        """
+        joined, visible = limit if join else None, self.visible_end(isolation)
         if self._index.covers(offset):
             end = self._index.end_of(offset, limit)
-            stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, self._readable(end), joined)
+            end = visible if end is None else min(end, visible)
+            stored = await self._storage.read(self.stream, offset, _MOST_BATCHES, end, joined)
         else:
-            asked, end = self._cold_reads.count, self._readable(None)
-            stored = await self._storage.read(self.stream, offset, asked, end, joined)
+            asked = self._cold_reads.count
+            stored = await self._storage.read(self.stream, offset, asked, visible, joined)
             size = sum(len(found.batch) for found in stored)
             # Those that come as one are never too many: there were more where the log goes on.
-            full = join and bool(stored) and stored[-1].next_offset < end
+            full = join and bool(stored) and stored[-1].next_offset < visible
             self._cold_reads.learn(asked, sum(found.count for found in stored), size, limit, full=full)
         return stored
-
-    def _readable(self, end: int | None) -> int:
-        """Not from the log end on: Redis has those batches, and its replicas have not."""
-        return self.log_end if end is None else min(end, self.log_end)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from headrace.aio.tasks import log_unhandled
 from headrace.broker.partition.cache import Buffer
@@ -20,6 +20,14 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+    @classmethod
+    def of(cls, level: int) -> "Isolation":
+        """The isolation that a request of the Kafka protocol asks for."""
+        return cls.READ_COMMITTED if level == cls.READ_COMMITTED else cls.READ_UNCOMMITTED
+
+
+UNCOMMITTED: Final = Isolation.READ_UNCOMMITTED
 
 
 class Readable(Protocol):
@@ -43,7 +51,7 @@ class Readable(Protocol):
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange or UnknownTopic."""
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """Whether a reader that sees so much would find nothing."""
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
@@ -53,15 +61,22 @@ class Readable(Protocol):
         """
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Whole batches from memory and their size; see `Tail.read` and `read_stored`."""
+        """Whole batches from memory up to the visible end, and their size; see `Tail.read` and `read_stored`."""
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Whole batches from storage, the one holding `offset` first, at least one if there is one, and their size.
+        """Whole batches from storage up to the visible end, and their size: at least one if there is one.
 
+        The first is the one that holds `offset`.
         Where they are to `join`, several may come as one buffer, but the last is always by itself. `first`: bytes that
         the first may have, in a native topic; NeedsRoom is raised where it has more. Those of a log have a bound.
         """
@@ -109,8 +124,11 @@ class Source(Readable, Protocol):
         StorageUnavailable.
         """
 
-    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
-        """ListOffsets: by a timestamp (ms) or a `timestamps.Special`; `searcher` looks into the batches."""
+    async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
+        """ListOffsets: by a timestamp (ms) or a `timestamps.Special`; `searcher` looks into the batches.
+
+        Nothing is found from the visible end on.
+        """
 
 
 def gone(partition: Source) -> UnknownTopic:

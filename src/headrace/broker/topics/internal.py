@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.source import Isolation, Watcher, outside
+from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, outside
 from headrace.broker.partition.timestamps import NOT_FOUND, FoundOffset, Searcher, Special
 from headrace.broker.topics.live import LiveTopic, not_for_clients
 from headrace.membership.view import Leader
@@ -72,7 +72,7 @@ class InternalPartition:
         """Its beginning."""
         return 0
 
-    def at_end(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> bool:
+    def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
         """It always is."""
         return True
 
@@ -81,13 +81,19 @@ class InternalPartition:
         return True
 
     def read_cached(
-        self, offset: int, limit: int, *, whole_first: bool, join: bool = False
+        self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
         """Nothing."""
         return [], 0
 
     async def read_stored(
-        self, offset: int, limit: int, *, join: bool = False, first: int | None = None
+        self,
+        offset: int,
+        limit: int,
+        *,
+        join: bool = False,
+        first: int | None = None,
+        isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
         """Nothing."""
         return [], 0
@@ -113,7 +119,7 @@ class InternalPartition:
     async def ask_end(self) -> None:
         """It is known."""
 
-    async def find_offset(self, timestamp: int, searcher: Searcher) -> FoundOffset:
+    async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
         """Where it begins and ends; there is no record to find."""
         ends = (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL)
         return FoundOffset(0) if timestamp in ends else NOT_FOUND

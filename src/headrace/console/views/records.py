@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.broker.topics.live import LiveTopic
 from headrace.console import record_reader, text
-from headrace.console.record_reader import Found
+from headrace.console.record_reader import ISOLATION, Found
 from headrace.console.registry import NotFound, View, ViewRequest, page, topic_rule
 from headrace.console.server_data import broker_text, led_here
 from headrace.console.views.topics import live_topic
@@ -34,10 +34,11 @@ async def records(ask: ViewRequest) -> View:
     chosen = None
     if query.get("show", "").isdecimal():
         at = int(query["show"][:19])
-        if partition.log_start <= at < partition.log_end:
+        if partition.log_start <= at < partition.visible_end(ISOLATION):
             one = await record_reader.some(ask.figures, ask.broker, partition, at, 1)
             chosen = _whole(ask, live, index, one.found[0]) if one.found else None
     common = {"partition": index, "key": key}
+    end = partition.visible_end(ISOLATION)
     rows = [row(live, index, each, ask.broker.cluster, common | {"from": offset}) for each in read.found]
     data = {
         "name": name,
@@ -54,15 +55,15 @@ async def records(ask: ViewRequest) -> View:
         "record": chosen,
         "wrong": wrong,
         "passed_over": read.passed_over,
-        "log_end": partition.log_end,
-        "next": _on(ask, live, common, read.following) if read.following < partition.log_end else "",
+        "log_end": end,
+        "next": _on(ask, live, common, read.following) if read.following < end else "",
         "before": _on(ask, live, common, max(partition.log_start, offset - ROWS))
         if offset > partition.log_start
         else "",
         "oldest": _on(ask, live, common, partition.log_start),
-        "newest": _on(ask, live, common, max(partition.log_start, partition.log_end - ROWS)),
+        "newest": _on(ask, live, common, max(partition.log_start, end - ROWS)),
     }
-    cells = {"start": text.count(partition.log_start), "end": text.count(partition.log_end)}
+    cells = {"start": text.count(partition.log_start), "end": text.count(end)}
     return View(template="records.html", title=f"Records of {text.name(name)}", data=data, cells=cells, shape=0)
 
 
@@ -81,14 +82,17 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
     if partition.leader is not None:
         leader = broker_text(ask.broker, partition.leader)
         raise NotFound(f"Partition {index} of {text.name(live.topic.name)} is led by {leader}: open the console there.")
-    newest = max(partition.log_start, partition.log_end - ROWS)
+    end = partition.visible_end(ISOLATION)
+    newest = max(partition.log_start, end - ROWS)
     start, at = query.get("from", "").strip(), query.get("at", "").strip()
     if at:
         try:
-            found = await ask.broker.find_offset(partition, times.instant(at, ask.broker.clock.now_ms()))
+            found = await ask.broker.find_offset(
+                partition, times.instant(at, ask.broker.clock.now_ms()), isolation=ISOLATION
+            )
         except ValueError as error:
             return index, newest, str(error)
-        return index, found.offset if found.offset >= 0 else partition.log_end, ""
+        return index, found.offset if found.offset >= 0 else partition.visible_end(ISOLATION), ""
     match start:
         case "" | "newest" | "latest":
             return index, newest, ""
@@ -96,15 +100,17 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
             return index, partition.log_start, ""
         case _ if start.isascii() and start.isdecimal():
             offset = int(start[:19])
-            wrong = "" if offset <= partition.log_end else f"The log ends at {partition.log_end:,}."
-            return index, min(max(offset, partition.log_start), partition.log_end), wrong
+            wrong = "" if offset <= end else f"The log ends at {end:,}."
+            return index, min(max(offset, partition.log_start), end), wrong
     return index, newest, f"An offset is a whole number, oldest or newest; found {text.name(start)}."
 
 
 def _first(live: LiveTopic) -> int:
     """The first partition that has records, of those led here; without one the first of these."""
     here = led_here(live)
-    return next((each.index for each in here if each.log_end > each.log_start), here[0].index if here else 0)
+    return next(
+        (each.index for each in here if each.visible_end(ISOLATION) > each.log_start), here[0].index if here else 0
+    )
 
 
 def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str, Any]) -> dict[str, Any]:

@@ -179,9 +179,10 @@ class _Wanted:
         self.partitions: dict[tuple[str, int], FetchRequest.FetchPartition] = {
             (topic.topic, asked.partition): asked for topic in request.topics for asked in topic.partitions
         }
-        committed = request.isolation_level == Isolation.READ_COMMITTED
-        self.isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-        self._aborted: list[FetchResponse.AbortedTransaction] | None = [] if committed else None
+        self.isolation = Isolation.of(request.isolation_level)
+        self._aborted: list[FetchResponse.AbortedTransaction] | None = None
+        if self.isolation is Isolation.READ_COMMITTED:
+            self._aborted = []
 
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
         """A partition's topic and answer."""

@@ -1,17 +1,19 @@
 """ListOffsets (2), versions 1-8.
 
 Behavior
-- -1 is the log end, -2 the log start, in the archive too where records are read from there, -3 the record with the
-  largest timestamp, -4 the log start in Redis; any other timestamp finds the first
-  record at or after it. Nothing found is offset -1, timestamp -1, no error.
+- -1 is where the log ends for the request's isolation level; records from there on are not found by time. -2 is the
+  log start, in the archive too where records are read from there, -3 the record with the largest timestamp, -4 the
+  log start in Redis; any other timestamp finds the first record at or after it. Nothing found is offset -1,
+  timestamp -1, no error.
 - A partition that is named twice is INVALID_REQUEST, as in Kafka. So much is decompressed for a request at most; what
   is asked for beyond is MESSAGE_TOO_LARGE.
 
 Version notes
-- 2: isolation level (the same without transactions). 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first
+- 2: isolation level. 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first
   record on the broker itself (KIP-405).
 """
 
+from headrace.broker.partition.source import Isolation
 from headrace.kafka.denied import topic_named
 from headrace.kafka.errors import Code, RequestError, check_epoch
 from headrace.kafka.required_acls import each_topic, topics
@@ -47,10 +49,10 @@ def _no(asked: Asked, code: Code, _: str | None) -> Partition:
     ),
     bound=OF_LOGS,
 )
-def handle(_: ListOffsetsRequest, context: RequestContext) -> AnswerItem:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> AnswerItem:
     """Find an offset per partition by time."""
     broker, version = context.broker, context.version
-    searcher = broker.searcher()
+    searcher, isolation = broker.searcher(), Isolation.of(request.isolation_level)
 
     async def find(topic: ListOffsetsRequest.ListOffsetsTopic, asked: Asked) -> Partition:
         partition = broker.topics.partition(topic.name, asked.partition_index)
@@ -60,7 +62,7 @@ def handle(_: ListOffsetsRequest, context: RequestContext) -> AnswerItem:
             raise RequestError(
                 Code.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} has no meaning in version {version}"
             )
-        found = await broker.find_offset(partition, asked.timestamp, searcher)
+        found = await broker.find_offset(partition, asked.timestamp, searcher, isolation)
         return Partition(
             partition_index=asked.partition_index,
             timestamp=found.timestamp,

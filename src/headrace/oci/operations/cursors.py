@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.instances import InstanceError
+from headrace.broker.coordinator.instances import ISOLATION, InstanceError
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import Source
 from headrace.broker.topics.live import LiveTopic
@@ -99,24 +99,26 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
         return partition.log_start, None
     if kind is CursorType.LATEST:
         await partition.ask_end()
-        return partition.log_end, None
+        return partition.visible_end(ISOLATION), None
     if kind is CursorType.AT_TIME:
         if details.time is None:
             raise OciError(400, "Missing field time, which AT_TIME needs", "MissingParameter")
         time_ms = ms_of(details.time)
-        before = partition.log_end
-        found = await broker.find_offset(partition, max(time_ms, 0))
+        before = partition.visible_end(ISOLATION)
+        found = await broker.find_offset(partition, max(time_ms, 0), isolation=ISOLATION)
         # A record that Redis has and has not yet acknowledged is not there for readers.
-        return (found.offset, None) if 0 <= found.offset < partition.log_end else (before, time_ms)
+        seen = 0 <= found.offset < partition.visible_end(ISOLATION)
+        return (found.offset, None) if seen else (before, time_ms)
     if details.offset is None:
         raise OciError(400, f"Missing field offset, which {kind.value} needs", "MissingParameter")
-    if details.offset >= partition.log_end:
+    if details.offset >= partition.visible_end(ISOLATION):
         await partition.ask_end()
-    if not partition.log_start <= details.offset < partition.log_end:
+    end = partition.visible_end(ISOLATION)
+    if not partition.log_start <= details.offset < end:
         raise invalid(
             f"Invalid field offset: {details.offset} is not between the oldest message, {partition.log_start}, "
-            f"and the latest, {partition.log_end - 1}"
-            if partition.log_start < partition.log_end
+            f"and the latest, {end - 1}"
+            if partition.log_start < end
             else "Invalid field offset: the partition has no messages"
         )
     return details.offset + (kind is CursorType.AFTER_OFFSET), None

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.instances import InstanceError
+from headrace.broker.coordinator.instances import ISOLATION, InstanceError
 from headrace.broker.partition.read import read
 from headrace.broker.partition.source import Source
 from headrace.broker.topics.live import LiveTopic
@@ -119,7 +119,7 @@ async def _read_partition(
     if partition.certainly_past_end(offset):
         raise invalid(CURSOR_INVALID)
     if not_before_ms is None:
-        offset = await read(partition, offset, sink, beside=broker.beside)
+        offset = await read(partition, offset, sink, beside=broker.beside, isolation=ISOLATION)
     expires_ms = call.service.cursor_expiry_ms()
     following = PartitionCursor(cursor.stream, expires_ms, cursor.partition, offset, not_before_ms, epoch)
     return call.service.signer.sign(following)
@@ -129,9 +129,9 @@ async def _start(broker: Broker, partition: Source, offset: int, not_before_ms: 
     """Where to read, and the time that is still waited for."""
     if not_before_ms is None:
         return offset, None
-    before = max(partition.log_end, offset)
-    found = await broker.find_offset(partition, max(not_before_ms, 0))
-    if not 0 <= found.offset < partition.log_end:
+    before = max(partition.visible_end(ISOLATION), offset)
+    found = await broker.find_offset(partition, max(not_before_ms, 0), isolation=ISOLATION)
+    if not 0 <= found.offset < partition.visible_end(ISOLATION):
         # Nothing up to here is late enough: it need not be looked at again, nor be there any more.
         return before, not_before_ms
     return max(found.offset, offset), None
