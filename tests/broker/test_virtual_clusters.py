@@ -13,12 +13,12 @@ from tests.harness.waiting import until
 from headrace.broker import virtual_clusters
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.adoption import adopt
-from headrace.broker.native.committed_offsets import GroupPositions
+from headrace.broker.native.committed_offsets import NativeGroupOffsets
 from headrace.broker.native.conversion import convert
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.virtual_clusters import DEFAULT, UnknownCluster
-from headrace.groups.model import OffsetAndMetadata, SavePositions, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, SaveOffsets, TopicPartition
 from headrace.membership.view import Member, View
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
@@ -104,7 +104,7 @@ async def test_a_deleted_cluster_leaves_nothing(world: World, any_redis: RedisSe
         blue = await world.clusters.create("blue", {})
         await blue.topics.create("t", 3, {})
         await append(blue, "t", b"1")
-        await blue.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
+        await blue.storage.groups.save("g", [SaveOffsets({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
         await world.clusters.delete("blue")
         await world.clusters.delete("blue")
         # The fence of a group stays for a day: nothing on its way brings the group back.
@@ -140,7 +140,7 @@ async def test_a_moved_topic_takes_its_records_along_and_leaves_positions_behind
     blue = await world.clusters.create("blue", {"log.retention.hours": "1"})
     live = await default.topics.create("t", 1, {})
     await append(default, "t", b"1")
-    await default.storage.groups.save("g", [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
+    await default.storage.groups.save("g", [SaveOffsets({TopicPartition("t", 0): OffsetAndMetadata(offset=1)})])
     await default.groups.load()
     world.told.clear()
 
@@ -252,7 +252,7 @@ async def test_a_topic_stays_while_streams_of_it_may_be_left_to_remove(
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
             await clusters.move("t", DEFAULT, "blue")
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
-            await convert(clusters.default.topics, "t", "native", GroupPositions(clusters.default))
+            await convert(clusters.default.topics, "t", "native", NativeGroupOffsets(clusters.default))
         if note == "same streams":
             # It is none of another topic's business.
             await clusters.move("other", DEFAULT, "blue")

@@ -5,7 +5,7 @@ import pytest
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
-    DeletePositionsResult,
+    DeleteOffsetsResult,
     HeartbeatResult,
     JoinResult,
     LeaveResult,
@@ -14,7 +14,7 @@ from headrace.groups.effects import (
     refusal,
 )
 from headrace.groups.errors import GroupError, InstanceProblem
-from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.events import Commit, DeleteGroup, DeleteOffsets, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.instances.events import InstanceRefused, TopicFacts, Update
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 
@@ -49,7 +49,7 @@ COMMIT = Commit(
         (Leave(token=1, members=()), LeaveResult(error=ERROR)),
         (COMMIT, CommitResult(error=ERROR, partitions={PARTITION: ERROR})),
         (DeleteGroup(1), DeleteGroupResult(error=ERROR)),
-        (DeletePositions(1, (PARTITION,)), DeletePositionsResult(error=ERROR, partitions={PARTITION: ERROR})),
+        (DeleteOffsets(1, (PARTITION,)), DeleteOffsetsResult(error=ERROR, partitions={PARTITION: ERROR})),
     ],
 )
 def test_a_refusal_has_the_form_of_the_answer(request_: Request, result: Result) -> None:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from headrace.groups.errors import GroupError
 from headrace.groups.events import NO_ID, DropTopic
-from headrace.groups.model import DropPositions, GroupSettings, OffsetAndMetadata, SavePositions, TopicPartition
-from headrace.groups.offsets import Positions
+from headrace.groups.model import DropOffsets, GroupSettings, OffsetAndMetadata, SaveOffsets, TopicPartition
+from headrace.groups.offsets import CommittedOffsets
 
 SETTINGS = GroupSettings(offset_metadata_max=10, offsets_retention_ms=100)
 A, B, C = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
@@ -16,16 +16,16 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 def test_a_commit_is_stamped_with_the_time() -> None:
-    positions = Positions()
+    positions = CommittedOffsets()
     changes, outcome = positions.commit({A: OffsetAndMetadata(offset=5, committed_ms=999)}, SETTINGS, 42)
 
     assert outcome == {A: None}
-    assert changes == [SavePositions({A: OffsetAndMetadata(offset=5, committed_ms=42)})]
+    assert changes == [SaveOffsets({A: OffsetAndMetadata(offset=5, committed_ms=42)})]
     assert positions.get(A) == OffsetAndMetadata(offset=5, committed_ms=42)
 
 
 def test_metadata_that_is_too_long_fails_its_own_partition_only() -> None:
-    positions = Positions()
+    positions = CommittedOffsets()
     changes, outcome = positions.commit(
         {A: OffsetAndMetadata(offset=1, metadata="x" * 11), B: OffsetAndMetadata(offset=2, metadata="x" * 10)},
         SETTINGS,
@@ -34,17 +34,17 @@ def test_metadata_that_is_too_long_fails_its_own_partition_only() -> None:
 
     assert outcome == {A: GroupError.OFFSET_METADATA_TOO_LARGE, B: None}
     assert positions.get(A) is None
-    assert changes == [SavePositions({B: OffsetAndMetadata(offset=2, metadata="x" * 10)})]
+    assert changes == [SaveOffsets({B: OffsetAndMetadata(offset=2, metadata="x" * 10)})]
 
 
 def test_a_commit_of_which_nothing_is_taken_changes_nothing() -> None:
-    assert Positions().commit({}, SETTINGS, 0) == ([], {})
-    changes, _ = Positions().commit({A: OffsetAndMetadata(offset=1, metadata="x" * 11)}, SETTINGS, 0)
+    assert CommittedOffsets().commit({}, SETTINGS, 0) == ([], {})
+    changes, _ = CommittedOffsets().commit({A: OffsetAndMetadata(offset=1, metadata="x" * 11)}, SETTINGS, 0)
     assert changes == []
 
 
 def test_an_offset_may_go_back() -> None:
-    positions = Positions({A: OffsetAndMetadata(offset=9)})
+    positions = CommittedOffsets({A: OffsetAndMetadata(offset=9)})
     positions.commit({A: OffsetAndMetadata(offset=3)}, SETTINGS, 0)
 
     position = positions.get(A)
@@ -53,17 +53,17 @@ def test_an_offset_may_go_back() -> None:
 
 
 def test_a_topic_is_dropped_with_all_its_partitions() -> None:
-    positions = Positions(
+    positions = CommittedOffsets(
         {A: OffsetAndMetadata(offset=1), B: OffsetAndMetadata(offset=1), C: OffsetAndMetadata(offset=1)}
     )
 
-    assert positions.drop_topic(DropTopic("t")) == [DropPositions((A, B))]
+    assert positions.drop_topic(DropTopic("t")) == [DropOffsets((A, B))]
     assert positions.drop_topic(DropTopic("t")) == []
     assert set(positions.all()) == {C}
 
 
 def test_only_what_is_out_of_use_for_the_whole_retention_expires() -> None:
-    positions = Positions(
+    positions = CommittedOffsets(
         {A: OffsetAndMetadata(offset=1, committed_ms=10), B: OffsetAndMetadata(offset=1, committed_ms=11)}
     )
 
@@ -72,12 +72,12 @@ def test_only_what_is_out_of_use_for_the_whole_retention_expires() -> None:
 
     assert positions.next_expiry_ms(since, SETTINGS) == 110
     assert positions.expire(since, SETTINGS, 109) == []
-    assert positions.expire(since, SETTINGS, 110) == [DropPositions((A,))]
+    assert positions.expire(since, SETTINGS, 110) == [DropOffsets((A,))]
     assert positions.next_expiry_ms(since, SETTINGS) == 111
 
 
 def test_what_is_in_use_never_expires() -> None:
-    positions = Positions({A: OffsetAndMetadata(offset=1)})
+    positions = CommittedOffsets({A: OffsetAndMetadata(offset=1)})
 
     assert positions.next_expiry_ms(lambda *_: None, SETTINGS) is None
     assert positions.expire(lambda *_: None, SETTINGS, 10**15) == []
@@ -85,7 +85,7 @@ def test_what_is_in_use_never_expires() -> None:
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 300)), st.integers(0, 500))
 def test_what_is_due_by_the_next_expiry_expires_then(committed: dict[TopicPartition, int], now_ms: int) -> None:
-    positions = Positions({each: OffsetAndMetadata(offset=0, committed_ms=ms) for each, ms in committed.items()})
+    positions = CommittedOffsets({each: OffsetAndMetadata(offset=0, committed_ms=ms) for each, ms in committed.items()})
 
     def since(partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
         return position.committed_ms
@@ -112,5 +112,5 @@ def test_a_drop_takes_what_it_means(drop: DropTopic, gone: tuple[TopicPartition,
         B: OffsetAndMetadata(offset=1),
         D: OffsetAndMetadata(offset=1, topic_id=NEW),
     }
-    positions = Positions({**stored, C: OffsetAndMetadata(offset=1, topic_id=OLD)})
-    assert positions.drop_topic(drop) == [DropPositions(gone)]
+    positions = CommittedOffsets({**stored, C: OffsetAndMetadata(offset=1, topic_id=OLD)})
+    assert positions.drop_topic(drop) == [DropOffsets(gone)]

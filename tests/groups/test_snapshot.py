@@ -2,13 +2,13 @@ from headrace.groups.model import (
     DropBalanced,
     DropGroup,
     DropMember,
-    DropPositions,
+    DropOffsets,
     GroupHeader,
     OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredBalanced,
     StoredMember,
     TopicPartition,
@@ -42,7 +42,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = (
     SaveHeader(HEADER),
     SaveMember(MEMBER),
-    SavePositions({A: OffsetAndMetadata(offset=1), B: OffsetAndMetadata(offset=2)}),
+    SaveOffsets({A: OffsetAndMetadata(offset=1), B: OffsetAndMetadata(offset=2)}),
     SaveBalanced(SECTION),
 )
 
@@ -51,7 +51,7 @@ def test_changes_add_up_to_the_stored_group() -> None:
     snapshot = Snapshot.empty("g")
     assert snapshot.nothing
     snapshot.apply(ALL)
-    snapshot.apply((DropPositions((A,)),))
+    snapshot.apply((DropOffsets((A,)),))
 
     stored = snapshot.stored
     assert (stored.name, stored.header, stored.members) == ("g", HEADER, (MEMBER,))
@@ -63,7 +63,7 @@ def test_changes_add_up_to_the_stored_group() -> None:
 def test_dropping_takes_away_what_is_there_and_forgives_what_is_not() -> None:
     snapshot = Snapshot.empty("g")
     snapshot.apply(ALL)
-    snapshot.apply((DropMember("m"), DropMember("m"), DropPositions((A, A))))
+    snapshot.apply((DropMember("m"), DropMember("m"), DropOffsets((A, A))))
     assert snapshot.stored.members == ()
     snapshot.apply((DropBalanced("t"), DropBalanced("t")))
     assert snapshot.stored.balanced == ()
@@ -82,7 +82,7 @@ def test_a_rewrite_brings_any_storage_to_the_same_state() -> None:
     snapshot = Snapshot.empty("g")
     snapshot.apply(ALL)
     other = Snapshot.empty("g")
-    other.apply((SavePositions({TopicPartition("old", 0): OffsetAndMetadata(offset=9)}),))
+    other.apply((SaveOffsets({TopicPartition("old", 0): OffsetAndMetadata(offset=9)}),))
     other.apply(snapshot.rewrite())
 
     assert other.stored == snapshot.stored

@@ -14,7 +14,7 @@ import msgspec
 from headrace.groups.effects import (
     CommitResult,
     DeleteGroupResult,
-    DeletePositionsResult,
+    DeleteOffsetsResult,
     Effect,
     HeartbeatResult,
     JoinResult,
@@ -26,7 +26,7 @@ from headrace.groups.errors import GroupError
 from headrace.groups.events import (
     Commit,
     DeleteGroup,
-    DeletePositions,
+    DeleteOffsets,
     DropTopic,
     Event,
     Heartbeat,
@@ -242,10 +242,10 @@ class GroupContext:
         ticket: Ticket[DeleteGroupResult] = self._ticket()
         return self._request(ticket, DeleteGroup(ticket))
 
-    def delete_positions(self, *partitions: TopicPartition) -> Ticket[DeletePositionsResult]:
+    def delete_offsets(self, *partitions: TopicPartition) -> Ticket[DeleteOffsetsResult]:
         """Ask for the deletion of positions."""
-        ticket: Ticket[DeletePositionsResult] = self._ticket()
-        return self._request(ticket, DeletePositions(ticket, partitions))
+        ticket: Ticket[DeleteOffsetsResult] = self._ticket()
+        return self._request(ticket, DeleteOffsets(ticket, partitions))
 
     def drop_topic(self, topic: str) -> None:
         """Tell the group that a topic was deleted."""

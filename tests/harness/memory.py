@@ -228,7 +228,7 @@ class MemoryLogs:
     async def size(self, stream: str) -> int:
         return sum(len(b.batch) for b in self.logs[stream].batches)
 
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+    async def mirror_offset(self, stream: str, group: str, offset: int) -> None:
         self.mirrored[stream, group] = offset
 
 

@@ -57,7 +57,7 @@ async def test_readers_of_the_storage_get_batches_from_the_file(tmp_path: Path) 
         expected = [(2 * place, 2 * place + 2, bytes(each)) for place, each in enumerate(sent)]
         assert whole(await logs.read(KEYS[0], 2, 10)) == expected[1:]
         await logs.save_producers(KEYS[0], 6, {})
-        await logs.mirror_position(KEYS[0], "group", 4)
+        await logs.mirror_offset(KEYS[0], "group", 4)
         await logs.trim(KEYS[0], before_offset=2)
         assert whole(await logs.read(KEYS[0], 2, 10, 4)) == expected[1:2]
         await logs.open(KEYS[0], lambda _: None)

@@ -8,7 +8,7 @@ import redis
 from tests.conftest import OpenStorage
 from tests.harness.logs import appended, opened
 
-from headrace.groups.model import OffsetAndMetadata, SavePositions, TopicPartition
+from headrace.groups.model import OffsetAndMetadata, SaveOffsets, TopicPartition
 from headrace.records.build import build
 from headrace.topics.errors import Fenced, TopicExists, UnknownTopic
 from headrace.topics.model import Append, Appended, Topic
@@ -22,8 +22,8 @@ async def test_each_cluster_has_its_own_topics_and_groups(open_storage: OpenStor
     blue = storage.in_cluster("blue")
     await storage.topics.create(FLIGHTS)
     await blue.topics.create(BLUE)
-    await storage.groups.save("g", [SavePositions({TopicPartition("flights", 0): OffsetAndMetadata(offset=1)})])
-    await blue.groups.save("g", [SavePositions({TopicPartition("flights", 0): OffsetAndMetadata(offset=2)})])
+    await storage.groups.save("g", [SaveOffsets({TopicPartition("flights", 0): OffsetAndMetadata(offset=1)})])
+    await blue.groups.save("g", [SaveOffsets({TopicPartition("flights", 0): OffsetAndMetadata(offset=2)})])
     restarted = await open_storage(epoch=2)
     for view, topic, offset in ((restarted, FLIGHTS, 1), (restarted.in_cluster("blue"), BLUE, 2)):
         assert await view.topics.load() == [topic]

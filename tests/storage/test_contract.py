@@ -10,7 +10,7 @@ from tests.harness.memory import MemoryStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.ports import Storage
-from headrace.groups.model import DropGroup, OffsetAndMetadata, SavePositions, TopicPartition
+from headrace.groups.model import DropGroup, OffsetAndMetadata, SaveOffsets, TopicPartition
 from headrace.records.build import build
 from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import OutOfOrderSequence, TopicExists, UnknownTopic
@@ -124,7 +124,7 @@ async def test_producer_ids_are_given_out_once(storage: Storage) -> None:
 
 async def test_groups_and_documents_are_kept(storage: Storage) -> None:
     position = {TopicPartition("t", 0): OffsetAndMetadata(offset=4)}
-    await storage.groups.save("g", [SavePositions(position)])
+    await storage.groups.save("g", [SaveOffsets(position)])
     [group] = await storage.groups.load()
     assert (group.name, group.positions) == ("g", position)
     await storage.groups.save("g", [DropGroup()])

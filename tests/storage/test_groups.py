@@ -15,14 +15,14 @@ from headrace.groups.model import (
     DropBalanced,
     DropGroup,
     DropMember,
-    DropPositions,
+    DropOffsets,
     GroupChange,
     GroupHeader,
     OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredBalanced,
     StoredGroup,
     StoredInstance,
@@ -90,11 +90,11 @@ def section(topic: str, generation: int) -> StoredBalanced:
 
 HISTORY: list[list[GroupChange]] = [
     [SaveHeader(HEADER), SaveMember(member("a")), SaveMember(member("b"))],
-    [SavePositions({T0: OffsetAndMetadata(offset=5), T1: FULL_POSITION})],
-    [DropMember("a"), SaveMember(member("c")), DropPositions((T1,))],
+    [SaveOffsets({T0: OffsetAndMetadata(offset=5), T1: FULL_POSITION})],
+    [DropMember("a"), SaveMember(member("c")), DropOffsets((T1,))],
     [],
-    [DropPositions((T0,)), DropMember("nobody")],
-    [DropGroup(), SavePositions({T1: OffsetAndMetadata(offset=7)})],
+    [DropOffsets((T0,)), DropMember("nobody")],
+    [DropGroup(), SaveOffsets({T1: OffsetAndMetadata(offset=7)})],
     [DropGroup()],
     [SaveMember(member("a"))],
     [DropGroup(), SaveBalanced(section("t", 1))],
@@ -124,8 +124,8 @@ def _sorted(group: StoredGroup) -> StoredGroup:
 
 @pytest.mark.parametrize("name", ["g", "with space", "{", "}", "a}b{c}:members", "Gruppe-ü", "x" * 2_000, ":"])
 async def test_any_name_will_do(storage: RedisStorage, name: str) -> None:
-    await storage.groups.save(name, [SavePositions({T0: OffsetAndMetadata(offset=5)})])
-    await storage.groups.save("other", [SavePositions({T0: OffsetAndMetadata(offset=6)})])
+    await storage.groups.save(name, [SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
+    await storage.groups.save("other", [SaveOffsets({T0: OffsetAndMetadata(offset=6)})])
     found = {group.name: group.positions[T0].offset for group in await storage.groups.load()}
     assert found == {name: 5, "other": 6}
 
@@ -156,7 +156,7 @@ async def test_an_old_write_does_not_bring_a_deleted_group_back(
     storage: RedisStorage, open_storage: OpenStorage
 ) -> None:
     """Its coordinator was stopped; it goes on where it was."""
-    position: list[GroupChange] = [SavePositions({T0: OffsetAndMetadata(offset=5)})]
+    position: list[GroupChange] = [SaveOffsets({T0: OffsetAndMetadata(offset=5)})]
     await storage.groups.save("g", position)
     newer = await open_storage(epoch=2)
     await newer.groups.load_one("g", 2)
@@ -182,7 +182,7 @@ class _Cut(Scripts):
         return await super().run(name, keys, *arguments)
 
 
-@pytest.mark.parametrize("then", [[DropGroup()], [SavePositions({T0: OffsetAndMetadata(offset=9)})]])
+@pytest.mark.parametrize("then", [[DropGroup()], [SaveOffsets({T0: OffsetAndMetadata(offset=9)})]])
 @pytest.mark.parametrize("number", [1, 28_166_000_000])
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 1_000_000])
 async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
@@ -194,7 +194,7 @@ async def test_a_write_of_a_lost_connection_does_not_come_in_behind_the_next(
     storage.fence.given_up = count - 1
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
     with pytest.raises(StorageUnavailable):
-        await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
+        await groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
     assert storage.fence.given_up == count
     await groups.save("g", then)
     kept = (await groups.load_one("g", number)).positions
@@ -217,14 +217,14 @@ async def test_a_group_that_is_made_again_stays_in_the_list_though_its_leaving_c
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
     with pytest.raises(StorageUnavailable):
         await groups.save("g", [DropGroup()])
-    await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
+    await groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
     assert scripts.late is not None
     if view == 1:
         await scripts.late()
         assert await groups.names() == []
     # The next write enters it; a higher number shuts the late one out.
     raw.set("headrace:{meta}:epoch", view)
-    await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=6)})], view)
+    await groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=6)})], view)
     if view > 1:
         with pytest.raises(Fenced):
             await scripts.late()
@@ -233,9 +233,9 @@ async def test_a_group_that_is_made_again_stays_in_the_list_though_its_leaving_c
 
 async def test_a_write_that_never_left_is_not_given_up(storage: RedisStorage) -> None:
     """Storage may be away for long, and clients try again and again."""
-    await storage.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
+    await storage.groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
     await storage.close()
-    for changes in ([SavePositions({T0: OffsetAndMetadata(offset=6)})], [DropGroup()]):
+    for changes in ([SaveOffsets({T0: OffsetAndMetadata(offset=6)})], [DropGroup()]):
         with pytest.raises(StorageUnavailable):
             await storage.groups.save("g", changes)
     assert storage.fence.given_up == 0
@@ -264,7 +264,7 @@ WIDE = {TopicPartition("t", number): OffsetAndMetadata(offset=number) for number
 async def test_very_many_positions_hold_redis_up_for_a_few_hundred_at_a_time(storage: RedisStorage) -> None:
     scripts = _Counting(storage.scripts.shards)
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
-    await groups.save("g", [SaveHeader(HEADER), SavePositions(WIDE), SaveBalanced(section("t", 1))])
+    await groups.save("g", [SaveHeader(HEADER), SaveOffsets(WIDE), SaveBalanced(section("t", 1))])
     assert max(scripts.sizes) < 1_100
     assert await groups.load_one("g", 1) == StoredGroup(
         name="g", header=HEADER, members=(), positions=WIDE, balanced=(section("t", 1),)
@@ -273,13 +273,13 @@ async def test_very_many_positions_hold_redis_up_for_a_few_hundred_at_a_time(sto
 
 async def test_the_later_of_two_positions_of_a_partition_counts(storage: RedisStorage) -> None:
     later = {partition: OffsetAndMetadata(offset=-1) for partition in (*list(WIDE)[:1_200], *list(WIDE)[-10:])}
-    await storage.groups.save("g", [SavePositions(WIDE), SavePositions(later)])
+    await storage.groups.save("g", [SaveOffsets(WIDE), SaveOffsets(later)])
     assert (await storage.groups.load_one("g", 1)).positions == {**WIDE, **later}
 
 
 async def test_very_many_positions_cut_short_are_completed_when_they_are_set_again(storage: RedisStorage) -> None:
     groups = RedisGroups(_Counting(storage.scripts.shards, enough=3), Keyspace(), storage.fence)
-    changes: list[GroupChange] = [SavePositions(WIDE), SaveBalanced(section("t", 1))]
+    changes: list[GroupChange] = [SaveOffsets(WIDE), SaveBalanced(section("t", 1))]
     with pytest.raises(StorageUnavailable):
         await groups.save("g", changes)
     cut = await groups.load_one("g", 1)
@@ -296,13 +296,13 @@ async def test_a_group_that_is_written_anew_is_so_at_once_however_wide(storage: 
     """It is dropped first: what came in pieces could be missing for good."""
     scripts = _Counting(storage.scripts.shards)
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
-    await groups.save("g", [SaveHeader(HEADER), SavePositions({T1: OffsetAndMetadata(offset=5)})])
+    await groups.save("g", [SaveHeader(HEADER), SaveOffsets({T1: OffsetAndMetadata(offset=5)})])
     members = [SaveMember(member(f"m{number}")) for number in range(1_500)]
-    await groups.save("g", [DropGroup(), *members, SavePositions(WIDE)])
+    await groups.save("g", [DropGroup(), *members, SaveOffsets(WIDE)])
     assert len(scripts.sizes) == 2
     kept = await groups.load_one("g", 1)
     assert (kept.header, kept.positions, len(kept.members)) == (None, WIDE, 1_500)
-    await groups.save("g", [*(DropMember(f"m{number}") for number in range(1_499)), DropPositions(tuple(WIDE)[1:])])
+    await groups.save("g", [*(DropMember(f"m{number}") for number in range(1_499)), DropOffsets(tuple(WIDE)[1:])])
     kept = await groups.load_one("g", 1)
     assert (kept.positions, kept.members) == ({T0: WIDE[T0]}, (member("m1499"),))
 
@@ -321,13 +321,13 @@ async def test_a_drop_cut_short_is_finished_at_the_next_start(
 async def test_an_older_server_is_fenced_once_the_newer_has_loaded(
     storage: RedisStorage, open_storage: OpenStorage, raw: "redis.Redis"
 ) -> None:
-    await storage.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})])
+    await storage.groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
     newer = await open_storage(epoch=2)
     loaded = await newer.groups.load()
     raw.set("headrace:{meta}:epoch", 2)
     for group in ("g", "new"):
         with pytest.raises(Fenced):
-            await storage.groups.save(group, [SavePositions({T0: OffsetAndMetadata(offset=6)})])
+            await storage.groups.save(group, [SaveOffsets({T0: OffsetAndMetadata(offset=6)})])
     with pytest.raises(Fenced):
         await storage.groups.load()
     assert await newer.groups.load() == loaded
@@ -364,7 +364,7 @@ async def test_a_server_that_was_stopped_within_its_first_write_of_a_group_does_
 
     scripts.meanwhile = another_coordinator_has_looked
     with pytest.raises(Fenced):
-        await groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=5)})], 1)
+        await groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=5)})], 1)
     assert is_nothing(await newer.groups.load_one("g", 2))
 
 
@@ -373,7 +373,7 @@ async def test_positions_are_kept_while_redis_is_full(
 ) -> None:
     raw.config_set("maxmemory", 1)
     try:
-        await storage.groups.save("g", [SaveHeader(HEADER), SavePositions({T0: OffsetAndMetadata(offset=5)})])
+        await storage.groups.save("g", [SaveHeader(HEADER), SaveOffsets({T0: OffsetAndMetadata(offset=5)})])
         restarted = await open_storage(epoch=2)
         assert [group.positions for group in await restarted.groups.load()] == [{T0: OffsetAndMetadata(offset=5)}]
     finally:
@@ -390,24 +390,24 @@ def shown(raw: "redis.Redis") -> dict[str, str]:
 async def test_positions_are_shown_as_redis_consumer_groups(storage: RedisStorage, raw: "redis.Redis") -> None:
     log = await opened(storage, STREAM)
     await appended(log, Append(build([(None, b"x", 1, ())] * 10), 10, 1))
-    await log.mirror_position("g", 10)
-    await log.mirror_position("h", 3)
+    await log.mirror_offset("g", 10)
+    await log.mirror_offset("h", 3)
     term = log.leader_epoch
     assert shown(raw) == {"g": f"{term}-10", "h": f"{term}-3"}
-    await log.mirror_position("g", 4)
+    await log.mirror_offset("g", 4)
     assert shown(raw) == {"g": f"{term}-4", "h": f"{term}-3"}
 
 
 async def test_positions_are_shown_before_the_first_record(storage: RedisStorage, raw: "redis.Redis") -> None:
     log = await opened(storage, STREAM)
-    await log.mirror_position("g", 0)
+    await log.mirror_offset("g", 0)
     assert shown(raw) == {"g": "0-0"}
     assert await appended(log, Append(build([(None, b"x", 1, ())]), 1, 1)) == [Appended(0)]
 
 
 async def test_a_position_of_a_deleted_topic_makes_no_stream(storage: RedisStorage, raw: "redis.Redis") -> None:
     with pytest.raises(UnknownTopic):
-        await storage.logs.mirror_position(STREAM, "g", 5)
+        await storage.logs.mirror_offset(STREAM, "g", 5)
     assert not raw.exists(STREAM)
 
 
@@ -415,19 +415,19 @@ async def test_a_key_that_is_no_stream_is_told(storage: RedisStorage, raw: "redi
     await opened(storage, STREAM)
     raw.set(STREAM, "text")
     with pytest.raises(TopicError, match="WRONGTYPE"):
-        await storage.logs.mirror_position(STREAM, "g", 5)
+        await storage.logs.mirror_offset(STREAM, "g", 5)
 
 
 async def test_a_group_that_somebody_else_may_have_dropped_meanwhile_is_entered_in_the_list_again(
     open_storage: OpenStorage,
 ) -> None:
     one, other = await open_storage(), await open_storage()
-    saving = asyncio.ensure_future(one.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=1)})]))
+    saving = asyncio.ensure_future(one.groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=1)})]))
     await asyncio.sleep(0)
     # The other one has it from now on, and drops it.
     one.groups.forget("g")
     await saving
     await other.groups.save("g", [DropGroup()])
     assert await one.groups.names() == []
-    await one.groups.save("g", [SavePositions({T0: OffsetAndMetadata(offset=2)})])
+    await one.groups.save("g", [SaveOffsets({T0: OffsetAndMetadata(offset=2)})])
     assert await one.groups.names() == ["g"]

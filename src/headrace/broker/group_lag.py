@@ -13,7 +13,7 @@ from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
-from headrace.groups.offsets import Move, Target, destination, native_to_come, to_come
+from headrace.groups.offsets import Move, Target, destination, native_record_lag, record_lag
 from headrace.topics.native import NotAStream
 
 ISOLATION = Isolation.READ_UNCOMMITTED
@@ -67,7 +67,7 @@ async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
     return sorted(present, key=lambda share: share.member)
 
 
-async def standings(broker: Broker, group: str, present: Iterable[Share]) -> list[CommittedOffset]:
+async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) -> list[CommittedOffset]:
     """Where the group stands in every partition of the topics that it has positions or members in.
 
     Raises:
@@ -87,7 +87,7 @@ async def standings(broker: Broker, group: str, present: Iterable[Share]) -> lis
     natives = {place: lag for topic in places for place, lag in (await _native_lags(broker, topic, group)).items()}
     in_order = (TopicPartition(topic, index) for topic in sorted(places) for index in sorted(places[topic]))
     return [
-        _standing(broker, place, positions.get(place), owners.get(place), natives)
+        _committed_offset(broker, place, positions.get(place), owners.get(place), natives)
         async for place in pace.each(in_order)
     ]
 
@@ -101,7 +101,7 @@ def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iter
             yield place, share.member
 
 
-def _standing(
+def _committed_offset(
     broker: Broker,
     place: TopicPartition,
     position: OffsetAndMetadata | None,
@@ -118,7 +118,7 @@ def _standing(
     if partition.leader is not None:
         return CommittedOffset(place, offset, None, None, member)
     end = partition.visible_end(ISOLATION)
-    lag = natives.get(place) if partition.has_gaps else to_come(offset, partition.log_start, end)
+    lag = natives.get(place) if partition.has_gaps else record_lag(offset, partition.log_start, end)
     return CommittedOffset(place, offset, end, lag, member)
 
 
@@ -136,7 +136,7 @@ async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPart
             if known is None:
                 found[place] = (await partition.storage.extent(partition.place)).length
             else:
-                found[place] = native_to_come(known.undelivered, known.pending)
+                found[place] = native_record_lag(known.undelivered, known.pending)
         except NotAStream:
             found[place] = None
     return found
@@ -168,7 +168,7 @@ def log_lags(
         for partition in broker.topics.get(topic).partitions:
             if partition.leader is None and not partition.has_gaps:
                 offset = offsets.get(partition.index)
-                yield topic, partition.index, to_come(offset, partition.log_start, partition.visible_end(ISOLATION))
+                yield topic, partition.index, record_lag(offset, partition.log_start, partition.visible_end(ISOLATION))
 
 
 def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:

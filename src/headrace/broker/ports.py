@@ -211,7 +211,7 @@ class LogStorage(LogLookup, Protocol):
     async def size(self, stream: str) -> int:
         """Bytes of the record batches in the log."""
 
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+    async def mirror_offset(self, stream: str, group: str, offset: int) -> None:
         """Show a position as the last delivered id of a Redis consumer group."""
 
 

@@ -8,7 +8,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import ConsumerGroupDescription, OffsetSpec
 
 from headrace.cli.client import Client
-from headrace.groups.offsets import native_to_come, to_come
+from headrace.groups.offsets import native_record_lag, record_lag
 from headrace.text.escaping import quoted
 
 Partition = tuple[str, int]
@@ -23,7 +23,7 @@ class Member(msgspec.Struct, frozen=True, order=True):
     partitions: tuple[Partition, ...]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CommittedOffset(msgspec.Struct, frozen=True):
     """Where a group stands in one partition."""
 
     topic: str
@@ -64,7 +64,9 @@ def positions(client: Client, group: str) -> dict[Partition, int]:
     return {(part.topic, part.partition): part.offset for part in found.topic_partitions or [] if part.offset >= 0}
 
 
-def standings(client: Client, group: str, committed: dict[Partition, int], present: Iterable[Member]) -> list[Standing]:
+def group_offsets(
+    client: Client, group: str, committed: dict[Partition, int], present: Iterable[Member]
+) -> list[CommittedOffset]:
     """Where the group stands in every partition of the topics that it has positions or members in."""
     owners = {partition: member.member for member in present for partition in member.partitions}
     topics = {topic for topic, _ in committed.keys() | owners.keys()}
@@ -76,10 +78,12 @@ def standings(client: Client, group: str, committed: dict[Partition, int], prese
     for topic, number in partitions:
         place = (topic, number)
         start, end, pending = starts.get(place), ends.get(place), None
-        lag = None if start is None or end is None else to_come(committed.get(place), start, end)
+        lag = None if start is None or end is None else record_lag(committed.get(place), start, end)
         if topic in natives and place in ends:
             lag, pending = _native_lag(natives[topic], group, number)
-        found.append(Standing(topic, number, committed.get(place), ends.get(place), lag, owners.get(place), pending))
+        found.append(
+            CommittedOffset(topic, number, committed.get(place), ends.get(place), lag, owners.get(place), pending)
+        )
     return found
 
 
@@ -103,4 +107,4 @@ def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int
     if found is None:
         # The Redis group is made by the first fetch.
         return native["records"][partition], 0
-    return native_to_come(found["undelivered"], found["pending"]), found["pending"]
+    return native_record_lag(found["undelivered"], found["pending"]), found["pending"]

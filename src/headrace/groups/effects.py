@@ -3,7 +3,7 @@
 import msgspec
 
 from headrace.groups.errors import GroupError, InstanceProblem
-from headrace.groups.events import Commit, DeleteGroup, DeletePositions, Heartbeat, Join, Leave, Request, Sync
+from headrace.groups.events import Commit, DeleteGroup, DeleteOffsets, Heartbeat, Join, Leave, Request, Sync
 from headrace.groups.instances.events import InstanceRefused, InstanceResult
 from headrace.groups.model import GroupChange, TopicPartition
 from headrace.groups.timers import TimerKey
@@ -74,7 +74,7 @@ class DeleteGroupResult(msgspec.Struct, frozen=True, kw_only=True):
     error: GroupError | None = None
 
 
-class DeletePositionsResult(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteOffsetsResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a deletion of positions, like that to a commit."""
 
     error: GroupError | None = None
@@ -82,7 +82,7 @@ class DeletePositionsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ClassicResult = (
-    JoinResult | SyncResult | HeartbeatResult | LeaveResult | CommitResult | DeleteGroupResult | DeletePositionsResult
+    JoinResult | SyncResult | HeartbeatResult | LeaveResult | CommitResult | DeleteGroupResult | DeleteOffsetsResult
 )
 Result = ClassicResult | InstanceResult
 
@@ -106,7 +106,7 @@ def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # no
             return CommitResult(error=error, partitions=dict.fromkeys(request.positions, error))
         case DeleteGroup():
             return DeleteGroupResult(error=error)
-        case DeletePositions():
-            return DeletePositionsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
+        case DeleteOffsets():
+            return DeleteOffsetsResult(error=error, partitions=dict.fromkeys(request.partitions, error))
         case _:
             return InstanceRefused(InstanceProblem.UNAVAILABLE, f"the group is not available: {why or error.name}")

@@ -106,7 +106,7 @@ class DeleteGroup(msgspec.Struct, frozen=True):
     token: Hashable
 
 
-class DeletePositions(msgspec.Struct, frozen=True):
+class DeleteOffsets(msgspec.Struct, frozen=True):
     """OffsetDelete: remove positions in topics that no member subscribes to."""
 
     token: Hashable
@@ -129,7 +129,7 @@ class DropTopic(msgspec.Struct, frozen=True):
         return said is None or self.topic_id is None or said == self.topic_id
 
 
-ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeletePositions
+ClassicRequest = Join | Sync | Heartbeat | Leave | Commit | DeleteGroup | DeleteOffsets
 ClassicEvent = ClassicRequest | TimerFired | DropTopic
 Request = ClassicRequest | InstanceRequest | Delivered
 Event = ClassicEvent | InstanceRequest | Delivered

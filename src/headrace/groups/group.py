@@ -30,14 +30,14 @@ from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.requests import unreserved
 from headrace.groups.model import (
     DropBalanced,
-    DropPositions,
+    DropOffsets,
     GroupSettings,
     OffsetAndMetadata,
-    SavePositions,
+    SaveOffsets,
     StoredGroup,
     TopicPartition,
 )
-from headrace.groups.offsets import Positions
+from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import GROUP_BYTES, UNBOUNDED, Deadlines, Room, Turn
 from headrace.machines.effects import Now
@@ -76,7 +76,7 @@ class Group:
     ):
         self.name = name
         self._settings = settings
-        self._positions = Positions(positions or {})
+        self._positions = CommittedOffsets(positions or {})
         self._deadlines: Deadlines = {}
         self.balanced = Sections()
         self.classic = ClassicGroup(name, settings, self._positions, self._deadlines, self.balanced)
@@ -141,14 +141,14 @@ class Group:
             return
         for change in turn.changes[before:]:
             match change:
-                case SavePositions(positions):
+                case SaveOffsets(positions):
                     for partition in positions:
                         if partition.topic in self.balanced:
                             self.balanced[partition.topic].follow(partition.partition)
-                case DropPositions(partitions):
+                case DropOffsets(partitions):
                     for partition in partitions:
                         if partition.topic in self.balanced:
-                            self.balanced[partition.topic].position_removed(partition.partition)
+                            self.balanced[partition.topic].offset_removed(partition.partition)
 
     def _answered(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
         try:
@@ -180,7 +180,7 @@ class Group:
                 turn,
             )
             self.balanced[request.topic.name] = section
-            self.classic.watch_positions(turn)
+            self.classic.watch_offsets(turn)
         if section is None:
             raise self._unknown(request)
         return section
@@ -197,7 +197,7 @@ class Group:
         if section.look_again(turn, turn.now_ms if in_use else self._last_commit_ms(key.section)):
             self._drop_section(key.section, turn)
             turn.save(*self._positions.drop_topic(DropTopic(key.section)))
-            self.classic.watch_positions(turn)
+            self.classic.watch_offsets(turn)
             self.classic.end_if_nothing(turn)
 
     def _last_commit_ms(self, topic: str) -> int:

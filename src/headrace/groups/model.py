@@ -160,13 +160,13 @@ class DropMember(msgspec.Struct, frozen=True):
     member_id: str
 
 
-class SavePositions(msgspec.Struct, frozen=True):
+class SaveOffsets(msgspec.Struct, frozen=True):
     """Add or replace positions."""
 
     positions: dict[TopicPartition, OffsetAndMetadata]
 
 
-class DropPositions(msgspec.Struct, frozen=True):
+class DropOffsets(msgspec.Struct, frozen=True):
     """Remove positions."""
 
     partitions: tuple[TopicPartition, ...]
@@ -188,6 +188,4 @@ class DropGroup(msgspec.Struct, frozen=True):
     """Remove the group with everything it has."""
 
 
-GroupChange = (
-    SaveHeader | SaveMember | DropMember | SavePositions | DropPositions | SaveBalanced | DropBalanced | DropGroup
-)
+GroupChange = SaveHeader | SaveMember | DropMember | SaveOffsets | DropOffsets | SaveBalanced | DropBalanced | DropGroup

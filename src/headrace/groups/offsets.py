@@ -11,11 +11,11 @@ import msgspec
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DropTopic
 from headrace.groups.model import (
-    DropPositions,
+    DropOffsets,
     GroupChange,
     GroupSettings,
     OffsetAndMetadata,
-    SavePositions,
+    SaveOffsets,
     TopicPartition,
 )
 
@@ -61,7 +61,7 @@ def destination(target: Target, log_start: int, log_end: int, at: int | None) ->
 
 
 # How many records a group has to come: the one rule for commands, metrics and pages.
-def to_come(position: int | None, log_start: int, log_end: int) -> int:
+def record_lag(position: int | None, log_start: int, log_end: int) -> int:
     """Records from the position on, from the log start where nothing was committed.
 
     What retention has taken since does not come any more.
@@ -69,7 +69,7 @@ def to_come(position: int | None, log_start: int, log_end: int) -> int:
     return max(0, log_end - max(log_start, position or 0))
 
 
-def native_to_come(undelivered: int | None, pending: int) -> int | None:
+def native_record_lag(undelivered: int | None, pending: int) -> int | None:
     """The same in a native topic: records not delivered or not committed; None: Redis cannot tell."""
     return None if undelivered is None else undelivered + pending
 
@@ -88,7 +88,7 @@ Since = Callable[[TopicPartition, OffsetAndMetadata], int | None]
 """From when (ms) a position's retention counts; None while it is in use."""
 
 
-class Positions:
+class CommittedOffsets:
     """The positions of one group by partition."""
 
     def __init__(self, stored: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})) -> None:
@@ -140,7 +140,7 @@ class Positions:
                 position = msgspec.structs.replace(position, committed_ms=now_ms)  # noqa: PLW2901
             taken[partition] = position
         self._positions.update(taken)
-        return ([SavePositions(taken)] if taken else []), outcome
+        return ([SaveOffsets(taken)] if taken else []), outcome
 
     def clear(self) -> None:
         """Forget everything; for a group that is dropped as a whole."""
@@ -155,7 +155,7 @@ class Positions:
             if position is not None:
                 self.size -= _size_of(position)
                 gone.append(partition)
-        return [DropPositions(tuple(gone))] if gone else []
+        return [DropOffsets(tuple(gone))] if gone else []
 
     def drop_topic(self, drop: DropTopic) -> list[GroupChange]:
         """Remove the positions in a topic that are meant; the changes to make durable."""

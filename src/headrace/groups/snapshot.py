@@ -7,14 +7,14 @@ from headrace.groups.model import (
     DropBalanced,
     DropGroup,
     DropMember,
-    DropPositions,
+    DropOffsets,
     GroupChange,
     GroupHeader,
     OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredBalanced,
     StoredGroup,
     StoredMember,
@@ -47,9 +47,9 @@ class Snapshot:
                     self._members[member.member_id] = member
                 case DropMember(member_id):
                     self._members.pop(member_id, None)
-                case SavePositions(positions):
+                case SaveOffsets(positions):
                     self._positions.update(positions)
-                case DropPositions(partitions):
+                case DropOffsets(partitions):
                     for partition in partitions:
                         self._positions.pop(partition, None)
                 case SaveBalanced(section):
@@ -90,7 +90,7 @@ class Snapshot:
             changes.append(SaveHeader(self._header))
         changes += [SaveMember(member) for member in self._members.values()]
         if self._positions:
-            changes.append(SavePositions(dict(self._positions)))
+            changes.append(SaveOffsets(dict(self._positions)))
         changes += [SaveBalanced(section) for section in self._sections.values()]
         return tuple(changes)
 

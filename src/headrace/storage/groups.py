@@ -13,13 +13,13 @@ from headrace.groups.model import (
     DropBalanced,
     DropGroup,
     DropMember,
-    DropPositions,
+    DropOffsets,
     GroupChange,
     OffsetAndMetadata,
     SaveBalanced,
     SaveHeader,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredGroup,
     TopicPartition,
     is_nothing,
@@ -268,19 +268,19 @@ def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
     rest: list[GroupChange] = []
     for change in changes:
-        if isinstance(change, DropGroup | DropPositions):
+        if isinstance(change, DropGroup | DropOffsets):
             # All of it or nothing: what goes ahead would be dropped, or would be missed if the rest did not come.
             yield changes
             return
-        if isinstance(change, SavePositions):
+        if isinstance(change, SaveOffsets):
             positions.update(change.positions)
         else:
             rest.append(change)
     left = iter(positions.items())
     for _ in range(_PIECE, len(positions), _PIECE):
-        yield [SavePositions(dict(islice(left, _PIECE)))]
+        yield [SaveOffsets(dict(islice(left, _PIECE)))]
     last = dict(left)
-    yield [*rest, SavePositions(last)] if last else rest
+    yield [*rest, SaveOffsets(last)] if last else rest
 
 
 async def _told(changes: Sequence[GroupChange]) -> list[str | bytes | int]:
@@ -306,13 +306,13 @@ def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR
             return "M", [member.member_id, registry.encode(member)]
         case DropMember(member_id):
             return "m", [member_id]
-        case SavePositions(positions):
+        case SaveOffsets(positions):
             return "P", [
                 part
                 for partition, position in positions.items()
                 for part in (registry.partition_field(partition), registry.encode(position))
             ]
-        case DropPositions(partitions):
+        case DropOffsets(partitions):
             return "p", [registry.partition_field(partition) for partition in partitions]
         case SaveBalanced(section):
             return "B", [section.topic, registry.encode(section)]

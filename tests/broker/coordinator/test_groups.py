@@ -22,7 +22,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.effects import CommitResult, DeleteGroupResult, HeartbeatResult, JoinResult, Result
 from headrace.groups.errors import GroupError
 from headrace.groups.events import DeleteGroup, DropTopic, Heartbeat, Leave, Leaving
-from headrace.groups.model import GroupSettings, OffsetAndMetadata, SavePositions, TopicPartition
+from headrace.groups.model import GroupSettings, OffsetAndMetadata, SaveOffsets, TopicPartition
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import StorageUnavailable
 
@@ -213,7 +213,7 @@ async def test_positions_of_an_earlier_topic_are_gone_after_a_start(
 ) -> None:
     """A crash came between the deletion and the group's write, and the topic was made again."""
     old, new = UUID(int=1), UUID(int=2)
-    await storage.groups.save("g", [SavePositions({PARTITION: OffsetAndMetadata(offset=5, topic_id=old)})])
+    await storage.groups.save("g", [SaveOffsets({PARTITION: OffsetAndMetadata(offset=5, topic_id=old)})])
     coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
     again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: partition, coordination)
     await again.load()
@@ -265,7 +265,7 @@ class _Shown:
         self.under_way = self.most = 0
         self.shown: dict[str, int] = {}
 
-    async def mirror_position(self, group: str, offset: int) -> None:
+    async def mirror_offset(self, group: str, offset: int) -> None:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.may.wait()
@@ -323,7 +323,7 @@ async def test_a_stop_does_not_wait_for_ever_for_positions_to_be_shown() -> None
 
 async def test_positions_that_cannot_be_shown_are_one_line_for_many() -> None:
     class Away(_Shown):
-        async def mirror_position(self, group: str, offset: int) -> None:
+        async def mirror_offset(self, group: str, offset: int) -> None:
             raise StorageUnavailable("away")
 
     mirror = _mirror_of(Away())
@@ -338,7 +338,7 @@ async def test_positions_in_a_topic_that_is_gone_at_the_start_are_dropped(
 ) -> None:
     await table.request("g", commit(5))
     await storage.groups.save(
-        "g", [SavePositions({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=UUID(int=1))})]
+        "g", [SaveOffsets({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=UUID(int=1))})]
     )
     coordination = Coordination(Ownership(0), "default", lambda _: None, _no_topic)
     again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
@@ -357,7 +357,7 @@ async def test_at_a_start_a_topic_made_again_with_fewer_partitions_keeps_what_is
         TopicPartition("t", 0): OffsetAndMetadata(offset=5, topic_id=new),
         TopicPartition("t", 2): OffsetAndMetadata(offset=7, topic_id=old),
     }
-    await storage.groups.save("g", [SavePositions(positions)])
+    await storage.groups.save("g", [SaveOffsets(positions)])
     coordination = Coordination(Ownership(0), "default", lambda _: new, _no_topic)
     again = GroupCoordinator(storage.groups, clock, GroupSettings(), lambda _: None, coordination)
     await again.load()

@@ -24,7 +24,7 @@ from headrace.groups.model import (
     GroupChange,
     GroupSettings,
     OffsetAndMetadata,
-    SavePositions,
+    SaveOffsets,
     StoredGroup,
     TopicPartition,
 )
@@ -95,7 +95,7 @@ class Site:
 @pytest.fixture
 async def site() -> Any:
     made = Site()
-    await made.groups.save("g", [SavePositions({PLACE: OffsetAndMetadata(offset=5)})])
+    await made.groups.save("g", [SaveOffsets({PLACE: OffsetAndMetadata(offset=5)})])
     yield made
     await made.table.stop()
 
@@ -144,8 +144,8 @@ async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_ta
     """The topic was deleted and made again while nobody coordinated the group; its consumers would skip records."""
     site.known = known
     other = TopicPartition("t", 1)
-    await site.groups.save("g", [SavePositions({PLACE: OffsetAndMetadata(offset=5, topic_id=OLD)})])
-    await site.groups.save("g", [SavePositions({other: OffsetAndMetadata(offset=6, topic_id=NEW)})])
+    await site.groups.save("g", [SaveOffsets({PLACE: OffsetAndMetadata(offset=5, topic_id=OLD)})])
+    await site.groups.save("g", [SaveOffsets({other: OffsetAndMetadata(offset=6, topic_id=NEW)})])
     site.may_find.set()
     assert await site.table.ready("g") is None
     assert site.table.positions("g") == {other: OffsetAndMetadata(offset=6, topic_id=NEW)}, (
@@ -160,7 +160,7 @@ async def test_positions_in_a_topic_that_this_broker_has_not_heard_of_yet_stay(s
     """Who coordinated the group had; this one still knows the topic that was deleted."""
     site.known = OLD
     kept = {PLACE: OffsetAndMetadata(offset=5, topic_id=NEW)}
-    await site.groups.save("g", [SavePositions(kept)])
+    await site.groups.save("g", [SaveOffsets(kept)])
     site.may_find.set()
     assert await site.table.ready("g") is None
     assert site.table.positions("g") == kept
@@ -180,7 +180,7 @@ async def test_positions_that_say_no_topic_stay_where_others_are_of_an_earlier_o
     """An older server committed them in the topic that has the name now."""
     site.known = NEW
     other = TopicPartition("t", 1)
-    await site.groups.save("g", [SavePositions({other: OffsetAndMetadata(offset=6, topic_id=OLD)})])
+    await site.groups.save("g", [SaveOffsets({other: OffsetAndMetadata(offset=6, topic_id=OLD)})])
     site.may_find.set()
     assert await site.table.ready("g") is None
     while other in (kept := (await site.groups.load_one("g", 1)).positions):
@@ -196,7 +196,7 @@ async def test_a_position_in_a_topic_that_is_made_while_storage_refuses_a_drop_s
     site.stored = None
     other = TopicPartition("t", 1)
     await site.groups.save(
-        "g", [SavePositions({place: OffsetAndMetadata(offset=5, topic_id=said) for place in (PLACE, other)})]
+        "g", [SaveOffsets({place: OffsetAndMetadata(offset=5, topic_id=said) for place in (PLACE, other)})]
     )
     site.may_find.set()
     site.groups.refusing = True
@@ -234,7 +234,7 @@ async def test_a_commit_in_a_topic_that_goes_while_the_group_is_loaded_is_refuse
     site: Site, later: UUID | None
 ) -> None:
     """The offset would be the next topic's position, whose consumers would skip records."""
-    await site.groups.save("g", [SavePositions({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=NEW)})])
+    await site.groups.save("g", [SaveOffsets({TopicPartition("t", 1): OffsetAndMetadata(offset=5, topic_id=NEW)})])
     site.known = OLD
     committing = asyncio.ensure_future(_commit(site))
     await site.looking.wait()
@@ -332,7 +332,7 @@ async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew
     site.may_find.set()
     assert await site.table.ready("g") is None
     assert site.table.positions("g") == {place: OffsetAndMetadata(offset=5)}
-    await site.groups.save("g", [SavePositions({place: OffsetAndMetadata(offset=9)})])
+    await site.groups.save("g", [SaveOffsets({place: OffsetAndMetadata(offset=9)})])
     site.go_by(3, 1, missed=2)
     site.table.adopt()
     assert await site.table.ready("g") is None
@@ -384,7 +384,7 @@ async def test_a_group_that_cannot_be_read_keeps_no_other_one_out(site: Site) ->
     site.may_find.set()
     others = {f"h{number}" for number in range(100)}
     for name in others:
-        await site.groups.save(name, [SavePositions({TopicPartition("t", 0): OffsetAndMetadata(offset=5)})])
+        await site.groups.save(name, [SaveOffsets({TopicPartition("t", 0): OffsetAndMetadata(offset=5)})])
     site.groups.failing["g"] = ValueError("damaged")
     with structlog.testing.capture_logs() as logged:
         site.table.adopt()

@@ -221,7 +221,7 @@ def test_a_dead_group_sends_everyone_to_find_a_new_one(ctx: GroupContext) -> Non
         ctx.leave("m").error,
         ctx.commit("", -1).error,
         ctx.delete_group().error,
-        ctx.delete_positions(FLIGHTS).error,
+        ctx.delete_offsets(FLIGHTS).error,
     ]
     assert set(answers) == {GroupError.COORDINATOR_NOT_AVAILABLE}
     ctx.drop_topic("flights")

@@ -151,7 +151,7 @@ def test_positions_in_a_subscribed_topic_cannot_be_deleted(ctx: GroupContext) ->
     (member_id,) = ctx.stable(1)
     ctx.commit(member_id)
     ctx.commit(member_id, topic="weather")
-    deleted = ctx.delete_positions(FLIGHTS, WEATHER)
+    deleted = ctx.delete_offsets(FLIGHTS, WEATHER)
 
     assert deleted.result.partitions == {FLIGHTS: GroupError.GROUP_SUBSCRIBED_TO_TOPIC, WEATHER: None}
     assert set(ctx.stored.positions) == {FLIGHTS}
@@ -161,7 +161,7 @@ def test_when_subscriptions_cannot_be_read_every_topic_counts_as_subscribed(ctx:
     ctx.form(ctx.join(version=3, protocols=(("range", b"?"),)))
 
     assert ctx.group.subscribed_topics is None
-    assert ctx.delete_positions(WEATHER).result.partitions == {WEATHER: GroupError.GROUP_SUBSCRIBED_TO_TOPIC}
+    assert ctx.delete_offsets(WEATHER).result.partitions == {WEATHER: GroupError.GROUP_SUBSCRIBED_TO_TOPIC}
 
 
 def test_an_empty_group_subscribes_to_nothing(ctx: GroupContext) -> None:
@@ -169,26 +169,26 @@ def test_an_empty_group_subscribes_to_nothing(ctx: GroupContext) -> None:
     ctx.commit(member_id)
     ctx.leave(member_id)
 
-    assert ctx.delete_positions(FLIGHTS).result.partitions == {FLIGHTS: None}
+    assert ctx.delete_offsets(FLIGHTS).result.partitions == {FLIGHTS: None}
     assert ctx.stored.positions == {}
 
 
 def test_a_group_of_another_protocol_type_must_be_empty(ctx: GroupContext) -> None:
     ctx.form(ctx.join(version=3, protocol_type="connect"))
-    deleted = ctx.delete_positions(FLIGHTS)
+    deleted = ctx.delete_offsets(FLIGHTS)
 
     assert deleted.error is GroupError.NON_EMPTY_GROUP
     assert deleted.result.partitions == {FLIGHTS: GroupError.NON_EMPTY_GROUP}
 
 
 def test_positions_of_a_group_that_does_not_exist_cannot_be_deleted(ctx: GroupContext) -> None:
-    assert ctx.delete_positions(FLIGHTS).error is GroupError.GROUP_ID_NOT_FOUND
+    assert ctx.delete_offsets(FLIGHTS).error is GroupError.GROUP_ID_NOT_FOUND
 
 
 def test_deletion_of_what_is_not_there_is_no_error_and_changes_nothing(ctx: GroupContext) -> None:
     ctx.stable(1)
 
-    assert ctx.delete_positions(WEATHER).result.partitions == {WEATHER: None}
+    assert ctx.delete_offsets(WEATHER).result.partitions == {WEATHER: None}
     assert not ctx.persisted
 
 

@@ -119,11 +119,11 @@ def test_a_position_that_tools_delete_begins_anew(ctx: InstanceContext) -> None:
     ctx.publish(0, 10)
     cursor = ctx.get(ctx.create("a", StartKind.LATEST)).cursor
     partition = TopicPartition("flights", 0)
-    held = ctx.delete_positions(partition)
+    held = ctx.delete_offsets(partition)
     assert held.result.partitions == {partition: GroupError.GROUP_SUBSCRIBED_TO_TOPIC}
     ctx.sleep(TIMEOUT_MS + 1)
     ctx.checking = False  # A partition without a position is what this is about.
-    ctx.delete_positions(partition)
+    ctx.delete_offsets(partition)
     assert ctx.committed() is None
     ctx.restart()
 

@@ -235,7 +235,7 @@ def test_a_position_that_tools_delete_overtakes_a_lapsed_reservation(ctx: Instan
     cursor = ctx.get(ctx.create("a")).cursor
     ctx.sleep(LAPSE_MS)
     ctx.checking = False  # A partition without a position is what this is about.
-    ctx.delete_positions(TopicPartition("flights", 0))
+    ctx.delete_offsets(TopicPartition("flights", 0))
 
     assert ctx.get(cursor).by_partition() == {0: [0, 1, 2, 3, 4]}
 

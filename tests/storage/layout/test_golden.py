@@ -27,7 +27,7 @@ from headrace.groups.model import (
     SaveBalanced,
     SaveHeader,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredBalanced,
     StoredInstance,
     StoredMember,
@@ -123,11 +123,11 @@ async def write(url: str) -> None:
     assert first.log_start == 3
     assert await storage.topics.allocate_producer_ids(1_000) == 0
     await storage.groups.save(
-        "board", [SaveHeader(HEADER), SaveMember(MEMBER), SavePositions(POSITIONS), SaveBalanced(SECTION)]
+        "board", [SaveHeader(HEADER), SaveMember(MEMBER), SaveOffsets(POSITIONS), SaveBalanced(SECTION)]
     )
     await storage.documents.save(DOCUMENTS)
-    await first.mirror_position("board", 5)
-    await second.mirror_position("board", 0)
+    await first.mirror_offset("board", 5)
+    await second.mirror_offset("board", 0)
     await storage.close()
 
 

@@ -26,7 +26,7 @@ from headrace.groups.model import (
     GroupChange,
     GroupSettings,
     OffsetAndMetadata,
-    SavePositions,
+    SaveOffsets,
     StoredGroup,
     TopicPartition,
 )
@@ -184,7 +184,7 @@ class OffsetMirror:
 async def _show(group: str, partition: Partition, offset: int) -> TopicError | None:
     """Show one; why that could not be."""
     try:
-        await partition.mirror_position(group, offset)
+        await partition.mirror_offset(group, offset)
     except TopicError as error:
         return error
     return None
@@ -333,7 +333,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         """See `Runner`."""
         self._snapshot.apply(changes)
         for change in changes:
-            if isinstance(change, SavePositions):
+            if isinstance(change, SaveOffsets):
                 self._table.mirror.show(self.name, change.positions)
 
     def not_stored(self, reason: str, again_ms: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _AWAY = GroupError.COORDINATOR_NOT_AVAILABLE
 
 
-class GroupPositions:
+class NativeGroupOffsets:
     """The positions of all groups of a broker in one topic."""
 
     def __init__(self, broker: "Broker") -> None:

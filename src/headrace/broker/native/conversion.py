@@ -48,7 +48,7 @@ _Given = tuple[Piece, "asyncio.Future[Appended | Exception]"]
 _log = structlog.get_logger("headrace.broker.native")
 
 
-class MovePositions(Protocol):
+class CarryOffsets(Protocol):
     """Carries the positions of groups over."""
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
@@ -219,7 +219,7 @@ def target_of(topic: Topic, storage: str) -> Topic:
     return msgspec.structs.replace(topic, streams=streams, config=config)
 
 
-async def convert(table: TopicTable, name: str, storage: str, move: MovePositions) -> int:
+async def convert(table: TopicTable, name: str, storage: str, move: CarryOffsets) -> int:
     """Move a topic to the other storage; how many records it has there.
 
     Args:
@@ -234,7 +234,7 @@ async def convert(table: TopicTable, name: str, storage: str, move: MovePosition
     return await to_the_end(_convert(table, name, storage, move))
 
 
-async def _convert(table: TopicTable, name: str, storage: str, move: MovePositions) -> int:
+async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffsets) -> int:
     async with table.changing:
         live = table.changeable(name)
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
@@ -256,7 +256,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: MovePositio
             await conversion.copy(last=True)
             if storage == "native":
                 await conversion.begin_at_the_first_record()
-            await _check_positions(live, wanted, move)
+            await _check_offsets(live, wanted, move)
             # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
             if storage == "log":
                 await _check_view(table, before, view)
@@ -302,7 +302,7 @@ async def _drop(table: TopicTable, before: Topic) -> None:
         raise
 
 
-async def _check_positions(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: CarryOffsets) -> None:
     """Raise InvalidConfig where groups have come or moved on while the records were copied.
 
     Their positions are not among those that are carried over: they would stay numbers of the other storage.
@@ -323,7 +323,7 @@ async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None
         await table.storage.topics.replace(topic, topic, view)
 
 
-async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: MovePositions) -> None:
+async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: CarryOffsets) -> None:
     """Groups stand where they did: at numbers of a log they would read the topic from its beginning."""
     try:
         await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})

@@ -28,7 +28,7 @@ from headrace.groups.model import (
     GroupChange,
     OffsetAndMetadata,
     SaveMember,
-    SavePositions,
+    SaveOffsets,
     StoredGroup,
     TopicPartition,
 )
@@ -248,7 +248,7 @@ class NativeGroups:
         begin, and whoever dies in between leaves one that can be deleted again.
         """
         for change in changes:
-            if isinstance(change, SavePositions) and self._natives:
+            if isinstance(change, SaveOffsets) and self._natives:
                 await self._commit(group, change.positions)
         if self._natives and changes and isinstance(changes[-1], DropGroup):
             # Only whose group it is may; and while nothing can be written nobody waits long to be told.

@@ -472,7 +472,7 @@ class NativePartition:
     def expire_producers(self, before_ms: int) -> None:
         """Nothing: Redis keeps them, and `trim` forgets those that were silent for long."""
 
-    async def mirror_position(self, group: str, offset: int) -> None:
+    async def mirror_offset(self, group: str, offset: int) -> None:
         """Nothing: the Redis group is the group."""
 
     def close(self) -> None:

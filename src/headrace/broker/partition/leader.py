@@ -481,10 +481,10 @@ class LeaderPartition(ReadableLog):
             # What waited was given up: the opening tells what there is.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
-    async def mirror_position(self, group: str, offset: int) -> None:
+    async def mirror_offset(self, group: str, offset: int) -> None:
         """Show a group's position in the Redis consumer group of the stream."""
         if offset >= 0 and self._elsewhere is None:
-            await self._storage.mirror_position(self.stream, group, offset)
+            await self._storage.mirror_offset(self.stream, group, offset)
 
     def close(self) -> None:
         """The topic is gone: free the memory, wake everyone who waits."""

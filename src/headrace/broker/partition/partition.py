@@ -77,7 +77,7 @@ class Partition(Source, Protocol):
     async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
         """About `limit` bytes of whole batches from `offset` on; nothing at the end."""
 
-    async def mirror_position(self, group: str, offset: int) -> None:
+    async def mirror_offset(self, group: str, offset: int) -> None:
         """Show a group's position in Redis, where Redis does not keep it anyway."""
 
     def close(self) -> None:

@@ -144,7 +144,7 @@ class InternalPartition:
     async def settle(self) -> None:
         """Nothing is under way."""
 
-    async def mirror_position(self, group: str, offset: int) -> None:
+    async def mirror_offset(self, group: str, offset: int) -> None:
         """There is no stream to show it in."""
 
     def close(self) -> None:

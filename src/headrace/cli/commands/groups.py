@@ -99,7 +99,7 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
         answer = client.result(described[group], f"describe group {quoted(group)}")
         present = group_lag.members(answer)
         by_topic: dict[str, list[int | None]] = defaultdict(list)
-        for standing in group_lag.standings(client, group, group_lag.positions(client, group), present):
+        for standing in group_lag.group_offsets(client, group, group_lag.positions(client, group), present):
             by_topic[standing.topic].append(standing.lag)
         state = in_words(answer.state.name)
         if not by_topic and topic is None:
@@ -234,15 +234,18 @@ def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
     if found.state == ConsumerGroupState.DEAD and not committed:
         raise client.no_group(group)
     members = group_lag.members(found)
-    standings = group_lag.standings(client, group, committed, members)
+    group_offsets = group_lag.group_offsets(client, group, committed, members)
     if as_json:
-        print_json(_answer(group, found, members, standings))
+        print_json(_answer(group, found, members, group_offsets))
     else:
-        _print(group, found, members, standings)
+        _print(group, found, members, group_offsets)
 
 
 def _answer(
-    group: str, found: ConsumerGroupDescription, members: list[group_lag.Member], standings: list[group_lag.Standing]
+    group: str,
+    found: ConsumerGroupDescription,
+    members: list[group_lag.Member],
+    group_offsets: list[group_lag.CommittedOffset],
 ) -> dict[str, object]:
     coordinator = found.coordinator
     return {
@@ -265,13 +268,16 @@ def _answer(
                 for name, value in msgspec.structs.asdict(standing).items()
                 if name != "pending" or value is not None
             }
-            for standing in standings
+            for standing in group_offsets
         ],
     }
 
 
 def _print(
-    group: str, found: ConsumerGroupDescription, members: list[group_lag.Member], standings: list[group_lag.Standing]
+    group: str,
+    found: ConsumerGroupDescription,
+    members: list[group_lag.Member],
+    group_offsets: list[group_lag.CommittedOffset],
 ) -> None:
     protocol = shown(found.partition_assignor or None)
     # A group that is unknown, and stands somewhere, is one of Redis programs.
@@ -283,13 +289,13 @@ def _print(
             ["member", "client", "host", ">partitions"],
             [[member.member, member.client, member.host, len(member.partitions)] for member in members],
         )
-    if standings:
+    if group_offsets:
         click.echo()
-        pending = any(standing.pending is not None for standing in standings)
+        pending = any(standing.pending is not None for standing in group_offsets)
         columns = ["topic", ">partition", ">position", ">log end", ">lag", "member", *([">pending"] * pending)]
-        rows = [list(msgspec.structs.astuple(standing))[: len(columns)] for standing in standings]
+        rows = [list(msgspec.structs.astuple(standing))[: len(columns)] for standing in group_offsets]
         print_table(columns, rows)
-        click.echo(f"\nlag in all: {sum(standing.lag or 0 for standing in standings)}")
+        click.echo(f"\nlag in all: {sum(standing.lag or 0 for standing in group_offsets)}")
 
 
 groups.add_command(lag)

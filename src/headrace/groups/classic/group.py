@@ -22,7 +22,7 @@ from headrace.groups.events import (
     ClassicRequest,
     Commit,
     DeleteGroup,
-    DeletePositions,
+    DeleteOffsets,
     DropTopic,
     Heartbeat,
     Join,
@@ -31,7 +31,7 @@ from headrace.groups.events import (
     TimerFired,
 )
 from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, StoredGroup, TopicPartition
-from headrace.groups.offsets import Positions
+from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.timers import TimerKey, TimerKind
 from headrace.groups.turn import Deadlines, Turn
 
@@ -40,7 +40,7 @@ class ClassicGroup:
     """The classic part of one group, which shares the group's positions and timers."""
 
     def __init__(
-        self, name: str, settings: GroupSettings, positions: Positions, deadlines: Deadlines, others: OtherApis
+        self, name: str, settings: GroupSettings, positions: CommittedOffsets, deadlines: Deadlines, others: OtherApis
     ) -> None:
         """Nobody is in.
 
@@ -64,7 +64,7 @@ class ClassicGroup:
         its members to rejoin. Members that never return expire.
         """
         self._restore_members(stored, turn)
-        self.watch_positions(turn)
+        self.watch_offsets(turn)
 
     def _restore_members(self, stored: StoredGroup, turn: Turn) -> None:
         group, header = self._group, stored.header
@@ -104,7 +104,7 @@ class ClassicGroup:
         if self._group.has_departed:
             turn.save(*self._group.unsettled_changes())
 
-    def watch_positions(self, turn: Turn) -> None:
+    def watch_offsets(self, turn: Turn) -> None:
         """See when positions may expire: another API has begun or ceased to keep some."""
         offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
 
@@ -141,8 +141,8 @@ class ClassicGroup:
                 offset_commit.commit(group, positions, settings, request, turn)
             case DeleteGroup():
                 self._delete(request, turn)
-            case DeletePositions():
-                offset_commit.delete_positions(group, positions, settings, request, turn)
+            case DeleteOffsets():
+                offset_commit.delete_offsets(group, positions, settings, request, turn)
         self._watch_emptiness(turn)
 
     def _fired(self, key: TimerKey, turn: Turn) -> None:

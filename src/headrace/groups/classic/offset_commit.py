@@ -4,15 +4,17 @@ from headrace.groups import timers
 from headrace.groups.classic.membership import CONSUMER_PROTOCOL, Membership
 from headrace.groups.classic.rebalance import watch
 from headrace.groups.classic.states import GroupState
-from headrace.groups.effects import CommitResult, DeletePositionsResult
+from headrace.groups.effects import CommitResult, DeleteOffsetsResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import Commit, DeletePositions, DropTopic
+from headrace.groups.events import Commit, DeleteOffsets, DropTopic
 from headrace.groups.model import DropGroup, GroupSettings, OffsetAndMetadata, TopicPartition
-from headrace.groups.offsets import Positions
+from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import GROUP_BYTES, Turn
 
 
-def commit(group: Membership, positions: Positions, settings: GroupSettings, request: Commit, turn: Turn) -> None:
+def commit(
+    group: Membership, positions: CommittedOffsets, settings: GroupSettings, request: Commit, turn: Turn
+) -> None:
     """Take a commit, partition by partition, or refuse all of it."""
     error = _check(group, positions, request)
     if error is not None:
@@ -31,7 +33,7 @@ def commit(group: Membership, positions: Positions, settings: GroupSettings, req
         schedule_retention(group, positions, settings, turn)
 
 
-def _check(group: Membership, positions: Positions, request: Commit) -> GroupError | None:
+def _check(group: Membership, positions: CommittedOffsets, request: Commit) -> GroupError | None:
     if request.generation < 0 and group.state is GroupState.EMPTY and not group.others.any_read:
         return None
     if not exists(group, positions):
@@ -46,13 +48,13 @@ def _check(group: Membership, positions: Positions, request: Commit) -> GroupErr
     return GroupError.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else None
 
 
-def exists(group: Membership, positions: Positions) -> bool:
+def exists(group: Membership, positions: CommittedOffsets) -> bool:
     """Whether there is such a group at all, for those who ask about it."""
     return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.any_kept)
 
 
-def delete_positions(
-    group: Membership, positions: Positions, settings: GroupSettings, request: DeletePositions, turn: Turn
+def delete_offsets(
+    group: Membership, positions: CommittedOffsets, settings: GroupSettings, request: DeleteOffsets, turn: Turn
 ) -> None:
     """Remove positions that no member needs."""
     if not exists(group, positions):
@@ -66,7 +68,7 @@ def delete_positions(
         for partition in request.partitions
     }
     turn.save(*positions.drop(partition for partition, error in outcome.items() if error is None))
-    turn.reply(request.token, DeletePositionsResult(partitions=outcome))
+    turn.reply(request.token, DeleteOffsetsResult(partitions=outcome))
     schedule_retention(group, positions, settings, turn)
 
 
@@ -75,7 +77,9 @@ def _in_use(group: Membership, topic: str) -> bool:
     return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
 
 
-def drop_topic(group: Membership, positions: Positions, settings: GroupSettings, drop: DropTopic, turn: Turn) -> None:
+def drop_topic(
+    group: Membership, positions: CommittedOffsets, settings: GroupSettings, drop: DropTopic, turn: Turn
+) -> None:
     """A topic is gone, and what was committed in it."""
     changes = positions.drop_topic(drop)
     if changes:
@@ -83,7 +87,7 @@ def drop_topic(group: Membership, positions: Positions, settings: GroupSettings,
         schedule_retention(group, positions, settings, turn)
 
 
-def schedule_retention(group: Membership, positions: Positions, settings: GroupSettings, turn: Turn) -> None:
+def schedule_retention(group: Membership, positions: CommittedOffsets, settings: GroupSettings, turn: Turn) -> None:
     """Set the retention timer for the next thing that may expire, or cancel it when nothing may."""
     due = positions.next_expiry_ms(lambda partition, position: _unused_since(group, partition, position), settings)
     if due is None and group.state is GroupState.EMPTY and group.is_stored:
@@ -94,7 +98,7 @@ def schedule_retention(group: Membership, positions: Positions, settings: GroupS
         turn.set_timer(timers.retention(), min(due - turn.now_ms, timers.LONGEST_MS))
 
 
-def retention_over(group: Membership, positions: Positions, settings: GroupSettings, turn: Turn) -> bool:
+def retention_over(group: Membership, positions: CommittedOffsets, settings: GroupSettings, turn: Turn) -> bool:
     """Remove what has expired. True when nothing is left, and the group itself is to go."""
     expired = positions.expire(
         lambda partition, position: _unused_since(group, partition, position), settings, turn.now_ms
@@ -107,7 +111,7 @@ def retention_over(group: Membership, positions: Positions, settings: GroupSetti
     return False
 
 
-def is_nothing(group: Membership, positions: Positions) -> bool:
+def is_nothing(group: Membership, positions: CommittedOffsets) -> bool:
     """Whether the group has nothing left that anybody could come back for."""
     return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.any_kept)
 

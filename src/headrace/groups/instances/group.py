@@ -27,7 +27,7 @@ from headrace.groups.instances.events import (
 from headrace.groups.instances.model import Reservation
 from headrace.groups.instances.section import BEGINNING, Holding, Section
 from headrace.groups.model import GroupSettings, StoredBalanced, StoredStart
-from headrace.groups.offsets import Positions
+from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import Turn
 from headrace.machines.effects import Now
 
@@ -45,7 +45,7 @@ class BalancedGroup:
         topic: TopicFacts,
         starts: tuple[StoredStart, ...],
         leader_epochs: tuple[int, ...],
-        positions: Positions,
+        positions: CommittedOffsets,
         settings: GroupSettings,
         turn: Turn,
     ) -> "BalancedGroup":
@@ -58,7 +58,7 @@ class BalancedGroup:
 
     @classmethod
     def restore(
-        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
+        cls, group: str, stored: StoredBalanced, positions: CommittedOffsets, settings: GroupSettings, turn: Turn
     ) -> "BalancedGroup":
         """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
         section = Section.restore(group, stored, positions, settings, turn)
@@ -135,7 +135,7 @@ class BalancedGroup:
             section.holdings[index].start = None
             section.changed()
 
-    def position_removed(self, index: int) -> None:
+    def offset_removed(self, index: int) -> None:
         """A position was deleted through another API: the partition begins anew, and nothing is missed."""
         section = self._section
         if index < len(section.holdings):
@@ -178,13 +178,13 @@ class BalancedGroup:
         for index, start in enumerate(starts, len(section.holdings)):
             holding = Holding(start)
             section.add(holding)
-            if section.has_position(index):
+            if section.has_offset(index):
                 holding.start = None
             else:
                 begun[index] = start.offset
                 holding.leader_epoch = leader_epochs[index] if index < len(leader_epochs) else -1
         section.changed()
-        section.move_positions(begun, turn)
+        section.advance_offsets(begun, turn)
 
     def _update(self, request: Update, turn: Turn) -> None:
         """Set every position anew. Owners stay; what they have in hand can no longer be committed."""
@@ -201,7 +201,7 @@ class BalancedGroup:
         for member in section.instances.values():
             member.told = True
         section.open_reads.clear()
-        section.move_positions(moved, turn)
+        section.advance_offsets(moved, turn)
 
     # what others may see
 

@@ -147,7 +147,7 @@ def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Tur
     holding.leader_epoch = leader_epoch
     holding.invalidate(section.moved())
     if section.position(index) > offset:
-        section.move_positions({index: offset}, turn)
+        section.advance_offsets({index: offset}, turn)
     else:
         section.save_leader_epochs([index], turn)
 
@@ -220,7 +220,7 @@ def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn
             section.holdings[index].start = None
             section.changed()
     if ahead:
-        section.move_positions(ahead, turn)
+        section.advance_offsets(ahead, turn)
         member.commits += 1
 
 

@@ -20,7 +20,7 @@ from headrace.groups.model import (
     StoredStart,
     TopicPartition,
 )
-from headrace.groups.offsets import Positions
+from headrace.groups.offsets import CommittedOffsets
 from headrace.groups.turn import Turn
 
 
@@ -216,7 +216,7 @@ class Section:
     """One topic of a group, as its instances share it."""
 
     def __init__(
-        self, group: str, topic: TopicFacts, positions: Positions, settings: GroupSettings, now_ms: int
+        self, group: str, topic: TopicFacts, positions: CommittedOffsets, settings: GroupSettings, now_ms: int
     ) -> None:
         self.group = group
         self.topic = topic.name
@@ -244,7 +244,7 @@ class Section:
 
     @classmethod
     def restore(
-        cls, group: str, stored: StoredBalanced, positions: Positions, settings: GroupSettings, turn: Turn
+        cls, group: str, stored: StoredBalanced, positions: CommittedOffsets, settings: GroupSettings, turn: Turn
     ) -> "Section":
         """The section as it was stored."""
         facts = TopicFacts(stored.topic, len(stored.owners), stored.retention_ms, stored.topic_id)
@@ -344,7 +344,7 @@ class Section:
         """The next offset to read in a partition: what was committed, else where it began."""
         return self.standing(index)[0]
 
-    def has_position(self, index: int) -> bool:
+    def has_offset(self, index: int) -> bool:
         """Whether the group has a position in a partition, by whichever API."""
         return self._positions.get(self._partitions[index]) is not None
 
@@ -352,7 +352,7 @@ class Section:
         """The latest leader epoch under which the log had what was delivered and committed; -1: not known."""
         return self.standing(index)[1]
 
-    def move_positions(self, offsets: dict[int, int], turn: Turn) -> None:
+    def advance_offsets(self, offsets: dict[int, int], turn: Turn) -> None:
         """Set positions by partition; they are saved with this turn."""
         if offsets:
             positions = {

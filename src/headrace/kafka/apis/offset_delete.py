@@ -7,9 +7,9 @@ Behavior
 
 from typing import Any
 
-from headrace.groups.effects import DeletePositionsResult
+from headrace.groups.effects import DeleteOffsetsResult
 from headrace.groups.errors import GroupError
-from headrace.groups.events import DeletePositions
+from headrace.groups.events import DeleteOffsets
 from headrace.kafka.apis.offset_commit import answer_of, find_partitions, in_steps
 from headrace.kafka.denied import Refused, Rest, Steps, topic_named
 from headrace.kafka.errors import Code, code_of
@@ -56,9 +56,9 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answe
     found, errors, _ = await find_partitions(request.topics, context)
     async for number, some in in_steps(found, context):
         result = await context.ask_group(
-            request.group_id, DeletePositions(token=(context, number), partitions=tuple(some))
+            request.group_id, DeleteOffsets(token=(context, number), partitions=tuple(some))
         )
-        assert isinstance(result, DeletePositionsResult)
+        assert isinstance(result, DeleteOffsetsResult)
         if result.error is not None:
             return OffsetDeleteResponse(error_code=code_of(result.error), topics=[])
         errors.update(result.partitions)

@@ -114,7 +114,7 @@ Step = Callable[[str], None]
 """Told each step as it is reached: `started`, `files written`, `table committed` (per table), `group committed`."""
 
 
-class PositionCommitter(Protocol):
+class OffsetCommitter(Protocol):
     """Whoever commits the group's positions."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -146,7 +146,7 @@ class BatchArchiver:
         targets: Callable[[], Mapping[str, Target]],
         *,
         extents: Callable[[], Mapping[TopicPartition, Extent]],
-        group: PositionCommitter | None = None,
+        group: OffsetCommitter | None = None,
         skip_lost: bool = False,
         step: Step = lambda _: None,
     ) -> None:

@@ -433,7 +433,7 @@ class RedisLogs(Searching):
         trimmed = checked(await self._shards.at(stream).call("HGET", log.state, "f"))
         return log.size + log.waiting_bytes - int(trimmed or 0)
 
-    async def mirror_position(self, stream: str, group: str, offset: int) -> None:
+    async def mirror_offset(self, stream: str, group: str, offset: int) -> None:
         """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
         log = self._owned(stream)
         assert log.epochs is not None
