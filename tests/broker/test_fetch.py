@@ -363,7 +363,7 @@ class Late:
         if self.log_end:
             return [b"record"], 6
         self.log_end = 1
-        self.watchers.tell(6)
+        self.watchers.notify(6)
         return [], 0
 
 

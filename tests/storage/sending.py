@@ -42,7 +42,8 @@ class Sender:
         self.told: list[tuple[int, Exception | None]] = []
         """(base offset, answer) in the order of the answers."""
         self.lost: list[Exception] = []
-        log.lost = self.lost.append
+
+        log.on_lost = self.lost.append
         appender.logs[log.name] = log
         self.next_offset = 0
 

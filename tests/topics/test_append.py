@@ -26,26 +26,26 @@ def changes_of(owner: OffsetAssigner) -> dict[int, ProducerStateEntry | None]:
 
 def test_batches_go_one_behind_the_other() -> None:
     owner = OffsetAssigner(7)
-    assert [owner.place(batch(span), 1) for span in (3, 1, 2)] == [Appended(7), Appended(10), Appended(11)]
+    assert [owner.assign(batch(span), 1) for span in (3, 1, 2)] == [Appended(7), Appended(10), Appended(11)]
     assert owner.next_offset == 13
     assert not owner.unsaved
 
 
 def test_a_repeated_batch_gets_its_first_offset_and_takes_none() -> None:
     owner = OffsetAssigner(0)
-    owner.place(batch(3, 7, 0), 1)
-    owner.place(batch(2), 1)
-    assert owner.place(batch(3, 7, 0), 1) == Appended(0, duplicate=True)
+    owner.assign(batch(3, 7, 0), 1)
+    owner.assign(batch(2), 1)
+    assert owner.assign(batch(3, 7, 0), 1) == Appended(0, duplicate=True)
     assert owner.next_offset == 5
 
 
 @pytest.mark.parametrize("refused", [batch(1, 7, 4), batch(1, 7, 0), batch(1, 7, 3, 1)])
 def test_a_refusal_changes_nothing(refused: Append) -> None:
     owner = OffsetAssigner(0)
-    owner.place(batch(3, 7, 0), 1)
+    owner.assign(batch(3, 7, 0), 1)
     changes_of(owner)
     with pytest.raises(OutOfOrderSequence):
-        owner.place(refused, 2)
+        owner.assign(refused, 2)
     assert owner.next_offset == 3
     assert not owner.unsaved
     assert owner.producers[7].last_use_ms == 1
@@ -53,20 +53,20 @@ def test_a_refusal_changes_nothing(refused: Append) -> None:
 
 def test_an_old_producer_epoch_is_refused() -> None:
     owner = OffsetAssigner(0)
-    owner.place(batch(1, 7, 0, 2), 1)
+    owner.assign(batch(1, 7, 0, 2), 1)
     with pytest.raises(InvalidProducerEpoch):
-        owner.place(batch(1, 7, 1, 1), 1)
+        owner.assign(batch(1, 7, 1, 1), 1)
 
 
 def test_offsets_end_below_two_to_the_53() -> None:
     owner = OffsetAssigner(MOST_OFFSET - 3)
-    assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3)
+    assert owner.assign(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3)
     for append in (batch(2), batch(2, 7, 2), batch(2**31 - 1, 9, 0)):
         with pytest.raises(OffsetsExhausted, match="no room"):
-            owner.place(append, 1)
+            owner.assign(append, 1)
     assert 9 not in owner.producers
-    assert owner.place(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3, duplicate=True)
-    assert owner.place(batch(1), 1) == Appended(MOST_OFFSET - 1)
+    assert owner.assign(batch(2, 7, 0), 1) == Appended(MOST_OFFSET - 3, duplicate=True)
+    assert owner.assign(batch(1), 1) == Appended(MOST_OFFSET - 1)
     assert owner.next_offset == MOST_OFFSET
 
 
@@ -74,17 +74,17 @@ def test_what_is_known_of_producers_is_gone_on_with() -> None:
     known = ProducerStateEntry(2)
     known.take(2, 0, 3, 10, 1)
     owner = OffsetAssigner(20, {7: known})
-    assert owner.place(batch(3, 7, 0, 2), 1) == Appended(10, duplicate=True)
-    assert owner.place(batch(1, 7, 3, 2), 1) == Appended(20)
+    assert owner.assign(batch(3, 7, 0, 2), 1) == Appended(10, duplicate=True)
+    assert owner.assign(batch(1, 7, 3, 2), 1) == Appended(20)
 
 
 def test_changes_are_told_once_and_as_they_were() -> None:
     owner = OffsetAssigner(0)
-    owner.place(batch(1, 7, 0), 1)
-    owner.place(batch(1, 8, 0), 1)
+    owner.assign(batch(1, 7, 0), 1)
+    owner.assign(batch(1, 8, 0), 1)
     changes = changes_of(owner)
     assert changes.keys() == {7, 8}
-    owner.place(batch(1, 7, 1), 2)
+    owner.assign(batch(1, 7, 1), 2)
     told = changes[7]
     assert told is not None
     assert told.expected == 1
@@ -95,14 +95,14 @@ def test_changes_are_told_once_and_as_they_were() -> None:
 def test_producers_that_are_silent_are_forgotten() -> None:
     owner = OffsetAssigner(0)
     for producer, now in ((7, 10), (8, 20), (9, 30)):
-        owner.place(batch(1, producer, 0), now)
+        owner.assign(batch(1, producer, 0), now)
     changes_of(owner)
     owner.expire(20)
     assert changes_of(owner) == {7: None}
     # Whoever is not known begins anywhere.
-    assert owner.place(batch(1, 7, 5), 40) == Appended(3)
+    assert owner.assign(batch(1, 7, 5), 40) == Appended(3)
     owner.expire(100)
-    owner.place(batch(1, 8, 1), 100)
+    owner.assign(batch(1, 8, 1), 100)
     changes = changes_of(owner)
     assert {each: known and known.expected for each, known in changes.items()} == {7: None, 8: 2, 9: None}
 
@@ -110,10 +110,10 @@ def test_producers_that_are_silent_are_forgotten() -> None:
 def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -> None:
     owner = OffsetAssigner(0)
     for producer in (7, 8, 9):
-        owner.place(batch(1, producer, 0), producer)
+        owner.assign(batch(1, producer, 0), producer)
     owner.expire(8)
     changes = changes_of(owner)
-    owner.place(batch(1, 8, 1), 10)
+    owner.assign(batch(1, 8, 1), 10)
     owner.expire(10)
     owner.keep_changed(changes)
     again = changes_of(owner)
@@ -124,16 +124,16 @@ def test_those_silent_for_longest_make_room(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 20)
     owner = OffsetAssigner(0)
     for producer in range(20):
-        owner.place(batch(1, producer, 0), 1_000 - producer)
+        owner.assign(batch(1, producer, 0), 1_000 - producer)
     changes_of(owner)
-    owner.place(batch(1, 20, 0), 1)
+    owner.assign(batch(1, 20, 0), 1)
     assert owner.producers.keys() == {*range(18), 20}
     changes = changes_of(owner)
     assert {each for each, known in changes.items() if known is None} == {18, 19}
     # One that is known needs no room.
-    owner.place(batch(1, 21, 0), 2_000)
+    owner.assign(batch(1, 21, 0), 2_000)
     for _ in range(3):
-        owner.place(batch(1, 5, owner.producers[5].expected), 1)
+        owner.assign(batch(1, 5, owner.producers[5].expected), 1)
     assert len(owner.producers) == 20
 
 
@@ -152,7 +152,7 @@ class Snapshots(RuleBasedStateMachine):
         known = self.owner.producers.get(producer)
         sequence = 0 if known is None else known.expected + skip
         try:
-            self.owner.place(batch(1, producer, sequence), self.now)
+            self.owner.assign(batch(1, producer, sequence), self.now)
         except OutOfOrderSequence:
             assert skip
 
@@ -200,7 +200,7 @@ def test_against_what_the_log_says(sends: list[tuple[int, int, int, int]]) -> No
     present = [(each.producer_id, each.producer_epoch, each.base_sequence) for each, _ in log]
     firsts = [each for each in present if each[2] != 0]
     assert len(set(firsts)) == len(firsts)
-    assert [base for _, base in log] == [sum(each.span for each, _ in log[:place]) for place in range(len(log))]
+    assert [base for _, base in log] == [sum(each.span for each, _ in log[:assign]) for assign in range(len(log))]
 
 
 def reread(log: list[tuple[Append, int]]) -> dict[int, ProducerStateEntry]:
@@ -213,7 +213,7 @@ def reread(log: list[tuple[Append, int]]) -> dict[int, ProducerStateEntry]:
 
 def outcome(owner: OffsetAssigner, append: Append) -> Appended | type[Exception]:
     try:
-        return owner.place(append, 1)
+        return owner.assign(append, 1)
     except (OutOfOrderSequence, InvalidProducerEpoch) as error:
         return type(error)
 
@@ -237,9 +237,9 @@ def test_behind_a_refusal_an_unknown_producer_goes_on_where_it_was_refused() -> 
     owner = OffsetAssigner(0, {}, (), first.refused)
     for sequence in (5, 6, 4, 0):
         with pytest.raises(OutOfOrderSequence, match="expected 3"):
-            owner.place(batch(1, 7, sequence), 1)
-    assert owner.place(batch(2, 7, 3), 1) == Appended(0)
-    assert owner.place(batch(1, 7, 5), 1) == Appended(2)
+            owner.assign(batch(1, 7, sequence), 1)
+    assert owner.assign(batch(2, 7, 3), 1) == Appended(0)
+    assert owner.assign(batch(1, 7, 5), 1) == Appended(2)
     assert owner.refused.first == {}
 
 
@@ -247,18 +247,18 @@ def test_a_refusal_is_over_with_a_new_epoch_or_where_the_log_knows_the_producer(
     first = OffsetAssigner(0)
     first.refused.refuse(batch(1, 7, 3))
     owner = OffsetAssigner(0, {}, (), first.refused)
-    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+    assert owner.assign(batch(1, 7, 0, epoch=1), 1) == Appended(0)
     known = ProducerStateEntry(0)
     known.take(0, 3, 1, 0, 1)
     owner = OffsetAssigner(1, {7: known}, (), first.refused)
-    assert owner.place(batch(1, 7, 4), 1) == Appended(1)
+    assert owner.assign(batch(1, 7, 4), 1) == Appended(1)
     assert owner.refused.first == {}
 
 
 def test_batches_without_a_producer_are_never_held_up() -> None:
     first = OffsetAssigner(0)
     first.refused.refuse(batch())
-    assert OffsetAssigner(0, {}, (), first.refused).place(batch(), 1) == Appended(0)
+    assert OffsetAssigner(0, {}, (), first.refused).assign(batch(), 1) == Appended(0)
 
 
 # What a producer had sent behind a batch that was refused waits for that one to come again
@@ -272,7 +272,7 @@ def sent_up_to(last: int, epoch: int = 0) -> dict[int, ProducerStateEntry]:
 
 def refusal(owner: OffsetAssigner, append: Append) -> type[OutOfOrderSequence]:
     with pytest.raises(OutOfOrderSequence) as caught:
-        owner.place(append, 1)
+        owner.assign(append, 1)
     return caught.type
 
 
@@ -284,8 +284,8 @@ def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) ->
         first.refused.refuse(batch(1, 7, sequence))
     owner = OffsetAssigner(10, sent_up_to(stored), (), first.refused)
     assert refusal(owner, batch(1, 7, 6)) is BehindRefused
-    came = [owner.place(batch(1, 7, sequence), 1) for sequence in range(stored + 1, 7)]
-    assert came == [Appended(10 + place) for place in range(6 - stored)]
+    came = [owner.assign(batch(1, 7, sequence), 1) for sequence in range(stored + 1, 7)]
+    assert came == [Appended(10 + assign) for assign in range(6 - stored)]
     # All is in order again: a gap is one.
     assert refusal(owner, batch(1, 7, 9)) is OutOfOrderSequence
 
@@ -307,8 +307,8 @@ def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> N
     owner.refused.refuse(batch(1, 7, 5))
     owner.refused.refuse(batch(1, 7, 0, epoch=1))
     assert refusal(owner, batch(1, 7, 1, epoch=1)) is BehindRefused
-    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
-    assert owner.place(batch(1, 7, 1, epoch=1), 1) == Appended(1)
+    assert owner.assign(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+    assert owner.assign(batch(1, 7, 1, epoch=1), 1) == Appended(1)
 
 
 def test_a_refusal_holds_where_sequences_begin_anew() -> None:
@@ -327,22 +327,22 @@ def test_a_refusal_is_over_where_the_batch_turns_out_to_have_been_stored() -> No
     first = OffsetAssigner(0, sent_up_to(2))
     first.refused.refuse(batch(1, 7, 3))
     owner = OffsetAssigner(10, sent_up_to(3), (), first.refused)
-    assert owner.place(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
+    assert owner.assign(batch(1, 7, 3), 1) == Appended(0, duplicate=True)
     owner.expire(2)
     assert owner.producers == {}
-    assert owner.place(batch(1, 7, 4), 3) == Appended(10)
+    assert owner.assign(batch(1, 7, 4), 3) == Appended(10)
 
 
 def test_a_producer_that_makes_room_goes_on_behind_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.topics.append.MOST_PRODUCERS", 10)
     owner = OffsetAssigner(10, {**sent_up_to(3), **{each: ProducerStateEntry(0, (), 9) for each in range(20, 29)}})
     owner.refused.refuse(batch(1, 7, 3))
-    owner.place(batch(1, 7, 3), 1)
-    owner.place(batch(1, 30, 0), 9)
+    owner.assign(batch(1, 7, 3), 1)
+    owner.assign(batch(1, 30, 0), 9)
     assert 7 not in owner.producers
     # It has sent two, of which the second comes first: the first was answered that it is to be sent again.
     assert refusal(owner, batch(1, 7, 5)) is BehindRefused
-    assert owner.place(batch(1, 7, 4), 9) == Appended(11)
+    assert owner.assign(batch(1, 7, 4), 9) == Appended(11)
 
 
 def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while() -> None:
@@ -359,7 +359,7 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     owner.refused.refuse(batch(1, 7, 3))  # it is sent still
     assert [refused_after(ms) for ms in (5, WAIT_MS - 1)] == [BehindRefused] * 2
     assert refused_after(1) is OutOfOrderSequence
-    assert owner.place(batch(1, 7, 0, epoch=1), 1) == Appended(0)
+    assert owner.assign(batch(1, 7, 0, epoch=1), 1) == Appended(0)
 
 
 def many_refused(
@@ -384,11 +384,11 @@ def test_where_too_many_were_refused_nobody_begins_behind_one_that_is_forgotten(
     clock.advance(WAIT_MS - 1)
     assert refusal(owner, batch(1, 8, 4)) is BehindRefused
     # A first batch is nobody's second.
-    assert owner.place(batch(1, 10, 0), 1) == Appended(0)
-    assert owner.place(batch(1, 10, 1), 1) == Appended(1)
+    assert owner.assign(batch(1, 10, 0), 1) == Appended(0)
+    assert owner.assign(batch(1, 10, 1), 1) == Appended(1)
     # Whoever has given it up by now goes on.
     clock.advance(1)
-    assert owner.place(batch(1, 8, 4), 1) == Appended(2)
+    assert owner.assign(batch(1, 8, 4), 1) == Appended(2)
 
 
 def test_where_too_many_were_refused_a_known_producer_waits_for_what_it_sent_ahead(
@@ -401,7 +401,7 @@ def test_where_too_many_were_refused_a_known_producer_waits_for_what_it_sent_ahe
     assert refusal(owner, batch(1, 8, 4)) is BehindRefused
     # What it had sent long before is in order no more, whatever was forgotten.
     assert refusal(owner, batch(1, 8, 0)) is OutOfOrderSequence
-    assert [owner.place(batch(1, 8, sequence), 1) for sequence in (3, 4)] == [Appended(0), Appended(1)]
+    assert [owner.assign(batch(1, 8, sequence), 1) for sequence in (3, 4)] == [Appended(0), Appended(1)]
     assert refusal(owner, batch(1, 8, 7)) is BehindRefused
     clock.advance(WAIT_MS)
     assert refusal(owner, batch(1, 8, 7)) is OutOfOrderSequence
@@ -430,7 +430,7 @@ def test_a_producer_that_was_silent_for_long_begins_with_what_was_just_refused()
     owner.refused.refuse(batch(1, 7, 3))
     assert owner.expire(2) == 1
     assert refusal(owner, batch(1, 7, 4)) is BehindRefused
-    assert [owner.place(batch(1, 7, sequence), 3) for sequence in (3, 4)] == [Appended(10), Appended(11)]
+    assert [owner.assign(batch(1, 7, sequence), 3) for sequence in (3, 4)] == [Appended(10), Appended(11)]
 
 
 def test_behind_what_was_stored_others_may_still_be_missing() -> None:
@@ -438,9 +438,9 @@ def test_behind_what_was_stored_others_may_still_be_missing() -> None:
     for sequence in (3, 4, 5):
         first.refused.refuse(batch(1, 7, sequence))
     owner = OffsetAssigner(10, sent_up_to(3), (), first.refused)
-    owner.place(batch(1, 7, 3), 1)
+    owner.assign(batch(1, 7, 3), 1)
     assert refusal(owner, batch(1, 7, 5)) is BehindRefused
-    assert [owner.place(batch(1, 7, sequence), 1) for sequence in (4, 5)] == [Appended(10), Appended(11)]
+    assert [owner.assign(batch(1, 7, sequence), 1) for sequence in (4, 5)] == [Appended(10), Appended(11)]
 
 
 def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end_it() -> None:
@@ -451,9 +451,9 @@ def test_what_comes_again_from_before_a_refusal_or_in_another_epoch_does_not_end
     for refused in (batch(1, 7, 3), batch(1, 7, 0, epoch=1)):
         owner.refused.refuse(refused)
         marks = dict(owner.refused.first)
-        assert [owner.place(batch(1, 7, sequence), 1).duplicate for sequence in (1, 2)] == [True, True]
+        assert [owner.assign(batch(1, 7, sequence), 1).duplicate for sequence in (1, 2)] == [True, True]
         assert owner.refused.first == marks
     # Of an epoch that is over.
     known.take(2, 0, 1, 9, 1)
-    assert owner.place(batch(1, 7, 0, epoch=2), 1).duplicate
+    assert owner.assign(batch(1, 7, 0, epoch=2), 1).duplicate
     assert owner.refused.first == {}

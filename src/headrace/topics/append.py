@@ -47,7 +47,7 @@ class OffsetAssigner:
         self._count = count
         self.refused = RejectedBatches(lambda: 0) if refused is None else refused
 
-    def place(self, append: Append, now_ms: int) -> Appended:
+    def assign(self, append: Append, now_ms: int) -> Appended:
         """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
 
         Args:

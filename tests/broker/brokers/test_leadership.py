@@ -168,7 +168,7 @@ async def test_a_partition_that_the_next_view_gives_to_another_broker_is_no_erro
 
     monkeypatch.setattr(broker.storage.logs, "open", refuse)
     with structlog.testing.capture_logs() as logged:
-        broker.log.lost(StorageUnavailable("the answer was lost"))
+        broker.log.on_lost(StorageUnavailable("the answer was lost"))
         for _ in range(10):
             await asyncio.sleep(0)
     lost = [line for line in logged if line["event"] == "partition lost"]

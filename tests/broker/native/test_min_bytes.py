@@ -31,7 +31,7 @@ class Stream:
     def grow(self) -> None:
         """One entry more."""
         self.log_end += 1
-        self._watchers.tell(UNKNOWN_SIZE)
+        self._watchers.notify(UNKNOWN_SIZE)
 
     def check_readable(self, offset: int) -> None:
         """It may be read."""

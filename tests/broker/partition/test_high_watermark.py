@@ -89,7 +89,7 @@ async def test_whoever_cannot_be_told_keeps_nobody_else_from_it(
     storage.logs.answer()
     gone = StorageUnavailable("the primary is gone")
     if failed:
-        partition.lost(gone)
+        partition.on_lost(gone)
     else:
         storage.logs.copies.asked[1](None)
     assert (partition.log_end, results) == ((0, [gone]) if failed else (5, [Appended(3)]))

@@ -147,7 +147,7 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
     monkeypatch.setattr(storage.logs, "open", _refused)
     partition.led_elsewhere()
     if in_doubt:
-        partition.lost(StorageUnavailable("an append was lost"))
+        partition.on_lost(StorageUnavailable("an append was lost"))
         for _ in range(10):
             await asyncio.sleep(0)
     else:

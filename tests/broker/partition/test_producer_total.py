@@ -32,7 +32,7 @@ class _Log:
         self.refusals.expire(silent_ms)
 
     def produce(self, producer_id: int, sequence: int = 0) -> None:
-        self.owner.place(_batch(producer_id, sequence), self._clock.now_ms())
+        self.owner.assign(_batch(producer_id, sequence), self._clock.now_ms())
 
     def refuse(self, producer_id: int, sequence: int = 0) -> None:
         self.refusals.refuse(_batch(producer_id, sequence))

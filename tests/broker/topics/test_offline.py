@@ -32,7 +32,7 @@ async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again
     await looked(unopened, clock, LONG_MS)
     assert (partition.fenced_reason, unopened.told) == (None, "")
     storage.unavailable = True
-    partition.lost(StorageUnavailable("the connection to Redis was lost"))
+    partition.on_lost(StorageUnavailable("the connection to Redis was lost"))
     with structlog.testing.capture_logs() as told:
         await looked(unopened, clock, LONG_MS)
         assert (unopened.told, told) == ("", [])
@@ -54,7 +54,7 @@ async def test_one_that_is_in_doubt_again_and_again_is_not_taken_for_one_that_ne
 ) -> None:
     unopened = over(clock, partition)
     for _ in range(10):
-        partition.lost(Fenced("another broker"))
+        partition.on_lost(Fenced("another broker"))
         await looked(unopened, clock, LOOK_MS)
         await partition.open()
     assert unopened.told == ""

@@ -140,7 +140,7 @@ class NativePartition:
         """The log ends there at least: whoever is the first to hear so tells those who wait."""
         if end > self.log_end:
             self.log_end = end
-            self._watchers.tell(UNKNOWN_SIZE)
+            self._watchers.notify(UNKNOWN_SIZE)
 
     async def _look(self) -> None:
         try:
@@ -270,7 +270,7 @@ class NativePartition:
             self._next = max(self._next, end)
             if not result.duplicate:
                 self.log_end = max(self.log_end, end)
-                self._watchers.tell(len(append.batch))
+                self._watchers.notify(len(append.batch))
         elif isinstance(result, StorageFull | StorageNotWritten):
             if not self._refused:
                 self._refused = True
@@ -486,7 +486,7 @@ class NativePartition:
         for task in (self._looking, self._recovery):
             if task is not None:
                 task.cancel()
-        self._watchers.tell(0)
+        self._watchers.notify(0)
         self.listed = partial(_said, listed=False)  # it holds the topic, which holds this
 
 

@@ -73,7 +73,7 @@ class ReplicationEvents(NamedTuple):
     log."""
     opened: Callable[[int], None]
     """Makes readable what was in the log when it was opened, up to an offset."""
-    lost: Lost
+    on_lost: Lost
     """Told that the primary may be another one by now: the log is to be opened anew."""
 
 
@@ -213,7 +213,7 @@ class ReplicationQueue:
 
     def _doubted(self, error: StorageUnavailable, events: ReplicationEvents) -> None:
         # A replica that takes over may lack it, so nobody reads it before an opening has told what there is.
-        events.lost(error)
+        events.on_lost(error)
         # A log that is deleted, or in doubt already, tells nobody.
         self.fail(error, events)
 

@@ -126,12 +126,12 @@ class LeaderPartition(ReadableLog):
             UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
         """
         view = self._view
-        opened = await self._storage.open(self.stream, self.lost, create=create, view=view)
+        opened = await self._storage.open(self.stream, self.on_lost, create=create, view=view)
         # By a later view another broker may have opened it meanwhile: it is opened by that one.
         if self.leader is None and view == self._view:
             self._take_over(opened)
         if self.deleted:
-            self._storage.forget(self.stream, self.lost)
+            self._storage.forget(self.stream, self.on_lost)
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
@@ -158,7 +158,7 @@ class LeaderPartition(ReadableLog):
         if not same:
             self._clear(self.log_end)
         if known and not same:
-            self._watchers.tell(1 if self.log_end > before else 0)
+            self._watchers.notify(1 if self.log_end > before else 0)
         self.replication.hold_opened(opened.next_offset, self._events())
         self.opened(self)
 
@@ -201,7 +201,7 @@ class LeaderPartition(ReadableLog):
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
             self._saving.overtake()
-            self.lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self.on_lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
         if self.leader is not None or self._epochs is None:
             self._fenced_reason = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -218,7 +218,7 @@ class LeaderPartition(ReadableLog):
             self._save_due = False
             self.replication.high_watermark_known = True
             self._clear(self.log_end)
-            self._watchers.tell(0)
+            self._watchers.notify(0)
         self.leader = leader
 
     def led_elsewhere(self) -> None:
@@ -237,7 +237,7 @@ class LeaderPartition(ReadableLog):
         if self._elsewhere is not None:
             raise NotLeader(str(self._elsewhere))
 
-    def lost(self, error: Exception) -> None:
+    def on_lost(self, error: Exception) -> None:
         """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
         if self._fenced_reason is not None or self.deleted:
             return
@@ -248,7 +248,7 @@ class LeaderPartition(ReadableLog):
     async def _recover(self, reason: Exception) -> None:
         async def open_by(view: int | None) -> OpenedLog:
             try:
-                return await self._storage.open(self.stream, self.lost, view=view)
+                return await self._storage.open(self.stream, self.on_lost, view=view)
             except StorageNotWritten:
                 await self._saving.look_who_led()
                 raise
@@ -289,7 +289,7 @@ class LeaderPartition(ReadableLog):
                 self.refusals.refuse(append)
                 raise
         try:
-            placed = self._owner.place(append, self._clock.now_ms())
+            placed = self._owner.assign(append, self._clock.now_ms())
         except OffsetsExhausted as error:
             self._exhaustion.report(self.topic, self.index, error)
             raise
@@ -334,7 +334,7 @@ class LeaderPartition(ReadableLog):
         if replication.queue is not None:
             self.save_soon()
         if self._watchers:
-            self._watchers.tell(size)
+            self._watchers.notify(size)
         try:
             done(placed)
         except Exception:
@@ -357,7 +357,7 @@ class LeaderPartition(ReadableLog):
             self.log_end, self.replication.high_watermark_epoch = end, epoch
 
     def _events(self) -> ReplicationEvents:
-        return ReplicationEvents(self.finish_append, self._show_opened, self.lost)
+        return ReplicationEvents(self.finish_append, self._show_opened, self.on_lost)
 
     def _hold(
         self, append: Append, placed: Appended, done: AppendDone, copies: int, wait_ms: int, error: Exception | None
@@ -372,7 +372,7 @@ class LeaderPartition(ReadableLog):
             self.log_end = end
             self._clear(end)
             self.save_soon()
-        self._watchers.tell(0)
+        self._watchers.notify(0)
 
     # Reading
 
@@ -441,7 +441,7 @@ class LeaderPartition(ReadableLog):
                 try:
                     await self._saving.save(self.log_end if self.replication.min_insync > 1 else None)
                 except Fenced as error:
-                    self.lost(StorageUnavailable(str(error)))
+                    self.on_lost(StorageUnavailable(str(error)))
                     raise
 
     def expire_producers(self, before_ms: int) -> None:
@@ -495,5 +495,5 @@ class LeaderPartition(ReadableLog):
         self._snapshots.discard(self)
         if self._recovery is not None:
             self._recovery.cancel()
-        self._storage.forget(self.stream, self.lost)
-        self._watchers.tell(0)
+        self._storage.forget(self.stream, self.on_lost)
+        self._watchers.notify(0)

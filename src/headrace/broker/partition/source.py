@@ -149,7 +149,7 @@ def outside(partition: Source, offset: int, log_start: int, log_end: int) -> Off
 class Watchers(set[Watcher]):
     """Those who wait for records of a partition."""
 
-    def tell(self, size: int) -> None:
+    def notify(self, size: int) -> None:
         """There are so many bytes more; 0: the partition went away."""
         for watcher in tuple(self):
             try:

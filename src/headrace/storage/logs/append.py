@@ -366,13 +366,13 @@ class StreamAppender:
                 each.answered(error)
             elif each.done is not None:
                 tell(each.done, error, _APPEND)
-        log.lost(error)
+        log.on_lost(error)
         if behind:
             _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
 
     def settle_dropped(self, log: LeaderLog) -> None:
         """The log was deleted: nothing of it has to be stored any more."""
-        log.lost = nobody
+        log.on_lost = nobody
         acknowledged, log.acknowledged = log.acknowledged, deque()
         self.fail(log, UnknownTopic(f"{log.name} was deleted"))
         for each in acknowledged:

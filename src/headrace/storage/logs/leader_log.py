@@ -65,9 +65,9 @@ class LeaderLog:
         "fenced_reason",
         "id",
         "key",
-        "lost",
         "name",
         "newest",
+        "on_lost",
         "size",
         "term",
         "unacknowledged",
@@ -89,7 +89,7 @@ class LeaderLog:
         """Why nothing can be placed just now; None while all is well."""
         self.connection: Connection
         """To the server that it was opened in; nothing is sent while there is a doubt."""
-        self.lost: Lost = nobody
+        self.on_lost: Lost = nobody
         self.term = 0
         self.id = b""
         """Tells this log from an earlier one under the same key."""

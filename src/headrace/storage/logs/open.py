@@ -134,7 +134,7 @@ class RedisLogs(Searching):
             log.connection = connection
             self._counted.openings += 1
             self._logs.setdefault(stream, log)  # whoever had it before may have had it forgotten meanwhile
-            log.lost = lost
+            log.on_lost = lost
             log.fenced_reason = None
             return opened
 
@@ -303,7 +303,7 @@ class RedisLogs(Searching):
     def forget(self, stream: str, lost: Lost) -> None:
         """Keep nothing of a log that nobody wants any more; see `broker.ports.LogStorage.forget`."""
         log = self._logs.get(stream)
-        if log is not None and log.lost == lost:
+        if log is not None and log.on_lost == lost:
             del self._logs[stream]
             self._appender.settle_dropped(log)
 
