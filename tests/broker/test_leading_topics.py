@@ -40,7 +40,7 @@ async def leading_in_clusters(broker: OneBroker) -> tuple[VirtualClusters, Leade
 async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_deleted_topics() -> None:
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
-    clusters.tell_again({})
+    clusters.republish({})
     await broker.has_told()
     assert broker.told.pop(STREAM) == first
     clusters.learn_leaders({STREAM: first})

@@ -89,7 +89,7 @@ class Site:
             quotas=loaded,
             refresh_clusters=loaded.load,
             learn_leaders=self.learnt.update,
-            tell_again=self.told_again.append,
+            republish=self.told_again.append,
             ownership=self.ownership,
             take_moves=self._take_moves,
         )

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.server.options import DEFAULT_DATA
-from headrace.server.storage import tell_unused
+from headrace.server.storage import log_unused_data
 
 
 def test_a_directory_that_is_not_used_is_told_of_and_records_in_it_more_so(
@@ -14,9 +14,9 @@ def test_a_directory_that_is_not_used_is_told_of_and_records_in_it_more_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the default directory is not
     with capture_logs() as told:
-        tell_unused(Path(DEFAULT_DATA))
-        tell_unused(tmp_path)
+        log_unused_data(Path(DEFAULT_DATA))
+        log_unused_data(tmp_path)
         (tmp_path / "appendonlydir").mkdir()
-        tell_unused(tmp_path)
+        log_unused_data(tmp_path)
     mine = [(each["log_level"], each["data"]) for each in told if "data directory" in each["event"]]
     assert mine == [("info", str(tmp_path)), ("warning", str(tmp_path))]

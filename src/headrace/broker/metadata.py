@@ -230,6 +230,6 @@ class MetadataListener:
             await refresh_all(broker.topics)
         told = await self._storage.leaders()
         self._clusters.learn_leaders(told)
-        self._clusters.tell_again(told)
+        self._clusters.republish(told)
         await self._documents(frozenset())
         self._view()

@@ -218,11 +218,11 @@ class VirtualClusters:
                             self.leaders.known[partition.stream] = leader
                             broker.topics.leading.hear(live.topic, partition)
 
-    def tell_again(self, told: Mapping[str, Leader]) -> None:
+    def republish(self, told: Mapping[str, Leader]) -> None:
         """Tell what this server has opened and Redis does not know any more, which has `told`."""
         for _, broker in self:
             for live in broker.topics:
-                broker.topics.leading.tell_again(live.partitions, told)
+                broker.topics.leading.republish(live.partitions, told)
 
     async def stop(self) -> None:
         """Stop all of them."""
@@ -426,7 +426,7 @@ class VirtualClusters:
             # To a broker that had not heard of one of the clusters it is a new one, and it forgets who has opened its
             # logs; these stay open.
             if topics.has(topic):  # else somebody was fast to delete it
-                topics.leading.tell_again(topics.get(topic).partitions, {})
+                topics.leading.republish(topics.get(topic).partitions, {})
 
 
 def _own(name: str, text: bytes) -> dict[str, str]:

@@ -21,7 +21,7 @@ from structlog.contextvars import bind_contextvars
 
 from headrace import __version__
 from headrace.aio.tasks import counted
-from headrace.broker.coordinator.event_log import tells_requests
+from headrace.broker.coordinator.event_log import logs_requests
 from headrace.broker.runtime.clock import pause
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.peers import Peers
@@ -138,7 +138,7 @@ class OciApp:
         """Where requests about groups are answered; None: here, all of them."""
         self.catching_up: CatchingUp | None = None
         """None: there are no other brokers."""
-        self._telling = tells_requests(_log)
+        self._telling = logs_requests(_log)
         self._router = Router(OPERATIONS.values())
         self._description = _encode(describe(OPERATIONS.values(), __version__))
         self._counted = (counters or Counters()).listener(LISTENER, {each: each for each in (*OPERATIONS, _NONE)}).apis
@@ -354,7 +354,7 @@ class OciApp:
         try:
             answer = await operation.handler(call)
             if operation.changes:
-                call.tell_change(operation.name)
+                call.log_change(operation.name)
             return operation.status, answer
         except UnknownTopic:
             # It was deleted while the operation was under way.

@@ -204,7 +204,7 @@ async def _clusters(
             parts=parts,
             listeners=[] if tracing is None else [tracing],
         )
-        _tell_clients(clusters.default, listening.told, storage.url)
+        _advertise(clusters.default, listening.told, storage.url)
         yield storage, clusters, brokers
 
 
@@ -351,7 +351,7 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
     return Tracing(exporter)
 
 
-def _tell_clients(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
+def _advertise(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
     """Where clients find the server, and those who may read it the storage."""
     broker.advertised.update(kafka)
     # Access rules do not hold there: where they do, it is named only where that lets nobody in.

@@ -46,7 +46,7 @@ def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop
     return valkey
 
 
-def tell_unused(data: Path) -> None:
+def log_unused_data(data: Path) -> None:
     """One line of the log where a server over another Redis was given a data directory, more so where there is data."""
     if has_records(data):
         _log.warning("the records in the data directory are not served: this server uses another Redis", data=str(data))
@@ -170,7 +170,7 @@ async def _external(
     expiry_ms = settings.producer_id_expiration_ms
     disk = None if options.disk is None else FreeSpace(options.disk)
     if disk is None:
-        tell_unused(options.data)
+        log_unused_data(options.data)
     # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
     replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
     opened = await RedisStorage.open(

@@ -48,7 +48,7 @@ class Tracing(ClusterListener):
 
             async def told(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    _tell_status(span, message["status"])
+                    _set_status(span, message["status"])
                 await send(message)
 
             # Each request has a task, and so a context, of its own.
@@ -113,7 +113,7 @@ def _place(topic: str, partition: int) -> dict[str, Value]:
     }
 
 
-def _tell_status(span: Span, status: int) -> None:
+def _set_status(span: Span, status: int) -> None:
     span.set_attribute("http.response.status_code", status)
     if status >= 500:
         span.set_status(Status(StatusCode.ERROR))

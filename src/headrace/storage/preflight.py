@@ -155,14 +155,14 @@ async def _check_role(admin: redis.asyncio.Redis) -> None:
 async def durability(admin: redis.asyncio.Redis) -> Durability:
     """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
     try:
-        asked = [await told_by(each) for each in await primaries(admin)]
+        asked = [await durability_of(each) for each in await primaries(admin)]
     except ERRORS:
         return Durability()
     # Of a cluster's primaries, whose settings should be the same, the weakest.
     return max(asked, key=lambda each: (each.evicting, len(each.warnings())), default=Durability())
 
 
-async def told_by(server: Primary) -> Durability:
+async def durability_of(server: Primary) -> Durability:
     """What one server is set to keep. Raises as `Primary.ask`, also where it does not tell."""
     return Durability.told(
         await server.ask(

@@ -87,7 +87,7 @@ class RedisStorage:
         """The number under which everything is written; raised with each view."""
         self._admin = admin
         self._shards = shards
-        self.unreadable = Unreadable(_tell_unreadable)
+        self.unreadable = Unreadable(_log_unreadable)
         """Stored values that were skipped, since they cannot be read."""
         self.scripts = Scripts(shards, disk)
         self._copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
@@ -254,7 +254,7 @@ class RedisStorage:
         await self._admin.aclose()
 
 
-def _tell_unreadable(kind: str, name: str, reason: str | None) -> None:
+def _log_unreadable(kind: str, name: str, reason: str | None) -> None:
     if reason is None:
         _log.info("a stored value can be read again, or is gone", kind=kind, name=name)
     else:

@@ -181,16 +181,16 @@ async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:
     await broker.has_told()
     told = dict(broker.told)
     broker.told.clear()
-    broker.leading.tell_again([broker.log], told)
+    broker.leading.republish([broker.log], told)
     await asyncio.sleep(0)
     assert broker.told == {}
     for lost in ({}, {STREAM: Leader(told[STREAM].epoch - 1, 2)}):
-        broker.leading.tell_again([broker.log], lost)
+        broker.leading.republish([broker.log], lost)
         await broker.has_told()
         assert broker.told == told
         broker.told.clear()
     broker.go_by(3, ALL)
-    broker.leading.tell_again([broker.log], {})
+    broker.leading.republish([broker.log], {})
     await asyncio.sleep(0)
     assert broker.told == {}, "it is another broker's"
 

@@ -15,7 +15,7 @@ from headrace.aio.tasks import in_slices
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.recovery import tell_offline
+from headrace.broker.partition.recovery import log_offline
 from headrace.broker.ports import TopicStorage
 from headrace.membership.view import Leader
 from headrace.topics.errors import Fenced, InvalidConfig, StorageFull, StorageUnavailable, UnknownTopic
@@ -203,7 +203,7 @@ class Leadership:
         """A topic has other logs now."""
         self._leaders.forget(streams)
 
-    def tell_again(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
+    def republish(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
         """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""
         for log in (partition.log for partition in partitions):
             if log is None or log.leader is not None or not log.is_leader:
@@ -333,7 +333,7 @@ class Leadership:
         except Exception as error:
             if not log.deleted and log.leader is None:
                 if log.offline != str(error):
-                    tell_offline(log.topic, log.index, error)
+                    log_offline(log.topic, log.index, error)
                 log.go_offline(error)
             raise
 

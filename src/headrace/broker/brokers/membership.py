@@ -154,7 +154,7 @@ class Membership:
                     if step.propose is not None:
                         view = await self._storage.change(step.propose)
                         self._take(self._participant.changed(view))
-                        self._tell_dead(step, view)
+                        self._log_dead(step, view)
             except (StorageUnavailable, TimeoutError) as error:
                 self._failed()
                 _log.warning("a heartbeat got no answer", reason=str(error) or _LATE)
@@ -209,9 +209,9 @@ class Membership:
         nodes = [member.node_id for member in view.members]
         _log.info("view", number=view.number, brokers=nodes, inside=inside)
         self.on_view(view, inside)
-        self._tell_back(view)
+        self._log_returned(view)
 
-    def _tell_dead(self, step: Step, view: View) -> None:
+    def _log_dead(self, step: Step, view: View) -> None:
         """Say whom this server has missed, where they are out of the view now."""
         for member, silent_ms in step.silent:
             if view.has(member):
@@ -227,7 +227,7 @@ class Membership:
                 view=view.number,
             )
 
-    def _tell_back(self, view: View) -> None:
+    def _log_returned(self, view: View) -> None:
         for member in view.members:
             if member.node_id in self._dead:
                 self._dead.discard(member.node_id)

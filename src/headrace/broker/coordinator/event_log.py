@@ -24,7 +24,7 @@ _EXPIRED: Final = {
 }
 
 
-def tells_requests(log: Any) -> bool:
+def logs_requests(log: Any) -> bool:
     """Whether requests and connections are logged, asked once: a call for each that logs nothing would be felt."""
     enabled = getattr(log.bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))

@@ -281,7 +281,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         live.topic, live.config = target, converted.config
         table.put(live, converted.partitions, converted.natives)
         # What was told while the registry did not have them was of nobody's logs.
-        table.leading.tell_again(converted.partitions, {})
+        table.leading.republish(converted.partitions, {})
         for partition in closed:
             partition.close()
         _log.info("topic converted", topic=name, storage=storage, records=conversion.copied)

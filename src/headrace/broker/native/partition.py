@@ -17,7 +17,7 @@ from headrace.broker.native.in_flight import InFlight
 from headrace.broker.native.timestamps import find_first, find_latest
 from headrace.broker.partition.cache import Buffer, take
 from headrace.broker.partition.in_sync_replicas import check_replicas, done_with_copies
-from headrace.broker.partition.recovery import ExhaustionReport, tell_refused
+from headrace.broker.partition.recovery import ExhaustionReport, log_storage_refusal
 from headrace.broker.partition.source import UNCOMMITTED, UNKNOWN_SIZE, Isolation, Watchers, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
@@ -274,7 +274,7 @@ class NativePartition:
         elif isinstance(result, StorageFull | StorageNotWritten):
             if not self._refused:
                 self._refused = True
-                tell_refused(result)
+                log_storage_refusal(result)
         elif isinstance(result, OffsetsExhausted):
             self._exhaustion.report(self.topic, self.index, result)
         elif isinstance(result, UnknownTopic) and not self.deleted:

@@ -11,7 +11,7 @@ from headrace.broker.partition.high_watermark import Replication, ReplicationEve
 from headrace.broker.partition.producer_snapshots import ProducerStateSnapshots, SnapshotSchedule
 from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.partition.reader import ReadableLog
-from headrace.broker.partition.recovery import ExhaustionReport, reopened, tell_given_up, tell_lost
+from headrace.broker.partition.recovery import ExhaustionReport, log_given_up, log_lost, reopened
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, changing, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogStorage
@@ -148,7 +148,7 @@ class LeaderPartition(ReadableLog):
         self.leader_epoch = opened.epochs.rows[-1].epoch
         self._fenced_reason = self._elsewhere = None
         if known and kept < before:
-            tell_lost(self.topic, self.index, before - kept, self.leader_epoch)
+            log_lost(self.topic, self.index, before - kept, self.leader_epoch)
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
         if self.replication.min_insync > 1:
@@ -261,7 +261,7 @@ class LeaderPartition(ReadableLog):
             # Another server has it, or it was deleted: this partition takes nothing any more.
             self._fenced_reason = error
             self._recovery = None
-            tell_given_up(self.topic, self.index, error, self._view)
+            log_given_up(self.topic, self.index, error, self._view)
             return
         self._recovery = None
         self._take_over(opened)

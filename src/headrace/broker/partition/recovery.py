@@ -47,7 +47,7 @@ async def reopened(
     first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
     tries = backoff(clock, first_ms, _MOST_RETRY_MS)
     if full:
-        tell_refused(reason)
+        log_storage_refusal(reason)
     if full or moving:
         await tries.pause()
     told = ""
@@ -69,12 +69,12 @@ async def reopened(
             # Somebody has laid hands on the log, say; whatever it is may be put right.
             if str(error) != told:
                 told = str(error)
-                tell_offline(topic, index, error)
+                log_offline(topic, index, error)
                 offline(error)
             await tries.pause()
 
 
-def tell_offline(topic: str, index: int, reason: Exception) -> None:
+def log_offline(topic: str, index: int, reason: Exception) -> None:
     """Tell in our log that a partition is offline."""
     foreseen = isinstance(reason, TopicError | ValueError)
     _log.error(
@@ -86,7 +86,7 @@ def tell_offline(topic: str, index: int, reason: Exception) -> None:
     )
 
 
-def tell_refused(reason: Exception) -> None:
+def log_storage_refusal(reason: Exception) -> None:
     """Tell in our log that storage takes no records.
 
     Every partition tells the same: a line that comes again is counted, not written.
@@ -127,7 +127,7 @@ async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs 
     return found is not None and epochs is not None and found.rows[-1] == epochs.rows[-1]
 
 
-def tell_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:
+def log_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:
     """Tell in our log that a partition takes nothing here any more.
 
     That is in order where it was deleted, or where there is a view: whose next one says who leads it. A server that is
@@ -137,7 +137,7 @@ def tell_given_up(topic: str, index: int, why: Exception, view: int | None) -> N
     tell("partition lost", topic=topic, partition=index, reason=str(why))
 
 
-def tell_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
+def log_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
     """Tell in our log that so many records are gone."""
     _log.error(
         "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",

@@ -64,10 +64,10 @@ class OfflinePartitions:
             if now_ms - since >= LONG_MS and log.offline is None
         ]
         offline = f"partitions offline: {self.offline}, see the log" if self.offline else ""
-        self._tell_long(now_ms, long)
+        self._log_long_offline(now_ms, long)
         self.told = "; ".join(filter(None, (offline, self._long)))
 
-    def _tell_long(self, now_ms: int, long: list[tuple[int, LeaderPartition, Exception]]) -> None:
+    def _log_long_offline(self, now_ms: int, long: list[tuple[int, LeaderPartition, Exception]]) -> None:
         before, self._long = self._long, ""
         if long:
             since, log, fenced_reason = min(long, key=lambda each: each[0])

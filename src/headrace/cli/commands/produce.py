@@ -119,7 +119,7 @@ class Sending:
         if not self.waiting:
             self._heard_at = time.monotonic()
         elif time.monotonic() - self._heard_at > _SILENCE_S:
-            self._tell_away(f"has acknowledged nothing for {_SILENCE_S} s")
+            self._report_unreachable(f"has acknowledged nothing for {_SILENCE_S} s")
 
     def _done(self, error: KafkaError | None, _: Message) -> None:
         self._heard_at = time.monotonic()
@@ -135,9 +135,9 @@ class Sending:
     def _heard(self, error: KafkaError) -> None:
         """The client library tries again and again, without a word."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._tell_away("does not answer any more")
+            self._report_unreachable("does not answer any more")
 
-    def _tell_away(self, how: str) -> None:
+    def _report_unreachable(self, how: str) -> None:
         if self._is_away:
             return
         self._is_away = True

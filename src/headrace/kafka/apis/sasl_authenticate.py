@@ -41,7 +41,7 @@ async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> S
         channel.enter(answer.admitted, channel.login.mechanism)
     elif answer.refused is not None:
         with bound_contextvars(client_id=context.client_id):
-            tell_refused(channel, answer.refused, context.correlation_id)
+            log_login_refused(channel, answer.refused, context.correlation_id)
     lifetime_ms = 0 if answer.admitted is None else answer.admitted.lifetime_ms
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer.token, session_lifetime_ms=lifetime_ms)
 
@@ -60,11 +60,11 @@ async def take_bare(channel: ResponseChannel, token: bytes, send: Callable[[byte
     if answer.admitted is not None:
         channel.enter(answer.admitted, channel.login.mechanism)
     elif answer.refused is not None:
-        tell_refused(channel, answer.refused)
+        log_login_refused(channel, answer.refused)
     send(len(answer.token).to_bytes(4, "big") + answer.token)
 
 
-def tell_refused(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
+def log_login_refused(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
     """Tell the log of a login that was refused."""
     channel.login.told = refused
     audit, more = channel.broker.access.audit, {} if request is None else {"request": request}
@@ -74,5 +74,5 @@ def tell_refused(channel: ResponseChannel, refused: LoginRefused, request: int |
 def refuse(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
     """Tell of a login that was refused, if nobody has, and end its channel."""
     if channel.login.told is not refused:
-        tell_refused(channel, refused, request)
+        log_login_refused(channel, refused, request)
     channel.close(f"login refused: {refused.reason}", expected=True)

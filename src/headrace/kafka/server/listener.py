@@ -9,7 +9,7 @@ import structlog
 
 from headrace.broker.admin.connections import ConnectionLimits
 from headrace.broker.broker import Broker
-from headrace.broker.coordinator.event_log import tells_requests
+from headrace.broker.coordinator.event_log import logs_requests
 from headrace.broker.logins import Admitted, Logins
 from headrace.broker.runtime.clock import Timer
 from headrace.kafka import apis
@@ -85,7 +85,7 @@ class KafkaListener:
         """
         apis.load()
         self.served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
-        self.telling = tells_requests(structlog.get_logger())
+        self.telling = logs_requests(structlog.get_logger())
         """Whether each connection and request has a line in the log."""
         self.broker = broker
         self.name = name

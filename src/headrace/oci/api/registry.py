@@ -71,7 +71,7 @@ class Call:
         """See `Lane.listing`."""
         return self.service.broker.lane.listing()
 
-    def tell_change(self, operation: str) -> None:
+    def log_change(self, operation: str) -> None:
         """Have the log tell that this call has changed something. The request's id is told with every line of it."""
         what = ", ".join([operation, *(str(each)[:_MOST_TOLD] for each in self.path.values())])
         self.service.broker.access.audit.changed(str(self.principal), self.host, operation, what)

@@ -139,8 +139,8 @@ class Targets:
             dead = None if self._decoding is None else ArchiveTable(place.beside(_DEAD), DEAD_COLUMNS)
             table = ArchiveTable(place)
             self._targets[name] = Target(name, topic.id, table, dead)
-            self._tell_of_others(name, table)
-            self._tell_of_columns(table)
+            self._note_other_topics(name, table)
+            self._note_columns(table)
             if self._settings.iceberg is not None:
                 wanted = IcebergName(self._settings.iceberg, self._settings.iceberg_options).of(name)
                 self._twins[name] = IcebergTwin(wanted, self._targets[name].table)
@@ -149,7 +149,7 @@ class Targets:
         self._topics = found
         return self._targets
 
-    def _tell_of_others(self, name: str, table: ArchiveTable) -> None:
+    def _note_other_topics(self, name: str, table: ArchiveTable) -> None:
         """A table may have several topics, which is seldom what was meant: not all readers look at the name."""
         others = sorted(table.snapshot().topics() - {name})
         if others and name not in self._shared:
@@ -160,7 +160,7 @@ class Targets:
                 "the column topic tells them apart"
             )
 
-    def _tell_of_columns(self, table: ArchiveTable) -> None:
+    def _note_columns(self, table: ArchiveTable) -> None:
         """A table that was there may have columns that the schema's fields do not fit: their records are set aside."""
         if self._decoding is None:
             return

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 import redis.asyncio
 import structlog
 
-from headrace.storage.preflight import told_by
+from headrace.storage.preflight import durability_of
 from headrace.storage.redis.clients import ERRORS, Primary, primaries
 
 LEAST_BYTES = 1 << 30
@@ -143,7 +143,7 @@ class RedisMaintenance:
 
 async def _is_settled(server: Primary) -> bool:
     """Set what differs; whether the server has an append-only file to look after. Raises as `Primary.ask`."""
-    told = await told_by(server)
+    told = await durability_of(server)
     if wanted := told.better():
         for name, value in wanted.items():
             await server.ask("config_set", name, value)
