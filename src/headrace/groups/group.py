@@ -46,7 +46,7 @@ from headrace.machines.effects import Now
 class Sections(dict[str, BalancedGroup]):
     """The balanced sections by topic, as the classic part sees them (`classic.membership.OtherApis`)."""
 
-    def is_kept(self, topic: str) -> bool:
+    def has_section(self, topic: str) -> bool:
         """Whether there is a section of the topic."""
         return topic in self
 
@@ -55,7 +55,7 @@ class Sections(dict[str, BalancedGroup]):
         return topic in self and self[topic].has_instances
 
     @property
-    def any_kept(self) -> bool:
+    def has_sections(self) -> bool:
         """Whether there is any section."""
         return bool(self)
 

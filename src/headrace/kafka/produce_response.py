@@ -105,7 +105,7 @@ class Pending:
     def answer(self, context: RequestContext) -> None:
         """As `Late.answer`: for the partitions that have no result yet."""
         if self._silent:
-            context.say_nothing()
+            context.finish_without_response()
         else:
             context.answer(self._response)
 
@@ -147,7 +147,7 @@ class Pending:
                 return
             self._context.answer(self._response)
             return
-        self._context.say_nothing()
+        self._context.finish_without_response()
         if self._failed:
             self._context.channel.close(f"acks=0 and a batch was refused: {self._failed}")
 

@@ -130,7 +130,7 @@ def load(
     return options, settings_of_broker, settings_of_oci
 
 
-def who_said(
+def option_source(
     name: str, flags: Mapping[str, str | None], config: str | None = None, environ: Mapping[str, str] | None = None
 ) -> str | None:
     """Where an option was given, as messages name it, with flags and file as `load` has them; None: nowhere."""

@@ -120,12 +120,12 @@ class RedisMembership:
         except ERRORS as error:
             raise StorageUnavailable(f"Redis does not answer: {error}") from error
         except (AttributeError, RuntimeError) as error:
-            if not _closed_meanwhile(error):
+            if not _is_closed(error):
                 raise
             raise StorageUnavailable("Redis does not answer: the connection was closed meanwhile") from error
 
 
-def _closed_meanwhile(error: AttributeError | RuntimeError) -> bool:
+def _is_closed(error: AttributeError | RuntimeError) -> bool:
     """Whether all that went wrong is that a connection was closed; redis-py hands that on as it comes."""
     if isinstance(error, AttributeError):
         return error.obj is None and error.name in _SENDING

@@ -78,7 +78,7 @@ class Stray(Exception):
     """A log's stream has entries that somebody else wrote. Never leaves this room."""
 
 
-def without_place(text: str) -> str:
+def without_script_line(text: str) -> str:
     """What Redis says of a script, but for the line: where in a script of ours it was tells nobody why."""
     return _WHERE.sub("", text)
 
@@ -95,7 +95,7 @@ def in_the_way(error: Exception, url: str) -> tuple[str, str]:
         error: what was raised at the first thing it was asked.
         url: by which it was named.
     """
-    text = without_place(str(error)).rstrip(".")
+    text = without_script_line(str(error)).rstrip(".")
     if isinstance(error, AuthenticationError) and "without any" not in text:
         if "invalid" in text:
             advice = "look at its URL: what is special in one, such as @ and :, is written %40 and %3A there"

@@ -54,10 +54,10 @@ def test_who_is_in_a_group() -> None:
     owners = Owners()
     owners.load(StoredGroup(name="g", header=None, members=(member("a", 0), member("b", 1)), positions={}))
     owners.apply("g", [DropMember("a")])
-    assert owners.anybody_in("g")
+    assert owners.has_members("g")
     owners.apply("g", [DropMember("b"), DropMember("never there")])
-    assert not owners.anybody_in("g")
+    assert not owners.has_members("g")
     owners.apply("g", [SaveMember(member("a", 0))])
     owners.apply("g", [DropGroup()])
-    assert not owners.anybody_in("g")
+    assert not owners.has_members("g")
     assert owners.find(HERE, T0) is None

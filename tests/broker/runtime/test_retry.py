@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace.broker.runtime.retry import PATIENCE_S, patiently
+from headrace.broker.runtime.retry import PATIENCE_S, retry_while_unavailable
 from headrace.topics.errors import LockLost, StorageUnavailable
 
 
@@ -18,7 +18,7 @@ async def test_a_step_is_made_again_once_storage_is_back() -> None:
             raise StorageUnavailable("away")
         return "done"
 
-    assert await patiently(step) == "done"
+    assert await retry_while_unavailable(step) == "done"
 
 
 async def test_slow_failures_do_not_prolong_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ async def test_slow_failures_do_not_prolong_it(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(loop, "time", lambda: time() + passed)
     with pytest.raises(StorageUnavailable):
-        await patiently(step)
+        await retry_while_unavailable(step)
     assert passed < PATIENCE_S + 3
 
 
@@ -46,5 +46,5 @@ async def test_a_lost_lock_ends_it_at_once() -> None:
         raise LockLost("nothing was written")
 
     with pytest.raises(LockLost):
-        await patiently(step)
+        await retry_while_unavailable(step)
     assert tries == 1

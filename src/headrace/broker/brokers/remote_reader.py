@@ -6,7 +6,7 @@ from typing import Self
 from headrace.broker.partition import offset_lookup
 from headrace.broker.partition.cache import Buffer, first_readable, fitting
 from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
-from headrace.broker.partition.in_sync_replicas import copies_have_come
+from headrace.broker.partition.in_sync_replicas import replicas_caught_up
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, gone, outside
@@ -63,7 +63,7 @@ class RemotePartitionReader:
         if epochs is not None:
             least = least_high_watermark(partition.log_end, replication.high_watermark_epoch, look, epochs)
         if replication.min_insync > 1 and copies.can_replicate and (end != least or offset > end):
-            known = await copies_have_come(copies, stream, replication.min_insync)
+            known = await replicas_caught_up(copies, stream, replication.min_insync)
             if copies.primary(stream) != primary:
                 raise StorageUnavailable(f"another primary may have taken over while {stream} was looked at")
             if not known:

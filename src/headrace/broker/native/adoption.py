@@ -10,7 +10,7 @@ from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.native.recovery import open_partition
 from headrace.broker.ports import TopicStorage
-from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
 from headrace.topics.config import check_given, resolve
@@ -42,7 +42,7 @@ async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int 
         await topics.replace(target, before, view)
     except StorageUnavailable:
         # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
-        if await patiently(partial(topics.find, target.name), None) != target:
+        if await retry_while_unavailable(partial(topics.find, target.name), None) != target:
             raise
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.groups.consumer_subscription import topics_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.effects import CommitResult
@@ -77,7 +77,7 @@ class NativeGroupOffsets:
             if any(_AWAY in result.partitions.values() for result in refused.values()):
                 raise StorageUnavailable(_untaken(refused))
 
-        await patiently(commit_left)
+        await retry_while_unavailable(commit_left)
         if refused:
             raise StorageUnavailable(_untaken(refused))
 

@@ -21,7 +21,7 @@ from headrace.broker.native.batch_split import Piece, pieces
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.runtime.decompression import HERE
-from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
 from headrace.records.batch import peek
@@ -296,7 +296,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
 async def _drop(table: TopicTable, before: Topic) -> None:
     """The topic's old streams go; those that stay are noted, and go with the next topic that is made, or at a start."""
     try:
-        await patiently(table.storage.topics.finish_deletions)
+        await retry_while_unavailable(table.storage.topics.finish_deletions)
     except TopicError as error:
         _log.error("old streams not removed", topic=before.name, streams=before.streams, reason=str(error))
         raise

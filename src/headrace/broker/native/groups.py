@@ -20,7 +20,7 @@ from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Watcher
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.groups.model import (
     DropGroup,
@@ -287,7 +287,7 @@ class NativeGroups:
         kind = ""
         if previous is not None and offset < previous.offset:
             kind = "back"
-        elif not self._owners.anybody_in(group) or (delivery is not None and delivery.sought_back):
+        elif not self._owners.has_members(group) or (delivery is not None and delivery.sought_back):
             kind = "reset"
         try:
             acknowledged, moved = await native.storage.commit(native.place, group, offset, kind)
@@ -395,7 +395,7 @@ class NativeGroups:
                 await native.storage.leave(native.place, group, member)
             except TopicError as error:
                 _log.warning("consumer not removed", group=group, stream=native.stream, reason=str(error))
-        if not self._owners.anybody_in(group):
+        if not self._owners.has_members(group):
             for key in [key for key in self._deliveries if key[0] == group]:
                 del self._deliveries[key]
 
@@ -417,7 +417,7 @@ class NativeGroups:
                     _log.warning("Redis group not removed", group=group, stream=stream, reason=str(error))
                 left.pop()
 
-        await patiently(forget_left)
+        await retry_while_unavailable(forget_left)
 
     # Topics
 

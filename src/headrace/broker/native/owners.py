@@ -109,7 +109,7 @@ class Owners:
         known = self._members.get(owner)
         return known.partitions if known is not None else frozenset()
 
-    def anybody_in(self, group: str) -> bool:
+    def has_members(self, group: str) -> bool:
         """Whether a group has members, or is shared out by the server."""
         return group in self._by_group
 

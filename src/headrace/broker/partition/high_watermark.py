@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headrace.aio.tasks import tell
 from headrace.broker.partition.cache import CacheBudget
-from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, copies_have_come, done_with_copies
+from headrace.broker.partition.in_sync_replicas import check_replicas, check_room, done_with_copies, replicas_caught_up
 from headrace.broker.ports import InSyncReplicas, LogLook
 from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
@@ -363,7 +363,7 @@ class Replication:
         """Wait for a moment until all that Redis has can be read. Raises StorageUnavailable where it cannot."""
         queue = self.queue
         if queue is not None and queue.holds:
-            await copies_have_come(self._copies, self._stream, self.min_insync)
+            await replicas_caught_up(self._copies, self._stream, self.min_insync)
             if queue.holds:
                 raise StorageUnavailable(f"{self._name}: the replicas of Redis have not got all yet")
 

@@ -63,7 +63,7 @@ def done_with_copies(copies: InSyncReplicas, stream: str, wanted: int, wait_ms: 
     return placed
 
 
-async def copies_have_come(copies: InSyncReplicas, stream: str, wanted: int) -> bool:
+async def replicas_caught_up(copies: InSyncReplicas, stream: str, wanted: int) -> bool:
     """Return whether `wanted` servers have all that a stream's primary has, after at most 500 ms.
 
     Raises:

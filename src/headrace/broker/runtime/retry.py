@@ -18,7 +18,7 @@ def backoff(clock: Clock, first_ms: int, longest_ms: int) -> Backoff:
     return Backoff(first_ms, longest_ms, lambda duration_ms: pause(clock, int(duration_ms)))
 
 
-async def patiently(step: Callable[[], Awaitable[T]], patience_s: float | None = PATIENCE_S) -> T:
+async def retry_while_unavailable(step: Callable[[], Awaitable[T]], patience_s: float | None = PATIENCE_S) -> T:
     """Repeat a step while storage is unavailable. It must do no harm when it is made twice.
 
     Args:

@@ -24,7 +24,7 @@ from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.ports import Storage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.retry import patiently
+from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.known import KnownTopics, check_room
 from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
@@ -388,7 +388,7 @@ class TopicTable(KnownTopics):
     async def _stored(self, topic: Topic) -> bool | None:
         """Whether a topic is in the registry, after a change whose answer was lost; None: storage does not say."""
         try:
-            stored = await patiently(partial(self.storage.topics.find, topic.name))
+            stored = await retry_while_unavailable(partial(self.storage.topics.find, topic.name))
         except (StorageUnavailable, UnreadableTopic):
             return None
         return stored is not None and stored.id == topic.id

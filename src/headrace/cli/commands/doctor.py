@@ -8,7 +8,7 @@ from headrace.cli.command import Status, command
 from headrace.cli.commands.serve import server_options
 from headrace.cli.diagnostics import Finding, State
 from headrace.cli.output import print_json, print_table
-from headrace.server.config import SettingsError, load, who_said
+from headrace.server.config import SettingsError, load, option_source
 
 
 @command(
@@ -38,7 +38,7 @@ def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: st
     else:
         for check in (diagnostics.storage, diagnostics.data, diagnostics.ports, diagnostics.memory):
             found += check(options)
-        where = who_said("kafka", given, config) or ("listeners" if of_broker.listeners else None)
+        where = option_source("kafka", given, config) or ("listeners" if of_broker.listeners else None)
         # Port 0 is for whoever listens; where no address was given, it may be another one that commands ask.
         kafka = None if where is None or not options.kafka.port else (options.kafka, where)
     for check_machine in (diagnostics.files, diagnostics.clock, diagnostics.spark):

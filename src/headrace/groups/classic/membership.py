@@ -34,14 +34,14 @@ def size_of(told: Join | Member) -> int:
 class OtherApis(Protocol):
     """What a classic group must know of those who use the same group in another way."""
 
-    def is_kept(self, topic: str) -> bool:
+    def has_section(self, topic: str) -> bool:
         """Whether positions in a topic are theirs, too."""
 
     def is_read(self, topic: str) -> bool:
         """Whether they have members that read a topic."""
 
     @property
-    def any_kept(self) -> bool:
+    def has_sections(self) -> bool:
         """Whether any topic is kept."""
 
     @property

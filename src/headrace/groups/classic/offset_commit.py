@@ -50,7 +50,7 @@ def _check(group: Membership, positions: CommittedOffsets, request: Commit) -> G
 
 def exists(group: Membership, positions: CommittedOffsets) -> bool:
     """Whether there is such a group at all, for those who ask about it."""
-    return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.any_kept)
+    return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.has_sections)
 
 
 def delete_offsets(
@@ -113,7 +113,7 @@ def retention_over(group: Membership, positions: CommittedOffsets, settings: Gro
 
 def is_nothing(group: Membership, positions: CommittedOffsets) -> bool:
     """Whether the group has nothing left that anybody could come back for."""
-    return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.any_kept)
+    return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.has_sections)
 
 
 def _unused_since(group: Membership, partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
@@ -123,7 +123,7 @@ def _unused_since(group: Membership, partition: TopicPartition, position: Offset
     counts for itself. An empty group's positions count from when it emptied. A stable group's members need the topics
     they subscribe to and no others.
     """
-    if group.others.is_kept(partition.topic):
+    if group.others.has_section(partition.topic):
         return None
     if group.state is GroupState.EMPTY:
         return max(group.empty_since_ms or 0, position.committed_ms)

@@ -105,7 +105,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, A
         work += zip(repeat(topic.name), topic.partition_data, answers)
         response.responses.append(ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=answers))
     if not work and request.acks == 0:
-        context.say_nothing()
+        context.finish_without_response()
     elif not work:
         context.answer(response)
     else:

@@ -43,7 +43,7 @@ class _Stall:
         self.moved = 0
         """Bytes."""
 
-    def began_anew(self, progress: tuple[int, int]) -> bool:
+    def is_another(self, progress: tuple[int, int]) -> bool:
         """Look again; whether this is about another request or answer than at the last look."""
         (sent, left), (sent_before, left_before) = progress, self._last
         self._last = progress
@@ -232,7 +232,7 @@ class KafkaListener:
             stall = self._stalls.get(connection)
             if progress is None:
                 self._stalls.pop(connection, None)
-            elif stall is None or stall.began_anew(progress):
+            elif stall is None or stall.is_another(progress):
                 self._stalls[connection] = _Stall(progress, ticks_ms)
             elif ticks_ms - stall.since_ms >= _STALLED_MS:
                 if stall.moved < _LEAST_MOVED:

@@ -310,7 +310,7 @@ class RequestContext(msgspec.Struct, eq=False):
         self.answered = _SIZE.size + size
         self.finish([_SIZE.pack(size), header, *body])
 
-    def say_nothing(self) -> None:
+    def finish_without_response(self) -> None:
         """The request is done and has no answer: Produce with acks=0."""
         self.finish([])
         if self.taken_out:

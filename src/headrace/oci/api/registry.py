@@ -63,7 +63,7 @@ class Call:
         """Faults that were asked for."""
 
     @property
-    def asked_about(self) -> bool:
+    def authorizes(self) -> bool:
         """Whether access rules count."""
         return self.service.broker.access.enabled
 

@@ -145,7 +145,7 @@ NOT_AUTHORIZED = "Authorization failed or requested resource not found."
 
 def admit(operation: ApiOperation, call: Call) -> None:
     """Raises OciError 404 for a call that names something that its principal may not have, or that is not there."""
-    if not call.asked_about:
+    if not call.authorizes:
         return
     try:
         granted = all(_may(operation, call, rule, resource) for rule, resource in operation.needed(call))

@@ -84,7 +84,7 @@ class AppendApp:
     def __init__(self, clusters: VirtualClusters, seals: PeerSigner) -> None:
         """`seals`: of this keyspace."""
         self._clusters = clusters
-        self._authenticator = SealAuthenticator(seals, _Nobody())
+        self._authenticator = SealAuthenticator(seals, _NoResource())
         # Of its own: a put may wait here for a batch of its own to be taken there, and the other way round.
         self._bodies = ReadBudget()
 
@@ -143,7 +143,7 @@ class AppendApp:
             raise NotLeader(str(error)) from None
 
 
-class _Nobody:
+class _NoResource:
     """There is nothing for clients here."""
 
     computes = False

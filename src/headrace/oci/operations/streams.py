@@ -204,7 +204,7 @@ async def list_streams(call: Call) -> Answer:
             async for each in pace.each(catalog.streams.each())
             if each is not None
             and (each.pool == pool if asked is None else _is_listed(call, each, asked))
-            and (not call.asked_about or _may_see(call, each))
+            and (not call.authorizes or _may_see(call, each))
         ]
         page = wanted(call, records, query, lambda record: catalog.streams.ocid(record.id))
     return Answer([_summary(call, record, asked) for record in page.items], page.headers)

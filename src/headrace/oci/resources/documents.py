@@ -13,7 +13,7 @@ from headrace.broker import virtual_clusters
 from headrace.broker.documents import Changing
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.clock import Clock
-from headrace.broker.runtime.retry import PATIENCE_S, patiently
+from headrace.broker.runtime.retry import PATIENCE_S, retry_while_unavailable
 from headrace.oci.resources.records import (
     HarnessRecord,
     Phase,
@@ -133,7 +133,7 @@ class Documents:
 
         It may be stored twice, which is the same: nobody else changes anything meanwhile.
         """
-        await patiently(partial(self.save, changes), self.patience_s)
+        await retry_while_unavailable(partial(self.save, changes), self.patience_s)
 
     async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
         """Store documents of whoever takes part in a change, as they are. Only within `exclusively`.

@@ -25,7 +25,7 @@ from headrace.aio.tasks import tell
 from headrace.metrics.counters import TICKS, StoreCounters
 from headrace.storage.free_space import FreeSpace
 from headrace.storage.journal.acks import JournaledAcks
-from headrace.storage.logs.leader_log import Batch, BatchCall, LeaderLog, ScriptCall, nobody
+from headrace.storage.logs.leader_log import Batch, BatchCall, LeaderLog, ScriptCall, ignore_loss
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.protocol import PING, Chunk, Reply
 from headrace.storage.redis.replies import error_of
@@ -372,7 +372,7 @@ class StreamAppender:
 
     def settle_dropped(self, log: LeaderLog) -> None:
         """The log was deleted: nothing of it has to be stored any more."""
-        log.on_lost = nobody
+        log.on_lost = ignore_loss
         acknowledged, log.acknowledged = log.acknowledged, deque()
         self.fail(log, UnknownTopic(f"{log.name} was deleted"))
         for each in acknowledged:

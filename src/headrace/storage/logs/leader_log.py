@@ -15,7 +15,7 @@ from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, Lost, PlaceDone
 
 
-def nobody(_: Exception) -> None:
+def ignore_loss(_: Exception) -> None:
     """Of a log that nobody waits for any more."""
 
 
@@ -89,7 +89,7 @@ class LeaderLog:
         """Why nothing can be placed just now; None while all is well."""
         self.connection: Connection
         """To the server that it was opened in; nothing is sent while there is a doubt."""
-        self.on_lost: Lost = nobody
+        self.on_lost: Lost = ignore_loss
         self.term = 0
         self.id = b""
         """Tells this log from an earlier one under the same key."""

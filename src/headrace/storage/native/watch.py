@@ -190,7 +190,7 @@ class StreamWatcher:
         known = self._after.get(stream)
         if known is None:
             self._after[stream] = after
-            self._begin_anew()
+            self._restart()
         elif _less(after, known):
             # What lies between was told to somebody else, or to nobody.
             asyncio.get_running_loop().call_soon(self._wake, stream, None)
@@ -205,7 +205,7 @@ class StreamWatcher:
         if woken is not None:
             woken(last_id)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -305,7 +305,7 @@ class StreamWatcher:
     def _try_again(self, stream: str, after: str) -> None:
         if stream in self._woken and stream not in self._after and not self._closed:
             self._after[stream] = after
-            self._begin_anew()
+            self._restart()
 
     async def close(self) -> None:
         """Stop waiting and close the connection."""
