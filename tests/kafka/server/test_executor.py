@@ -1,6 +1,7 @@
 """Requests that name many things: others are served between, and one that is given up or cancelled leaves nothing."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from headrace.security.access.required_acls import ResourceType
 from headrace.topics.errors import UnknownTopic
 
 MANY = 200
+_OF_AN_ITEM = 1 << 20
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
@@ -38,6 +40,7 @@ def outcome_of_partition(asked: Any, code: Code, _: str | None) -> Partition:
 
 FLAT = Each("topics", "results", outcome, topic_named)
 ONCE = Each("topics", "results", outcome, key=lambda topic: topic.name, twice="{!r} is named more than once")
+LAST = Each("topics", "results", outcome, key=lambda topic: topic.name)
 NESTED = Each("topics", "topics", outcome_of_partition, topic_named, with_name(Topic))
 
 
@@ -109,6 +112,22 @@ async def test_items_are_answered_one_after_another_and_in_order() -> None:
     assert [each.name for each in response.results] == names
 
 
+async def test_the_memory_of_one_item_is_free_before_the_next() -> None:
+    async def answer(topic: Any) -> Result:
+        working = bytearray(_OF_AN_ITEM)
+        await asyncio.sleep(0)
+        return Result(name=topic.name, error_code=len(working) % 2)
+
+    asked = request(map(str, range(MANY)))
+    tracemalloc.start()
+    try:
+        await answered(FLAT, asked, answer)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * _OF_AN_ITEM
+
+
 async def test_partitions_are_answered_in_their_topics() -> None:
     def answer(topic: Any, asked: Any) -> Partition:
         if topic.name == "gone":
@@ -139,6 +158,26 @@ async def test_items_of_one_key_are_refused_each_time() -> None:
     told = [(each.name, each.error_code, each.error_message) for each in response.results]
     twice = (Code.INVALID_REQUEST, "'a' is named more than once")
     assert told == [("a", *twice), ("b", 0, None), ("a", *twice)]
+
+
+async def test_items_of_one_key_are_answered_once_as_the_last_of_them_asks() -> None:
+    asked = request("aba")
+    for count, topic in enumerate(asked.topics):
+        topic.count = count
+    response = await answered(LAST, asked, lambda topic: Result(name=topic.name, error_code=topic.count))
+    assert [(each.name, each.error_code) for each in response.results] == [("a", 2), ("b", 1)]
+
+
+async def test_items_may_be_made_of_a_request_and_the_response_may_have_more_than_their_answers() -> None:
+    each = Each(
+        lambda request: [f"{topic.name}!" for topic in request.topics],
+        "results",
+        lambda name, *_: Result(name=name),
+        begin=lambda request: CreatePartitionsResponse(throttle_time_ms=len(request.topics)),
+    )
+    response = await answered(each, request("ab"), lambda _: None)
+    assert response.throttle_time_ms == 2
+    assert [each.name for each in response.results] == ["a!", "b!"]
 
 
 async def test_no_item_is_begun_once_the_request_is_given_up() -> None:

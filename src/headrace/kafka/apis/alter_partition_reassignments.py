@@ -9,53 +9,51 @@ Version notes
 - 1: whether the replication factor may change; it never does.
 """
 
+from functools import partial
+
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers
+from headrace.kafka.denied import by_error_code
 from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.executor import AnswerItem, Each, with_name
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from headrace.security.access.required_acls import Operation
 
+Asked = AlterPartitionReassignmentsRequest.ReassignablePartition
 Result = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 Reassigned = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
-@register(AlterPartitionReassignmentsRequest, 0, 1, needs=(cluster(Operation.ALTER),))
-async def handle(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext
-) -> AlterPartitionReassignmentsResponse:
-    """Accept the assignments that hold, and refuse others."""
-    broker = context.broker
-    await broker.topics.leading.current()
-    pace = context.pace()
-    responses = [
-        Result(
-            name=topic.name,
-            partitions=[_answer(broker, topic.name, each) async for each in pace.each(topic.partitions)],
-        )
-        for topic in request.topics
-    ]
+def _begin(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=responses,
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=[]
     )
 
 
-def _answer(broker: Broker, topic: str, asked: AlterPartitionReassignmentsRequest.ReassignablePartition) -> Reassigned:
-    answer = Reassigned(partition_index=asked.partition_index, error_message=None)
-    try:
-        _check(broker, topic, asked)
-    except RequestError as error:
-        answer.error_code, answer.error_message = error.code, str(error) or None
-    return answer
+def _outcome(asked: Asked, code: Code, message: str | None) -> Reassigned:
+    return Reassigned(partition_index=asked.partition_index, error_code=code, error_message=message or None)
 
 
-def _check(broker: Broker, topic: str, asked: AlterPartitionReassignmentsRequest.ReassignablePartition) -> None:
+@register(
+    AlterPartitionReassignmentsRequest,
+    0,
+    1,
+    needs=(cluster(Operation.ALTER),),
+    refusal=by_error_code(AlterPartitionReassignmentsRequest.API_KEY),
+    each=Each("topics", "responses", _outcome, of_topic=with_name(Result), begin=_begin),
+)
+async def handle(_: AlterPartitionReassignmentsRequest, context: RequestContext) -> AnswerItem:
+    """Accept the assignments that hold, and refuse others."""
+    await context.broker.topics.leading.current()
+    return partial(_check, context.broker)
+
+
+def _check(broker: Broker, named: AlterPartitionReassignmentsRequest.ReassignableTopic, asked: Asked) -> None:
     """Raise RequestError unless a partition is to have the replicas that it has."""
-    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    unknown, topic = Code.UNKNOWN_TOPIC_OR_PARTITION, named.name
     if not broker.topics.has(topic):
         raise RequestError(unknown, f"Unable to find a topic named {topic}.")
     live, index = broker.topics.get(topic), asked.partition_index

@@ -8,16 +8,18 @@ Behavior
   Kafka's messages; POLICY_VIOLATION beyond 10 000 users.
 """
 
+from typing import Any
+
 from headrace.broker.admin.users import LONGEST_NAME, MOST_USERS, Key, TooManyUsers, Users
 from headrace.kafka.denied import No, whole
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from headrace.security.access.credentials import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
 from headrace.security.access.required_acls import Operation
-from headrace.topics.errors import TopicError
 
 _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
@@ -26,43 +28,46 @@ _MOST_BYTES = 1_024
 """Of a salt, and of a salted password."""
 
 
+def _by_name(request: AlterUserScramCredentialsRequest) -> dict[str, list[_Upsertion | _Deletion]]:
+    asked: dict[str, list[_Upsertion | _Deletion]] = {}
+    every: list[_Upsertion | _Deletion] = [*request.deletions, *request.upsertions]
+    for each in every:
+        asked.setdefault(each.name, []).append(each)
+    return asked
+
+
+def _outcome(asked: tuple[str, Any], code: Code, message: str | None) -> _Result:
+    return _Result(user=asked[0], error_code=code, error_message=message)
+
+
 def _no(request: AlterUserScramCredentialsRequest, _: RequestContext, no: No) -> AlterUserScramCredentialsResponse:
-    names = dict.fromkeys(each.name for some in (request.deletions, request.upsertions) for each in some)
-    return AlterUserScramCredentialsResponse(
-        results=[_Result(user=name, error_code=no.code, error_message=no.message) for name in names]
-    )
+    return AlterUserScramCredentialsResponse(results=[_outcome(asked, *no) for asked in _by_name(request).items()])
 
 
-@register(AlterUserScramCredentialsRequest, 0, 0, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
-async def handle(
-    request: AlterUserScramCredentialsRequest, context: RequestContext
-) -> AlterUserScramCredentialsResponse:
+@register(
+    AlterUserScramCredentialsRequest,
+    0,
+    0,
+    needs=(cluster(Operation.ALTER),),
+    refusal=whole(_no),
+    each=Each(lambda request: _by_name(request).items(), "results", _outcome),
+)
+def handle(_: AlterUserScramCredentialsRequest, context: RequestContext) -> AnswerItem:
     """Keep and drop credentials."""
     users = context.broker.users
-    asked: dict[str, list[_Upsertion | _Deletion]] = {}
-    for deletion in request.deletions:
-        asked.setdefault(deletion.name, []).append(deletion)
-    for upsertion in request.upsertions:
-        asked.setdefault(upsertion.name, []).append(upsertion)
-    results = []
-    async for name in context.parts(asked):
-        try:
-            if users is None:
-                raise RequestError(
-                    Code.UNSUPPORTED_SASL_MECHANISM, "users are kept for the whole server: not in a virtual cluster"
-                )
-            changes = _changes(users, asked[name])
-            await _save(users, changes)
-            for (user, mechanism), kept in changes.items():
-                verb = "lost" if kept is None else "has"
-                context.changed(f"user {user} {verb} a password for {mechanism.value}")
-        except RequestError as error:
-            results.append(_Result(user=name, error_code=error.code, error_message=str(error)))
-        except TopicError as error:
-            results.append(_Result(user=name, error_code=code_of(error), error_message=str(error)))
-        else:
-            results.append(_Result(user=name, error_message=None))
-    return AlterUserScramCredentialsResponse(results=results)
+
+    async def alter(asked: tuple[str, list[_Upsertion | _Deletion]]) -> None:
+        if users is None:
+            raise RequestError(
+                Code.UNSUPPORTED_SASL_MECHANISM, "users are kept for the whole server: not in a virtual cluster"
+            )
+        changes = _changes(users, asked[1])
+        await _save(users, changes)
+        for (user, mechanism), kept in changes.items():
+            verb = "lost" if kept is None else "has"
+            context.changed(f"user {user} {verb} a password for {mechanism.value}")
+
+    return alter
 
 
 def _changes(users: Users, asked: list[_Upsertion | _Deletion]) -> dict[Key, Credential | None]:

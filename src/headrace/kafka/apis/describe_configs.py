@@ -25,9 +25,10 @@ import msgspec
 
 from headrace.broker.broker import Broker
 from headrace.broker.config.keys import BROKER_KEYS
-from headrace.kafka.denied import No, Place, parts
-from headrace.kafka.errors import Code, RequestError, code_of
+from headrace.kafka.denied import Place
+from headrace.kafka.errors import Code, RequestError
 from headrace.kafka.required_acls import cluster, topics
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -75,10 +76,15 @@ def places_of(resource: Any, _: Any, __: RequestContext) -> Iterator[Place]:
         yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
-def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: RequestContext) -> Result:
+def _key_of(resource: Any) -> tuple[int, str]:
+    """What tells a resource from others."""
+    return resource.resource_type, resource.resource_name
+
+
+def _refused(resource: DescribeConfigsRequest.DescribeConfigsResource, code: Code, message: str | None) -> Result:
     return Result(
-        error_code=no.code,
-        error_message=no.message,
+        error_code=code,
+        error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],
@@ -90,42 +96,28 @@ def _no(resource: DescribeConfigsRequest.DescribeConfigsResource, no: No, _: Req
     1,
     4,
     needs=(topics(Operation.DESCRIBE_CONFIGS, topics_in), cluster(Operation.DESCRIBE_CONFIGS, names_broker)),
-    refusal=parts("resources", places_of, _no, "results"),
+    each=Each("resources", "results", _refused, places_of, key=_key_of),
 )
-async def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> AnswerItem:
     """Show the configuration of topics and of the broker."""
-    results = []
-    pace = context.pace()
-    # Each resource once, however often it is named.
-    named = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    named = {_key_of(resource): resource for resource in request.resources}
     known = sum(1 for kind, name in named if kind == BROKER or context.broker.topics.has(name))
     natives: dict[str, str | TopicError] = {}
-    async for resource in pace.each(named.values()):
+    async for resource in context.pace().each(named.values()):
         if _is_native(context.broker, resource):
             natives[resource.resource_name] = await _native(context.broker, resource.resource_name)
     told = sum(len(each) for each in natives.values() if isinstance(each, str))
     await context.reserve(known * _RESOURCE_BYTES + told)
-    async for resource in pace.each(named.values()):
-        try:
-            entries = _entries(
-                context, resource, natives, synonyms=request.include_synonyms, doc=request.include_documentation
-            )
-            if context.version < _FLEXIBLE:
-                entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
-            results.append(
-                Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
-            )
-        except (TopicError, RequestError) as error:
-            results.append(
-                Result(
-                    error_code=code_of(error),
-                    error_message=str(error),
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    configs=[],
-                )
-            )
-    return DescribeConfigsResponse(results=results)
+
+    def show(resource: DescribeConfigsRequest.DescribeConfigsResource) -> Result:
+        entries = _entries(
+            context, resource, natives, synonyms=request.include_synonyms, doc=request.include_documentation
+        )
+        if context.version < _FLEXIBLE:
+            entries = [entry for entry in entries if len((entry.value or "").encode()) <= _LONGEST]
+        return Result(resource_type=resource.resource_type, resource_name=resource.resource_name, configs=entries)
+
+    return show
 
 
 def _is_native(broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource) -> bool:

@@ -37,12 +37,13 @@ def with_name(topic: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
 class Each(msgspec.Struct, frozen=True):
     """The items of a request, and their answers."""
 
-    field: str
-    """The request's list of them."""
+    field: str | Callable[[Any], Iterable[Any]]
+    """The request's list of them, or what makes it. In the second case, register the API with a `refusal` as well."""
     into: str
     """The response's list of their answers."""
     outcome: Callable[[Any, Code, str | None], Any]
-    """The answer for one that is refused, why; or that is done (`NONE`), where the function returns nothing."""
+    """The answer for one that is refused, with code and message; or that is done (`NONE`), where the function for it
+    returns nothing."""
     needs: Callable[[Any, Any, RequestContext], Iterable[Place]] = the_cluster
     """As in `kafka.denied.parts`."""
     of_topic: Callable[[Any, list[Any]], Any] | None = None
@@ -51,12 +52,16 @@ class Each(msgspec.Struct, frozen=True):
     The function that answers one is given both, topic and partition.
     """
     key: Callable[..., Hashable] | None = None
-    """What tells an item from others; given what the function is given that answers one."""
+    """What tells an item from others. Its arguments are those of the function that answers one."""
     twice: str = ""
-    """Why items are refused that have one key: a message with a place for it."""
+    """The message for items that have one key, with a place for that. Empty: the last of them is answered, in the place
+    of the first; not for partitions."""
+    begin: Callable[[Any], Any] | None = None
+    """Makes the response to a request, where that has more than the answers."""
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
         """Take out of a request what is refused."""
+        assert isinstance(self.field, str)
         return parts(self.field, self.needs, self._all_refused, self.into)(request, context, refused)
 
     def _all_refused(self, item: Any, no: No, _: RequestContext) -> Any:
@@ -64,16 +69,17 @@ class Each(msgspec.Struct, frozen=True):
             return self.outcome(item, *no)
         return self.of_topic(item, [self.outcome(asked, *no) for asked in item.partitions])
 
-    def handler(self, begin: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
+    def handler(self, decorated: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
         """The handler of an API, given the function that it registers."""
 
         async def handle(request: Any, context: RequestContext) -> Any:
-            begun = begin(request, context)
+            begun = decorated(request, context)
             one = await begun if isinstance(begun, CoroutineType) else begun
             if not callable(one):
                 return one
-            response: Any = RESPONSES[context.api_key]()
-            setattr(response, self.into, await _Execution(self, context, one).answers(getattr(request, self.field)))
+            items = self.field(request) if callable(self.field) else getattr(request, self.field)
+            response: Any = RESPONSES[context.api_key]() if self.begin is None else self.begin(request)
+            setattr(response, self.into, await _Execution(self, context, one).answers(items))
             return response
 
         return handle
@@ -91,9 +97,11 @@ class _Execution:
 
     async def answers(self, items: Iterable[Any]) -> list[Any]:
         """Their answers; once the request is given up, of those that have been answered by then."""
-        if self._each.key is not None:
-            await self._count(self._each.key, items)
-        of_topic = self._each.of_topic
+        of_topic, key = self._each.of_topic, self._each.key
+        if key is not None and not self._each.twice:
+            items = {key(item): item for item in items}.values()
+        elif key is not None:
+            await self._count(key, items)
         if of_topic is None:
             return [await self._answer(item) async for item in self._pending(items)]
         return [
@@ -116,7 +124,7 @@ class _Execution:
 
     async def _answer(self, *item: Any) -> Any:
         try:
-            if self._each.key is not None and self._named[key := self._each.key(*item)] > 1:
+            if self._named and self._each.key is not None and self._named[key := self._each.key(*item)] > 1:
                 raise RequestError(Code.INVALID_REQUEST, self._each.twice.format(key))
             made = self._one(*item)
             if isinstance(made, CoroutineType):
