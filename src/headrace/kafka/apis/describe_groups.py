@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from headrace.groups.description import GroupDescription
 from headrace.groups.errors import GroupError
 from headrace.kafka.acl_codes import authorized
-from headrace.kafka.denied import No, Place, parts
+from headrace.kafka.denied import Place
 from headrace.kafka.errors import Code, code_of
 from headrace.kafka.required_acls import groups
+from headrace.kafka.server.executor import AnswerItem, Each
 from headrace.kafka.server.registry import register
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.timeouts import OF_GROUPS
@@ -31,8 +32,8 @@ def _places(name: str, _: DescribeGroupsRequest, __: RequestContext) -> Iterator
     yield ResourceType.GROUP, name
 
 
-def _no(name: str, no: No, _: RequestContext) -> Group:
-    return _refused(name, no.code)
+def _refused(name: str, code: Code, _: str | None = None) -> Group:
+    return Group(error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=[])
 
 
 @register(
@@ -40,34 +41,30 @@ def _no(name: str, no: No, _: RequestContext) -> Group:
     0,
     5,
     needs=(groups(Operation.DESCRIBE, lambda request, _: request.groups),),
-    refusal=parts("groups", _places, _no, "groups"),
+    each=Each("groups", "groups", _refused, _places, key=str),
     bound=OF_GROUPS,
 )
-async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> AnswerItem:
     """Describe groups with their members."""
     groups, ownership = context.broker.groups, context.broker.ownership
     view = ownership.number
-    # Each group once, however often it is named.
     named = dict.fromkeys(request.groups)
     errors = {name: await groups.ready(name) async for name in context.pace().each(named)}
     fitting = await context.reserve_parts({name: groups.size(name) for name in named})
-    described = []
-    async for name in context.pace().each(named):
+
+    def describe(name: str) -> Group:
+        if name not in fitting:
+            return _refused(name, Code.POLICY_VIOLATION)
         found, error = groups.describe(name), errors[name]
         if error is None and found is None and ownership.number != view:
             # It may have been handed over meanwhile.
             error = GroupError.COORDINATOR_NOT_AVAILABLE
-        fits = name in fitting
-        described.append(_described(name, found, error) if fits else _refused(name, Code.POLICY_VIOLATION))
-    if request.include_authorized_operations:
-        async for group in context.pace().each(described):
-            if not group.error_code:
-                group.authorized_operations = authorized(context, ResourceType.GROUP, group.group_id)
-    return DescribeGroupsResponse(groups=described)
+        group = _described(name, found, error)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authorized(context, ResourceType.GROUP, name)
+        return group
 
-
-def _refused(name: str, code: Code) -> Group:
-    return Group(error_code=code, group_id=name, group_state="", protocol_type="", protocol_data="", members=[])
+    return describe
 
 
 def _described(name: str, found: GroupDescription | None, error: GroupError | None) -> Group:

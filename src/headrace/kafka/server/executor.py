@@ -78,7 +78,7 @@ class Each(msgspec.Struct, frozen=True):
             if not callable(one):
                 return one
             items = self.field(request) if callable(self.field) else getattr(request, self.field)
-            response: Any = RESPONSES[context.api_key]() if self.begin is None else self.begin(request)
+            response: Any = RESPONSES[request.API_KEY]() if self.begin is None else self.begin(request)
             setattr(response, self.into, await _Execution(self, context, one).answers(items))
             return response
 
