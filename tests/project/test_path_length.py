@@ -58,7 +58,7 @@ SENT = {
     "storage.valkey.aof",
 }
 
-PRODUCE = ARRIVES | {"kafka.single_batch"} | PARTITION | APPENDED | LEAVES
+PRODUCE = ARRIVES | {"kafka.produce_response"} | PARTITION | APPENDED | LEAVES
 FETCH = ARRIVES | DECODED | {"kafka.apis.fetch", "kafka.errors", "broker.runtime.budget"} | PARTITION | LEAVES
 
 

@@ -1,12 +1,21 @@
-"""What becomes of a Produce request: its batches on their way to Redis, and the answers of its partitions."""
+"""What becomes of a Produce request: its batches on their way to Redis, and the answers of its partitions.
+
+Nearly every client sends one batch for one partition: such a request is read and answered without the codec's
+structures. What is true of any batch is in `BatchAppend`.
+"""
 
 import asyncio
 
+import msgspec
+
 from headrace.broker.broker import Broker
 from headrace.kafka.errors import Code, code_of
-from headrace.kafka.server.request_context import RequestContext
+from headrace.kafka.server.registry import Served
+from headrace.kafka.server.request_context import RequestContext, ResponseChannel
 from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, UNSAID_MS
-from headrace.protocol.messages import ProduceResponse
+from headrace.protocol.messages import ProduceRequest, ProduceResponse
+from headrace.protocol.produce import accepted, read
+from headrace.records.fallback.header import HeaderFields
 from headrace.topics.errors import (
     BehindRefused,
     Fenced,
@@ -16,6 +25,7 @@ from headrace.topics.errors import (
     OffsetsExhausted,
     StorageFull,
     StorageUnavailable,
+    TopicError,
 )
 from headrace.topics.model import Appended
 
@@ -36,6 +46,11 @@ _MOST_TOLD = 500
 """Characters of what a client sent that are logged, and ..."""
 _MOST_LINES = 10
 """... refused batches of one request."""
+
+
+_NOTHING = memoryview(b"")
+_ATTRIBUTES, _CODEC = 5, 7
+"""Where a batch's header has its attributes, and which of their bits name a codec."""
 
 
 class Placing:
@@ -109,14 +124,9 @@ class Pending:
         else:
             context.answer(self._response)
 
-    def settle(self, topic: str, answer: Answer, log_append_ms: int, result: Appended | Exception) -> None:
-        """One partition has its result; the last one sends the answer."""
-        if type(result) is Appended:
-            answer.error_code, answer.error_message = 0, None
-            answer.base_offset = result.base_offset
-            answer.log_append_time_ms = log_append_ms
-        else:
-            refuse(answer, result)  # type: ignore[arg-type]
+    def settle(self, topic: str, answer: Answer, result: Appended | Exception) -> None:
+        """One partition has its answer, which is about this result; the last one sends the response."""
+        if type(result) is not Appended:
             self._failed = str(result)[:_MOST_TOLD]
             if self._told < _MOST_LINES:
                 self._told += 1
@@ -150,6 +160,145 @@ class Pending:
         self._context.finish_without_response()
         if self._failed:
             self._context.channel.close(f"acks=0 and a batch was refused: {self._failed}")
+
+
+class BatchAppend:
+    """One batch on its way to a partition, and its part of the response.
+
+    It is the only one of its request (`SingleBatch`), or one of several (`PartitionAppend`).
+    """
+
+    __slots__ = ()
+
+    channel: ResponseChannel
+    version: int
+    topic: str
+    index: int
+    batch: bytearray | memoryview
+    header: HeaderFields | None
+    """That of the batch, where it has been checked."""
+    wait_ms: int
+    log_append_ms: int
+    log_start: int
+
+    def serve(self) -> None:
+        """Append the batch; `settle` gets the result, whatever it is."""
+        broker = self.channel.broker
+        index = self.index
+        try:
+            live = broker.topics.get(self.topic)
+            partitions = live.partitions
+            if 0 <= index < len(partitions):
+                self.log_start = partitions[index].log_start  # type: ignore[misc]  # a slot of the subclasses
+            # What is stored and what is answered are one reading of the clock.
+            now_ms = broker.clock.now_ms()
+            if live.config.log_append_time:
+                self.log_append_ms = now_ms  # type: ignore[misc]
+            if live.config.native:
+                self.channel.took_long()
+            live.append(
+                index,
+                self.batch,
+                now_ms,
+                self.settle,
+                zstd_allowed=self.version >= 7,
+                header=self.header,
+                wait_ms=self.wait_ms,
+            )
+        except TopicError as error:
+            self.settle(error)
+
+    def settle(self, result: Appended | Exception) -> None:
+        """The batch has its place, or was refused."""
+        raise NotImplementedError
+
+    def fill(self, answer: Answer, result: Appended | Exception) -> None:
+        """Make an answer that of this batch with this result."""
+        if type(result) is Appended:
+            answer.error_code, answer.error_message = 0, None
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = self.log_append_ms
+            answer.log_start_offset = self.log_start
+        else:
+            refuse(answer, result)  # type: ignore[arg-type]
+
+
+class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
+    """One of several batches of a request."""
+
+    pending: Pending
+    channel: ResponseChannel
+    version: int
+    topic: str
+    index: int
+    answer: Answer
+    wait_ms: int
+    batch: bytearray | memoryview = _NOTHING
+    header: HeaderFields | None = None
+    log_append_ms: int = -1
+
+    @property
+    def log_start(self) -> int:
+        """Where the log begins: in the answer already while the batch has no result."""
+        return self.answer.log_start_offset
+
+    @log_start.setter
+    def log_start(self, offset: int) -> None:
+        self.answer.log_start_offset = offset
+
+    def settle(self, result: Appended | Exception) -> None:
+        """As `BatchAppend.settle`."""
+        self.fill(self.answer, result)
+        self.pending.settle(self.topic, self.answer, result)
+
+
+class SingleBatch(BatchAppend, Served, eq=False):
+    """A Produce request with one batch for one partition."""
+
+    topic: str = ""
+    index: int = 0
+    batch: bytearray | memoryview = _NOTHING
+    header: HeaderFields | None = None
+    wait_ms: int = 0
+    log_append_ms: int = -1
+    log_start: int = -1
+
+    def due_ms(self) -> int:
+        """As `Late.due_ms`."""
+        return self.seen_ms + most_ms(self.wait_ms)
+
+    def give_up(self) -> None:
+        """As `Exchange.give_up`."""
+        answer = unsettled(self.index)
+        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
+        self.answer(ProduceResponse(responses=[topic]))
+
+    def settle(self, result: Appended | Exception) -> None:
+        """As `BatchAppend.settle`."""
+        if self.done:  # it was given up
+            self.channel.ended(self)
+            return
+        if type(result) is Appended and (self.account is None or not self.account.settle()):
+            frame = accepted(
+                self.version,
+                self.correlation_id,
+                self.topic,
+                self.index,
+                result.base_offset,
+                self.log_append_ms,
+                self.log_start,
+            )
+            # As `finish`, without the call: every batch of most clients is answered here.
+            self.chunks = [frame]
+            self.done = True
+            self.channel.finished(self)
+            return
+        answer = unsettled(self.index)
+        self.fill(answer, result)
+        if type(result) is not Appended:
+            log_refused(self, self.topic, self.index, result)  # type: ignore[arg-type]
+        topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
+        self.answer(ProduceResponse(responses=[topic]))
 
 
 def log_refused(context: RequestContext, topic: str, partition: int, error: Exception) -> None:
@@ -198,3 +347,28 @@ def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | me
     if type(batch) is bytearray or 2 * len(batch) >= size:
         return batch
     return bytearray(batch)
+
+
+def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int, owned: bool) -> SingleBatch | None:
+    """As `server.registry.Shortcut.begin`."""
+    one = read(buffer, start, stop, owned)
+    if one is None:
+        return None
+    version, correlation_id, topic, index, batch, header, wait_ms = one
+    if header[_ATTRIBUTES] & _CODEC and channel.broker.lane.crowded and is_native(channel.broker, topic):
+        return None
+    if owned:
+        batch = without_the_rest(batch, stop - start)
+    return SingleBatch(
+        channel,
+        ProduceRequest.API_KEY,
+        version,
+        correlation_id,
+        None,
+        stop - start,
+        topic=topic,
+        index=index,
+        batch=batch,
+        header=header,
+        wait_ms=wait_ms,
+    )

@@ -17,21 +17,29 @@ Version notes
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from functools import partial
 from itertools import repeat
 from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.kafka.denied import No, Place, parts, transaction_of
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.produce_response import Answer, Pending, Placing, is_native, refuse, unsettled, without_the_rest
+from headrace.kafka.produce_response import (
+    Answer,
+    PartitionAppend,
+    Pending,
+    Placing,
+    is_native,
+    refuse,
+    shortcut,
+    unsettled,
+    without_the_rest,
+)
 from headrace.kafka.required_acls import its_transaction, topics, transactional_ids
 from headrace.kafka.server.registry import SHORTCUTS, Shortcut, register
 from headrace.kafka.server.request_context import RequestContext
-from headrace.kafka.single_batch import shortcut
 from headrace.protocol.messages import ProduceRequest, ProduceResponse
 from headrace.security.access.required_acls import Operation, ResourceType
-from headrace.topics.errors import InvalidRecord, TopicError
+from headrace.topics.errors import InvalidRecord
 
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
@@ -111,9 +119,8 @@ def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, A
     else:
         pending = Pending(context, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
         context.late = pending
-        now_ms = context.broker.clock.now_ms()
         for name, data, answer in work:
-            _append(request, name, data, answer, now_ms, context, pending)
+            _append(request, name, data, answer, context, pending)
     return None
 
 
@@ -144,7 +151,6 @@ async def _append_many(
     # One more, which is settled when all have been given.
     silent, wait_ms = request.acks == 0, _wait_ms(request)
     pending = Pending(context, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
-    now_ms = context.broker.clock.now_ms()
     try:
         try:
             async for topic in pace.each(request.topic_data):
@@ -155,7 +161,7 @@ async def _append_many(
                     answer = unsettled(data.index)
                     answers.append(answer)
                     pending.expect()
-                    _append(request, topic.name, data, answer, now_ms, context, pending)
+                    _append(request, topic.name, data, answer, context, pending)
             # Not before: what was sent behind it could come in between.
             context.late = pending
         finally:
@@ -172,30 +178,18 @@ def _append(
     name: str,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
-    now_ms: int,
     context: RequestContext,
     pending: Pending,
 ) -> None:
     """Append the batch of one partition; `pending` gets the result, whatever it is."""
-    acks = request.acks
+    channel, wait_ms = context.channel, _wait_ms(request)
+    append = PartitionAppend(pending, channel, context.version, name, data.index, answer, wait_ms)
+    acks, records = request.acks, data.records
     if acks not in _ACKS:
-        error = RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1")
-        pending.settle(name, answer, -1, error)
-        return
-    records = data.records
-    if records is None:
-        pending.settle(name, answer, -1, InvalidRecord("no record batch"))
-        return
-    # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
-    batch = without_the_rest(records, context.size) if context.owned else bytearray(records)
-    try:
-        live = context.broker.topics.get(name)
-        index = data.index
-        answer.log_start_offset = live.partitions[index].log_start if 0 <= index < len(live.partitions) else -1
-        # What is stored and what is answered are one reading of the clock.
-        done = partial(pending.settle, name, answer, now_ms if live.config.log_append_time else -1)
-        if live.config.native:
-            context.channel.took_long()
-        live.append(index, batch, now_ms, done, zstd_allowed=context.version >= 7, wait_ms=_wait_ms(request))
-    except TopicError as error:
-        pending.settle(name, answer, -1, error)
+        append.settle(RequestError(Code.INVALID_REQUIRED_ACKS, f"acks={acks}: wanted -1, 0 or 1"))
+    elif records is None:
+        append.settle(InvalidRecord("no record batch"))
+    else:
+        # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
+        append.batch = without_the_rest(records, context.size) if context.owned else bytearray(records)
+        append.serve()
