@@ -6,6 +6,7 @@ rights it needs; there is no default.
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -22,45 +23,29 @@ if TYPE_CHECKING:
 _MOST_TOLD = 128
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
 
-    __slots__ = ("body", "endpoint", "headers", "host", "injected", "path", "principal", "query", "service")
-
-    def __init__(
-        self,
-        service: "OciService",
-        *,
-        path: Mapping[str, str],
-        query: Any,
-        headers: Any,
-        body: Any,
-        principal: Principal,
-        host: str,
-        endpoint: str,
-    ) -> None:
-        """Put together by the API.
-
-        Args:
-            service: what operations work on.
-            path: path parameters, decoded.
-            query: the operation's struct of query parameters.
-            headers: its struct of request headers.
-            body: the decoded body, None without one.
-            principal: who asks.
-            host: the address that they ask from.
-            endpoint: the URL by which this client reached the API, such as `http://127.0.0.1:8080`.
-        """
-        self.service = service
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.principal = principal
-        self.host = host
-        self.endpoint = endpoint
-        self.injected: Injected = NONE
-        """Faults that were asked for."""
+    service: "OciService"
+    """What operations work on."""
+    _: KW_ONLY
+    path: Mapping[str, str]
+    """Path parameters, decoded."""
+    query: Any
+    """The operation's struct of query parameters."""
+    headers: Any
+    """Its struct of request headers."""
+    body: Any
+    """The decoded body, None without one."""
+    principal: Principal
+    """Who asks."""
+    host: str
+    """The address that they ask from."""
+    endpoint: str
+    """The URL by which this client reached the API, such as `http://127.0.0.1:8080`."""
+    injected: Injected = NONE
+    """Faults that were asked for."""
 
     @property
     def authorizes(self) -> bool:
@@ -153,7 +138,7 @@ def operation(
     method: str,
     path: str,
     *,
-    client: Client,
+    client: Client = "StreamAdminClient",
     needs: Rules,
     query: type[Any] = Nothing,
     headers: type[Any] = Nothing,

@@ -137,7 +137,6 @@ class ListStreamPoolsQuery(ListQuery, rename="camel", kw_only=True):
     "CreateStreamPool",
     "POST",
     "/streampools",
-    client="StreamAdminClient",
     needs=(server(Operation.CREATE),),
     headers=RetryTokenHeader,
     body=CreateStreamPoolDetails,
@@ -169,7 +168,6 @@ async def create_stream_pool(call: Call) -> Answer:
     "GetStreamPool",
     "GET",
     "/streampools/{streamPoolId}",
-    client="StreamAdminClient",
     needs=(pool(Operation.DESCRIBE),),
     answer=StreamPool,
     answer_headers=("etag",),
@@ -187,7 +185,6 @@ _SHOWN = pools_shown()
     "ListStreamPools",
     "GET",
     "/streampools",
-    client="StreamAdminClient",
     needs=(_SHOWN,),
     query=ListStreamPoolsQuery,
     answer=list[StreamPoolSummary],
@@ -212,7 +209,6 @@ async def list_stream_pools(call: Call) -> Answer:
     "UpdateStreamPool",
     "PUT",
     "/streampools/{streamPoolId}",
-    client="StreamAdminClient",
     needs=(
         pool(Operation.ALTER_CONFIGS),
         # Streams that name no pool are made in the one of that name.
@@ -248,7 +244,6 @@ def _partitions(call: Call) -> int:
     "DeleteStreamPool",
     "DELETE",
     "/streampools/{streamPoolId}",
-    client="StreamAdminClient",
     needs=(pool(Operation.ALTER),),
     mutated=_partitions,
     headers=IfMatch,
@@ -265,7 +260,6 @@ async def delete_stream_pool(call: Call) -> Answer:
     "ChangeStreamPoolCompartment",
     "POST",
     "/streampools/{streamPoolId}/actions/changeCompartment",
-    client="StreamAdminClient",
     # As making one there: it may become the pool of that compartment's streams that name none.
     needs=(pool(Operation.ALTER), server(Operation.CREATE)),
     headers=IfMatch,

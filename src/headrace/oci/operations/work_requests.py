@@ -1,6 +1,7 @@
 """GetWorkRequest, ListWorkRequests, ListWorkRequestErrors and ListWorkRequestLogs."""
 
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -18,10 +19,12 @@ from headrace.oci.api.resource_responses import (
     shown_compartment,
 )
 from headrace.oci.api.routing import BASE
-from headrace.oci.resources.paging import Page, page_of
+from headrace.oci.resources.paging import Key, Page, page_of
 from headrace.oci.resources.records import WorkRequestRecord, percent_of, started_ms, status_of
 from headrace.records.fallback.messages import time_text
 from headrace.security.access.required_acls import Operation
+
+T = TypeVar("T")
 
 _PATHS = {ocids.STREAM: "streams", ocids.STREAM_POOL: "streampools", ocids.CONNECT_HARNESS: "connectharnesses"}
 _DONE = {"CREATE": "CREATED", "UPDATE": "UPDATED", "DELETE": "DELETED"}
@@ -106,7 +109,6 @@ class ListWorkRequestsQuery(PageQuery, rename="camel"):
     "GetWorkRequest",
     "GET",
     "/workRequests/{workRequestId}",
-    client="StreamAdminClient",
     needs=(server(Operation.DESCRIBE),),
     answer=WorkRequest,
 )
@@ -119,7 +121,6 @@ async def get_work_request(call: Call) -> Answer:
     "ListWorkRequests",
     "GET",
     "/workRequests",
-    client="StreamAdminClient",
     needs=(server(Operation.DESCRIBE),),
     query=ListWorkRequestsQuery,
     answer=WorkRequestSummaryCollection,
@@ -139,14 +140,7 @@ async def list_work_requests(call: Call) -> Answer:
                 query.resource_id is None or query.resource_id in {_of(call, *resource) for resource in each.resources}
             )
         ]
-        page = page_of(
-            records,
-            lambda each: (each.accepted_ms, each.id),
-            "TIMEACCEPTED",
-            order_of(query.sort_order, "DESC"),
-            query.limit,
-            query.page,
-        )
+        page = _page(query, records, lambda each: (each.accepted_ms, each.id))
     return Answer(WorkRequestSummaryCollection([_shown(call, each, asked) for each in page.items]), page.headers)
 
 
@@ -154,7 +148,6 @@ async def list_work_requests(call: Call) -> Answer:
     "ListWorkRequestErrors",
     "GET",
     "/workRequests/{workRequestId}/errors",
-    client="StreamAdminClient",
     needs=(server(Operation.DESCRIBE),),
     query=PageQuery,
     answer=WorkRequestErrorCollection,
@@ -163,7 +156,7 @@ async def list_work_requests(call: Call) -> Answer:
 async def list_work_request_errors(call: Call) -> Answer:
     """List what went wrong in a work request: nothing."""
     call.service.catalog.work_request(call.path["workRequestId"])
-    page = _page(call, [])
+    page = _page(call.query, (), _entry_key)
     return Answer(WorkRequestErrorCollection([]), page.headers)
 
 
@@ -171,7 +164,6 @@ async def list_work_request_errors(call: Call) -> Answer:
     "ListWorkRequestLogs",
     "GET",
     "/workRequests/{workRequestId}/logs",
-    client="StreamAdminClient",
     needs=(server(Operation.DESCRIBE),),
     query=PageQuery,
     answer=WorkRequestLogEntryCollection,
@@ -186,21 +178,18 @@ async def list_work_request_logs(call: Call) -> Answer:
         (started_ms(request), f"{request.operation} has started"),
         (request.finished_ms, f"{request.operation} has succeeded"),
     ]
-    page = _page(call, [(at_ms, step, text) for step, (at_ms, text) in enumerate(steps) if at_ms <= now_ms])
+    happened = [(at_ms, step, text) for step, (at_ms, text) in enumerate(steps) if at_ms <= now_ms]
+    page = _page(call.query, happened, _entry_key)
     entries = [WorkRequestLogEntry(text, time_text(at_ms)) for at_ms, _, text in page.items]
     return Answer(WorkRequestLogEntryCollection(entries), page.headers)
 
 
-def _page(call: Call, entries: list[tuple[int, int, str]]) -> Page[tuple[int, int, str]]:
-    query: PageQuery = call.query
-    return page_of(
-        entries,
-        lambda entry: (entry[0], str(entry[1])),
-        "TIMEACCEPTED",
-        order_of(query.sort_order, "DESC"),
-        query.limit,
-        query.page,
-    )
+def _entry_key(entry: tuple[int, int, str]) -> Key:
+    return entry[0], str(entry[1])
+
+
+def _page(query: PageQuery, entries: Iterable[T], key: Callable[[T], Key]) -> Page[T]:
+    return page_of(entries, key, "TIMEACCEPTED", order_of(query.sort_order, "DESC"), query.limit, query.page)
 
 
 def _ocid(call: Call, request: WorkRequestRecord) -> str:
