@@ -78,16 +78,16 @@ def test_what_delta_rs_cannot_use_is_refused_before_anything_is_made(tmp_path: P
     path = tmp_path / name / "t"
     with pytest.raises(TableError, match="delta-rs cannot use a folder with"):
         Place.of(str(path))
-    with pytest.raises(OptionError, match=r"option 'path' is .*: delta-rs cannot use a folder with"):
+    with pytest.raises(OptionError, match=r"option 'path': .*: delta-rs cannot use a folder with"):
         delta_options.parse({"path": str(path)})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_sink_takes_urls_and_relative_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert delta_options.parse({"path": "a b/t"}).path == str(tmp_path / "a b" / "t")
-    assert delta_options.parse({"path": "file:///x/a%20b"}).path == "/x/a b"
-    assert delta_options.parse({"path": "s3://lake/t"}).path == "s3://lake/t"
+    assert delta_options.parse({"path": "a b/t"}).place.uri == str(tmp_path / "a b" / "t")
+    assert delta_options.parse({"path": "file:///x/a%20b"}).place.uri == "/x/a b"
+    assert delta_options.parse({"path": "s3://lake/t"}).place.uri == "s3://lake/t"
     with pytest.raises(OptionError, match=r"option 'path': .* another machine"):
         delta_options.parse({"path": "file://host/t"})
 

@@ -53,7 +53,7 @@ def write(options: DeltaOptions, start: int, stop: int, number: int, **more: Any
 
 
 def numbers(options: DeltaOptions) -> list[int]:
-    table = DeltaTable(options.path, storage_options=options.storage_options)
+    table = options.place.delta()
     return sorted(table.to_pyarrow_table(columns=["n"]).column("n").to_pylist())
 
 
@@ -92,7 +92,7 @@ def test_statistics_prune_and_lose_nothing(scratch: Path) -> None:
     options = delta_options.parse({"path": str(scratch / "t"), "partitionBy": "day"})
     for number in range(4):
         write(options, 100 * number, 100 * number + 100, number)
-    table = DeltaTable(options.path)
+    table = options.place.delta()
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert len(actions) == 8
     assert {(one["partition.day"], one["num_records"]) for one in actions} == {
@@ -133,7 +133,7 @@ def test_a_table_of_another_shape_is_refused_and_may_grow(scratch: Path) -> None
     growing = delta_options.parse({"path": str(scratch / "t"), "mergeSchema": "true"})
     delta_table.prepare(growing, wider)
     delta_table.commit(growing, wider, [], application=None, number=0)
-    assert [field.name for field in DeltaTable(growing.path).schema().fields][-1] == "more"
+    assert [field.name for field in growing.place.delta().schema().fields][-1] == "more"
     (scratch / "file").write_text("in the way")
     with pytest.raises(TableError, match="cannot be a Delta table"):
         delta_table.prepare(delta_options.parse({"path": str(scratch / "file")}), SCHEMA)

@@ -108,7 +108,7 @@ def test_more_partitions_than_files_that_stay_open(scratch: Path, monkeypatch: p
         writer.add(batch)
         assert len(writer._open) <= 3  # noqa: SLF001
     delta_table.commit(options, rows[0].schema, writer.finish(), application=None, number=0)
-    found = DeltaTable(options.path).to_pyarrow_table()
+    found = options.place.delta().to_pyarrow_table()
     assert sorted(found.column("n").to_pylist()) == list(range(210))
 
 

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.lakehouse.read.files import FILES, DataFile
+from headrace.lakehouse.write.location import Place
 from headrace.records.arrow import MAX_BYTES, MAX_ROWS, schema
 from headrace.records.build import ArrowRows, build_rows
 from headrace.records.fallback.encode import ArrowColumn, ArrowHeaders
@@ -91,7 +92,7 @@ class LakeTable:
     def _look(self) -> None:
         try:
             if self._table is None:
-                self._table = DeltaTable(self.url)
+                self._table = Place(url=self.url).delta()
             else:
                 before = self._table.version()
                 self._table.update_incremental()

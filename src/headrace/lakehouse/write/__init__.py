@@ -1,4 +1,4 @@
-"""Commits to the Delta tables of archived topics, their maintenance, and their Iceberg mirror.
+"""The one layer that creates, writes and commits to Delta tables, their maintenance, and their Iceberg mirror.
 
 May import what `lakehouse` may import: no server, no Spark.
 """

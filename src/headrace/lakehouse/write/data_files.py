@@ -4,11 +4,12 @@ The archive writes files so that a reader finds an offset by reading little. The
 null count of every primitive column.
 """
 
+import contextlib
 import itertools
 import json
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from headrace.lakehouse.write.location import Place
 
 _PREFIX: Final = 32
 """Characters of a text's bound, as Delta cuts it."""
@@ -287,6 +290,52 @@ def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
         write_statistics=[*_STATISTICS, *decoded],
         write_page_index=True,
     )
+
+
+class OpenFile:
+    """A Parquet file of a table that is being written, with its statistics."""
+
+    def __init__(
+        self,
+        place: Place,
+        path: str,
+        statistics: Statistics,
+        open_writer: Callable[[Any], pq.ParquetWriter],
+    ) -> None:
+        """Create the file.
+
+        Args:
+            place: where the table lies.
+            path: the file's, relative to the table; no other attempt has a file of this name.
+            statistics: collects what is written.
+            open_writer: makes Parquet's writer of a sink.
+        """
+        self.path = path
+        self.statistics = statistics
+        self._place = place
+        self._sink = place.create(path)
+        self._writer = open_writer(self._sink)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, without what the writer holds back."""
+        return int(self._sink.tell())
+
+    def write(self, rows: pa.RecordBatch, group_rows: int) -> None:
+        """Append rows, in row groups of at most so many."""
+        self._writer.write_batch(rows, row_group_size=group_rows)
+        self.statistics.add(rows)
+
+    def close(self) -> tuple[int, pq.FileMetaData]:
+        """Finish the file and bring it to the disk, or into the store; its size in bytes, and its footer."""
+        self._writer.close()
+        return self._place.finish(self._sink), self._writer.writer.metadata
+
+    def abandon(self) -> None:
+        """Delete the file, whatever state it is in."""
+        with contextlib.suppress(pa.ArrowException, OSError, ValueError):
+            self._writer.close()  # while it has where to write to
+        self._place.abandon(self._sink, self.path)
 
 
 _ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "topicId")

@@ -7,8 +7,9 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +44,13 @@ class Place:
     """delta-rs' storage options: endpoint, region, keys."""
 
     @classmethod
-    def of(cls, text: str, storage: Mapping[str, str] | None = None) -> "Place":
+    def of(cls, text: str, storage: Mapping[str, str] | None = None, *, schemes: Collection[str] = SCHEMES) -> "Place":
         """Return the place that a user names.
+
+        Args:
+            text: a directory, a `file:` URL, or the URL of an object store.
+            storage: delta-rs' storage options.
+            schemes: of the object stores that may be named; empty: all that delta-rs knows.
 
         Raises:
             TableError: a URL of a kind that is not known, or a path that delta-rs cannot use.
@@ -54,12 +60,12 @@ class Place:
         except ValueError as error:
             raise TableError(str(error)) from None
         if path is None:
-            if text.partition("://")[0] not in SCHEMES:
-                raise TableError(f"{text}: tables lie in directories, or at {'://, '.join(SCHEMES)}://")
+            if schemes and text.partition("://")[0] not in schemes:
+                raise TableError(f"{text}: tables lie in directories, or at {'://, '.join(schemes)}://")
             return cls(url=text.rstrip("/"), storage=tuple(sorted((storage or {}).items())))
         problem = delta_problem(path)
         if problem is not None:
-            raise TableError(f"{path}: {problem}")
+            raise TableError(f"{str(path)!r}: {problem}")
         return cls(url=file_url(path))
 
     def beside(self, suffix: str) -> "Place":
@@ -90,6 +96,25 @@ class Place:
         """The Delta table that lies here."""
         return DeltaTable(self.uri, storage_options=self.options)
 
+    def make_table(
+        self,
+        columns: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        description: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a Delta table here, unless another process has just done so."""
+        DeltaTable.create(
+            self.uri,
+            columns,
+            mode="ignore",
+            partition_by=list(partition_by) or None,
+            description=description,
+            configuration=properties,
+            storage_options=self.options,
+        )
+
     def holds_table(self) -> bool:
         """Whether a Delta table lies here."""
         return bool(DeltaTable.is_deltatable(self.uri, self.options))
@@ -99,7 +124,7 @@ class Place:
         path = self.path
         if path is not None:
             return pa_fs.SubTreeFileSystem(str(path), pa_fs.LocalFileSystem())
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+        return _store(self)
 
     def create(self, relative: str) -> Any:
         """A new file, opened for writing; folders are made."""
@@ -122,7 +147,7 @@ class Place:
 
     def abandon(self, file: Any, relative: str) -> None:
         """Leave nothing of a file of `create` behind."""
-        with contextlib.suppress(OSError, pa.ArrowException):
+        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             file.close()
         self.delete(relative)
 
@@ -159,6 +184,12 @@ class Place:
         if path is not None:
             with contextlib.suppress(OSError):  # somebody else looks just now
                 (path / "_headrace").rmdir()
+
+
+@lru_cache(maxsize=16)
+def _store(place: Place) -> pa_fs.FileSystem:
+    """One client for all files of a folder in an object store."""
+    return pa_fs.PyFileSystem(DeltaStorageHandler(place.uri, place.options))
 
 
 def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnavailable:

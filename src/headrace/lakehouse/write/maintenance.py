@@ -6,7 +6,6 @@ file pass.
 """
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,15 +22,7 @@ from headrace.client.errors import TableError
 from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.columns import fitted
 from headrace.lakehouse.write.location import Place, failed
-from headrace.lakehouse.write.table import (
-    ArchiveTable,
-    Conflict,
-    Snapshot,
-    WrittenFile,
-    add_action,
-    other_columns,
-    statistics_of,
-)
+from headrace.lakehouse.write.table import ArchiveFile, ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
 
 FENCE: Final = "headrace:maintenance"
 """The `txn` that every change of this file sets."""
@@ -64,7 +55,6 @@ class _Listed:
     partition: int
     start: int
     end: int
-    min_timestamp: datetime
     max_timestamp: datetime
 
 
@@ -195,44 +185,26 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
     """One file with the records of some, which keep their order; memory holds a few thousand of them at a time."""
     files = place.files()
     first = run[0]
-    path = f"{first.topic_id}/{first.partition}/{first.start:020d}-{uuid.uuid4().hex}.parquet"
-    rows, last, sink = 0, first.start - 1, place.create(path)
+    joined, following = None, first.start
     try:
-        writer, groups = None, 0
-        statistics = statistics_of(columns)
         for listed in run:
             with files.open_input_file(listed.path) as source, pq.ParquetFile(source, pre_buffer=True) as file:
                 for batch in file.iter_batches(_BATCH_ROWS):
                     whole = _widened(batch, columns)
-                    if writer is None:
-                        writer, groups = data_files.writer(sink, columns), data_files.group_rows(whole)
-                    statistics.add(whole)
-                    if pc.min(whole.column("offset")).as_py() <= last:
+                    if pc.min(whole.column("offset")).as_py() < following:
                         raise TableError(f"{place.name}/{listed.path} is not in offset order: it is not the archive's")
-                    last = whole.column("offset")[whole.num_rows - 1].as_py()
-                    writer.write_batch(whole, row_group_size=groups)
-                    rows += whole.num_rows
-        assert writer is not None
-        writer.close()
-        size = place.finish(sink)
+                    if joined is None:
+                        joined = ArchiveFile(place, first.topic, first.topic_id, first.partition, whole)
+                    joined.write(whole)
+                    following = joined.next
+        rows = 0 if joined is None else joined.rows
+        if joined is None or rows != sum(file.rows for file in run):
+            raise TableError(f"{place.name} lists {sum(file.rows for file in run)} records in files that have {rows}")
+        return joined.close()
     except BaseException:
-        place.abandon(sink, path)
+        if joined is not None:
+            joined.abandon()
         raise
-    if rows != sum(file.rows for file in run):
-        place.delete(path)
-        raise TableError(f"{place.name} lists {sum(file.rows for file in run)} records in files that have {rows}")
-    return WrittenFile(
-        path=path,
-        topic=first.topic,
-        partition=first.partition,
-        start=first.start,
-        end=run[-1].end,
-        rows=rows,
-        size=size,
-        min_timestamp_ms=_milliseconds(min(file.min_timestamp for file in run)),
-        max_timestamp_ms=_milliseconds(max(file.max_timestamp for file in run)),
-        columns=other_columns(statistics, writer),
-    )
 
 
 def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
@@ -256,7 +228,6 @@ def _listed(snapshot: Snapshot) -> list[_Listed]:
             partition=row["min.partition"],
             start=row["min.offset"],
             end=row["max.offset"] + 1,
-            min_timestamp=row["min.timestamp"],
             max_timestamp=row["max.timestamp"],
         )
         for row in snapshot.files()
@@ -275,7 +246,3 @@ def _removed(file: _Listed, *, data_change: bool) -> RemoveAction:
 
 def _fence(snapshot: Snapshot) -> Transaction:
     return Transaction(FENCE, snapshot.version + 1)
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000 + 0.5)

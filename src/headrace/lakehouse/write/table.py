@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import SparkError, TableError, one_line
 from headrace.lakehouse.write import data_files
-from headrace.lakehouse.write.data_files import Statistics
+from headrace.lakehouse.write.data_files import OpenFile, Statistics
 from headrace.lakehouse.write.location import Place, failed
 from headrace.records.arrow import schema
 from headrace.topics.archive import app_id
@@ -84,7 +84,61 @@ class WrittenFile:
     min_timestamp_ms: int
     max_timestamp_ms: int
     columns: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Delta's statistics of the other columns, as `other_columns` has them."""
+    """Delta's statistics of the other columns: bounds and null counts, JSON texts by column."""
+
+
+class ArchiveFile:
+    """A file of an archive that is being written: records of one partition, in offset order."""
+
+    def __init__(self, place: Place, topic: str, topic_id: str, partition: int, first: pa.RecordBatch) -> None:
+        """Create the file; `first` is the first batch that will be written."""
+        self.columns = first.schema
+        self.rows = 0
+        self._topic = topic
+        self._partition = partition
+        self._start = self.next = first.column("offset")[0].as_py()
+        self._times: list[tuple[int, int]] = []
+        self._group_rows = data_files.group_rows(first)
+        self._file = OpenFile(
+            place,
+            f"{topic_id}/{partition}/{self._start:020d}-{uuid.uuid4().hex}.parquet",
+            _statistics_of(self.columns),
+            lambda sink: data_files.writer(sink, self.columns),
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, without what the writer holds back."""
+        return self._file.size
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append records that follow those before."""
+        self._file.write(rows, self._group_rows)
+        extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
+        self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
+        self.next = rows.column("offset")[rows.num_rows - 1].as_py() + 1
+        self.rows += rows.num_rows
+
+    def close(self) -> WrittenFile:
+        """Finish the file and bring it to the disk, or into the store."""
+        size, footer = self._file.close()
+        low, high, nulls, _ = self._file.statistics.parts(footer)
+        return WrittenFile(
+            path=self._file.path,
+            topic=self._topic,
+            partition=self._partition,
+            start=self._start,
+            end=self.next,
+            rows=self.rows,
+            size=size,
+            min_timestamp_ms=min(low for low, _ in self._times) // 1000,
+            max_timestamp_ms=max(high for _, high in self._times) // 1000,
+            columns={_LOW: low, _HIGH: high, _NULLS: nulls},
+        )
+
+    def abandon(self) -> None:
+        """Delete the file."""
+        self._file.abandon()
 
 
 class ArchiveTable:
@@ -269,6 +323,8 @@ class Snapshot:
         self,
         actions: list[AddAction | RemoveAction],
         transactions: list[Transaction],
+        *,
+        mode: Literal["append", "overwrite"] = "append",
     ) -> None:
         """Commit actions and `txn` entries against this snapshot. Raises as `commit`."""
         before = self.version
@@ -276,8 +332,9 @@ class Snapshot:
         try:
             self._table.create_write_transaction(
                 actions,
-                mode="append",
+                mode=mode,
                 schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns or None,
                 commit_properties=CommitProperties(
                     app_transactions=transactions, custom_metadata={_COMMIT_ID: commit_id}
                 ),
@@ -333,17 +390,9 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
             raise TableError(f"{place.name} is there and is not a Delta table: name an empty or new directory")
         if path is not None:
             path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            place.uri,
-            columns,
-            mode="ignore",
-            description="Records archived by Headrace",
-            storage_options=place.options,
-            configuration={
-                "delta.checkpointInterval": _CHECKPOINT_EVERY,
-                _SKIPPING: ",".join((*_KNOWN, "timestampType")),
-            },
-        )
+        skipping = ",".join((*_KNOWN, "timestampType"))
+        properties = {"delta.checkpointInterval": _CHECKPOINT_EVERY, _SKIPPING: skipping}
+        place.make_table(columns, description="Records archived by Headrace", properties=properties)
     except (OSError, DeltaError) as error:
         raise failed(place, "cannot be a table", error) from error
 
@@ -381,16 +430,10 @@ def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) ->
     )
 
 
-def statistics_of(columns: pa.Schema) -> Statistics:
+def _statistics_of(columns: pa.Schema) -> Statistics:
     """An empty collection of the statistics of a file, but for columns that the archive knows the bounds of."""
     variants = {column.name for column in columns if column.type == VARIANT}
     return Statistics(columns, leave_out=frozenset(variants | set(_KNOWN)))
-
-
-def other_columns(found: Statistics, writer: pq.ParquetWriter) -> dict[str, dict[str, Any]]:
-    """What `WrittenFile.columns` has of a closed file: bounds and null counts, JSON texts by column."""
-    low, high, nulls, _ = found.parts(writer.writer.metadata)
-    return {_LOW: low, _HIGH: high, _NULLS: nulls}
 
 
 _LOW: Final = "minValues"

@@ -4,8 +4,6 @@ One file holds one partition's records in offset order, with small row groups an
 so that a reader finds an offset by reading little.
 """
 
-import contextlib
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +15,7 @@ from headrace.client.offsets import Range
 from headrace.lakehouse.decoders.decoder import Decoding, Values
 from headrace.lakehouse.write import data_files
 from headrace.lakehouse.write.location import Place, failed
-from headrace.lakehouse.write.table import COLUMNS, WrittenFile, other_columns, statistics_of
+from headrace.lakehouse.write.table import COLUMNS, ArchiveFile, WrittenFile
 from headrace.records.traceparents import MOST, NAME, is_traceparent
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.tasks import quarantine
@@ -195,7 +193,7 @@ class _Series:
         self._destination = destination
         self._table = table
         self._partition = partition
-        self._open: _OpenFile | None = None
+        self._open: ArchiveFile | None = None
         self.done: list[WrittenFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -205,9 +203,11 @@ class _Series:
         if self._open is not None and self._open.columns != rows.schema:
             self._end()
         if self._open is None:
-            self._open = _OpenFile(self._destination, self._table, self._partition, rows)
+            self._open = ArchiveFile(
+                self._table, self._destination.topic, self._destination.topic_id, self._partition, rows
+            )
         self._open.write(rows)
-        if self._open.written >= data_files.FILE_BYTES:
+        if self._open.size >= data_files.FILE_BYTES:
             self._end()
 
     def finish(self) -> tuple[WrittenFile, ...]:
@@ -226,60 +226,3 @@ class _Series:
         if self._open is not None:
             self.done.append(self._open.close())
             self._open = None
-
-
-class _OpenFile:
-    """A file that is being written. Its name is its own: no attempt ever touches another one's file."""
-
-    def __init__(self, destination: Destination, table: Place, partition: int, first: pa.RecordBatch) -> None:
-        self.columns = first.schema
-        self._destination = destination
-        self._table = table
-        self._partition = partition
-        self._start = first.column("offset")[0].as_py()
-        self._next = self._start
-        self._rows = 0
-        self._times: list[tuple[int, int]] = []
-        name = f"{self._start:020d}-{uuid.uuid4().hex}.parquet"
-        self._relative = f"{destination.topic_id}/{partition}/{name}"
-        self._group_rows = data_files.group_rows(first)
-        self._sink = table.create(self._relative)
-        self._writer = data_files.writer(self._sink, self.columns)
-        self._statistics = statistics_of(self.columns)
-
-    @property
-    def written(self) -> int:
-        """Bytes so far, without what the writer holds back."""
-        return int(self._sink.tell())
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append records that follow those before."""
-        self._writer.write_batch(rows, row_group_size=self._group_rows)
-        self._statistics.add(rows)
-        extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
-        self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
-        self._next = rows.column("offset")[rows.num_rows - 1].as_py() + 1
-        self._rows += rows.num_rows
-
-    def close(self) -> WrittenFile:
-        """Finish the file and bring it to the disk, or into the store."""
-        self._writer.close()
-        size = self._table.finish(self._sink)
-        return WrittenFile(
-            path=self._relative,
-            topic=self._destination.topic,
-            partition=self._partition,
-            start=self._start,
-            end=self._next,
-            rows=self._rows,
-            size=size,
-            min_timestamp_ms=min(low for low, _ in self._times) // 1000,
-            max_timestamp_ms=max(high for _, high in self._times) // 1000,
-            columns=other_columns(self._statistics, self._writer),
-        )
-
-    def abandon(self) -> None:
-        """Delete the files written so far."""
-        with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-            self._writer.close()  # while it has where to write to
-        self._table.abandon(self._sink, self._relative)

@@ -1,12 +1,12 @@
 """The options of writing `format("headrace.delta")`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from headrace.client.errors import OptionError
-from headrace.lakehouse.paths import delta_problem, local_path
+from headrace.client.errors import OptionError, TableError
+from headrace.lakehouse.write.location import Place
 from headrace.spark.source.options import count, flag, without_table_properties
 
 STORAGE: Final = "storage."
@@ -18,21 +18,13 @@ _FILE_BYTES: Final = 128 << 20
 class DeltaOptions:
     """Where a table lies and how it is written. Travels to the executors."""
 
-    path: str
-    """A directory, or a URL of an object store."""
-    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """delta-rs' storage options: endpoint, keys, region."""
+    place: Place
     partition_by: tuple[str, ...] = ()
     merge_schema: bool = False
     file_bytes: int = _FILE_BYTES
     application: str | None = None
     """With `number`, who writes a batch outside of a stream, so that it is written once (Delta's txnAppId)."""
     number: int | None = None
-
-    @property
-    def storage_options(self) -> dict[str, str] | None:
-        """As delta-rs takes them."""
-        return dict(self.storage) or None
 
 
 def parse(options: Mapping[str, str]) -> DeltaOptions:
@@ -63,9 +55,8 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
     if number is not None and not (number.isascii() and number.isdigit()):
         raise OptionError(f"option 'txnVersion' must be a whole number, not {number!r}")
     return DeltaOptions(
-        path=_place(path),
-        storage=tuple(
-            (name.removeprefix(STORAGE), value) for name, value in sorted(given.items()) if name.startswith(STORAGE)
+        place=_place(
+            path, {name.removeprefix(STORAGE): value for name, value in given.items() if name.startswith(STORAGE)}
         ),
         partition_by=tuple(name.strip() for name in given.get("partitionby", "").split(",") if name.strip()),
         merge_schema=flag("mergeSchema", given, default=False),
@@ -75,15 +66,8 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
     )
 
 
-def _place(text: str) -> str:
-    """A directory as its absolute path, which driver and executors understand alike; the URL of a store as it is."""
+def _place(text: str, storage: Mapping[str, str]) -> Place:
     try:
-        path = local_path(text)
-    except ValueError as error:
+        return Place.of(text, storage, schemes=())
+    except TableError as error:
         raise OptionError(f"option 'path': {error}") from None
-    if path is None:
-        return text
-    problem = delta_problem(path)
-    if problem is not None:
-        raise OptionError(f"option 'path' is {str(path)!r}: {problem}")
-    return str(path)

@@ -106,11 +106,10 @@ class _Writer:
 
     def _commit(self, messages: "list[WriterCommitMessage | None]", application: str | None, number: int) -> None:
         from headrace.spark.sink import delta_table  # noqa: PLC0415
-        from headrace.spark.sink.delta_table import check_rows  # noqa: PLC0415
 
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
-        check_rows(files, sum(message.rows for message in written))
+        delta_table.check_rows(files, sum(message.rows for message in written))
         if files or self._overwrite:
             columns = self._columns()
             delta_table.commit(
@@ -118,9 +117,9 @@ class _Writer:
             )
 
     def _discard(self, messages: "list[WriterCommitMessage | None]") -> None:
-        from headrace.spark.sink.delta_table import discard  # noqa: PLC0415
-
-        discard(self._options, [file for one in messages if isinstance(one, Written) for file in one.files])
+        for message in messages:
+            for file in message.files if isinstance(message, Written) else ():
+                self._options.place.delete(file.path)
 
     def _columns(self) -> "pa.Schema":
         import pyarrow as pa  # noqa: PLC0415

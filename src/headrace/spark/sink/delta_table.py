@@ -4,7 +4,6 @@ Tasks write Parquet files through delta-rs' own object store. The driver creates
 commits that are made once.
 """
 
-import contextlib
 import re
 import time
 import uuid
@@ -13,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.client.errors import TableError, one_line
-from headrace.lakehouse.write.data_files import Statistics, can_skip
+from headrace.lakehouse.write.data_files import OpenFile, Statistics, can_skip
+from headrace.lakehouse.write.location import Place, failed
+from headrace.lakehouse.write.table import Conflict, Snapshot
 from headrace.spark.sink.delta_options import DeltaOptions
 from headrace.spark.sink.partition_values import Partition, check_types, folder, split
 
@@ -46,21 +45,6 @@ class DataFile:
     rows: int
 
 
-def store(options: DeltaOptions) -> pa_fs.FileSystem:
-    """The table's folder as a file system."""
-    return pa_fs.PyFileSystem(DeltaStorageHandler(options.path, options.storage_options))
-
-
-def discard(options: DeltaOptions, files: list[DataFile]) -> None:
-    """Delete files that were never committed."""
-    system = store(options)
-    for file in files:
-        try:
-            system.delete_file(file.path)
-        except OSError:  # gone already, or vacuum finds it
-            continue
-
-
 def check_rows(files: list[DataFile], received: int) -> None:
     """Raise TableError when files do not have as many rows as were received."""
     rows = sum(file.rows for file in files)
@@ -79,8 +63,7 @@ class FileWriter:
         self._options = options
         self._schema = schema
         self._kept = [name for name in schema.names if name not in options.partition_by]
-        self._system = store(options)
-        self._open: dict[Partition, _OpenFile] = {}
+        self._open: dict[Partition, OpenFile] = {}
         self._held: dict[Partition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
         self._done: list[DataFile] = []
@@ -114,7 +97,8 @@ class FileWriter:
         for file in self._open.values():
             file.abandon()
         self._open.clear()
-        discard(self._options, self._done)
+        for done in self._done:
+            self._options.place.delete(done.path)
 
     def _write_held(self) -> None:
         for partition, parts in self._held.items():
@@ -128,53 +112,29 @@ class FileWriter:
     def _write(self, partition: Partition, rows: pa.RecordBatch) -> None:
         file = self._open.get(partition)
         if file is None:
-            file = self._open[partition] = _OpenFile(self._system, partition, rows.schema)
-        file.write(rows)
+            file = self._open[partition] = _open_file(self._options.place, partition, rows.schema)
+        file.write(rows, _GROUP_ROWS)
         if file.size >= self._options.file_bytes:
             self._close(partition)
 
     def _close(self, partition: Partition) -> None:
         # It stays among the open ones until it is closed, so that an error leaves it to `abandon`.
-        self._done.append(self._open[partition].close())
+        file = self._open[partition]
+        size, footer = file.close()
+        # The rows are the footer's, to be compared with what was received.
+        self._done.append(DataFile(file.path, size, partition, file.statistics.json(footer), footer.num_rows))
         del self._open[partition]
 
 
-class _OpenFile:
-    def __init__(self, system: pa_fs.FileSystem, partition: Partition, schema: pa.Schema) -> None:
-        name = f"part-{uuid.uuid4()}.zstd.parquet"
-        within = folder(partition)
-        self._path = f"{within}/{name}" if within else name
-        self._partition = partition
-        self._system = system
-        self._sink = system.open_output_stream(self._path)
-        self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", compression_level=1)
-        self._statistics = Statistics(schema)
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return int(self._sink.tell())
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows, row_group_size=_GROUP_ROWS)
-        self._statistics.add(rows)
-
-    def close(self) -> DataFile:
-        self._writer.close()
-        size = self.size
-        self._sink.close()
-        # The file's own number, to be compared with what was received.
-        footer = self._writer.writer.metadata
-        return DataFile(self._path, size, self._partition, self._statistics.json(footer), footer.num_rows)
-
-    def abandon(self) -> None:
-        """Delete the file, whatever state it is in."""
-        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
-            self._writer.close()
-        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
-            self._sink.close()
-        with contextlib.suppress(OSError):
-            self._system.delete_file(self._path)
+def _open_file(place: Place, partition: Partition, schema: pa.Schema) -> OpenFile:
+    name = f"part-{uuid.uuid4()}.zstd.parquet"
+    within = folder(partition)
+    return OpenFile(
+        place,
+        f"{within}/{name}" if within else name,
+        Statistics(schema),
+        lambda sink: pq.ParquetWriter(sink, schema, compression="zstd", compression_level=1),
+    )
 
 
 _ATTEMPTS: Final = 10
@@ -191,19 +151,13 @@ def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
         TableError: they do not, or the place cannot be used.
     """
     _check_partitioning(options, schema)
+    place = options.place
     try:
-        if not DeltaTable.is_deltatable(options.path, options.storage_options):
-            DeltaTable.create(
-                options.path,
-                schema,
-                mode="ignore",
-                partition_by=list(options.partition_by) or None,
-                storage_options=options.storage_options,
-            )
-        table = _open(options)
-        _check(options, table, schema)
+        if not place.holds_table():
+            place.make_table(schema, partition_by=options.partition_by)
+        _check(options, place.delta(), schema)
     except (DeltaError, OSError) as error:
-        raise TableError(f"{options.path} cannot be a Delta table: {one_line(error)}") from error
+        raise failed(place, "cannot be a Delta table", error) from error
 
 
 def _check_partitioning(options: DeltaOptions, schema: pa.Schema) -> None:
@@ -236,7 +190,9 @@ def commit(
 
     Raises:
         TableError: the commit was refused, by the store or by others who were quicker ten times.
+        StoreUnavailable: the object store does not answer.
     """
+    place = options.place
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, dict(file.partition), int(time.time() * 1000), True, file.stats)
         for file in files
@@ -245,32 +201,28 @@ def commit(
     failure: Exception | None = None
     for _ in range(_ATTEMPTS):
         try:
-            table = _open(options)
+            table = place.delta()
             done = None if application is None else table.transaction_version(application)
             if done is not None and done >= number:
                 return _again(options, table, files)
             _widen(options, table, schema)
-            table.create_write_transaction(
-                actions,
-                mode="overwrite" if overwrite else "append",
-                schema=table.schema(),
-                partition_by=table.metadata().partition_columns or None,
-                commit_properties=CommitProperties(app_transactions=noted),
-            )
-        except CommitFailedError as error:
-            failure = error  # somebody else committed first: look at the table anew
+            Snapshot(place, table).apply(actions, noted, mode="overwrite" if overwrite else "append")
+        except (CommitFailedError, Conflict) as error:
+            failure = error  # another writer committed first: look at the table again
         except (DeltaError, OSError) as error:
-            raise TableError(f"{options.path} was not written: {one_line(error)}") from error
+            raise failed(place, "was not written", error) from error
         else:
             return True
-    raise TableError(f"{options.path} was not written: {one_line(failure)}") from failure
+    raise TableError(f"{place.name} was not written: {one_line(failure)}") from failure
 
 
 def _again(options: DeltaOptions, table: DeltaTable, files: Sequence[DataFile]) -> bool:
     """A batch that the table has: whether with these files. Those that it does not have are deleted."""
     # By their names, which no two files share: folders of partitions are escaped once more in the table's log.
     there = {_name(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()} if files else set()
-    discard(options, [file for file in files if _name(file.path) not in there])
+    for file in files:
+        if _name(file.path) not in there:
+            options.place.delete(file.path)
     return any(_name(file.path) in there for file in files)
 
 
@@ -278,28 +230,24 @@ def _name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _open(options: DeltaOptions) -> DeltaTable:
-    return DeltaTable(options.path, storage_options=options.storage_options)
-
-
 def _check(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
+    name = options.place.name
     columns = {field.name: str(field.type) for field in table.schema().fields}
     for field in Schema.from_arrow(schema).fields:
         if field.name not in columns:
             if not options.merge_schema:
                 raise TableError(
-                    f"{options.path} has no column {field.name!r}: set mergeSchema=true to add it, or name another"
+                    f"{name} has no column {field.name!r}: set mergeSchema=true to add it, or name another"
                 )
         elif columns[field.name] != str(field.type):
             there, given = (_PRIMITIVE.sub(r"\1", kind) for kind in (columns[field.name], str(field.type)))
             raise TableError(
-                f"column {field.name!r} of {options.path} is {there}, the rows have {given}: "
-                "cast it, or name another table"
+                f"column {field.name!r} of {name} is {there}, the rows have {given}: cast it, or name another table"
             )
     partitioned = tuple(table.metadata().partition_columns)
     if partitioned != options.partition_by:
         raise TableError(
-            f"{options.path} is partitioned by {', '.join(partitioned) or 'nothing'}: give that as option 'partitionBy'"
+            f"{name} is partitioned by {', '.join(partitioned) or 'nothing'}: give that as option 'partitionBy'"
         )
 
 
