@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.client.errors import GroupCommitFailed, SparkError, TableError
 from headrace.client.offsets import Extent, Offsets, Range, TopicPartition
+from headrace.lakehouse.status.counters import Standing, TopicProgress
 from headrace.lakehouse.write.columns import MOST_COLUMNS, folded, leaves
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, WrittenFile, merged
@@ -42,31 +43,12 @@ class RangeResult:
 
 
 @dataclass(frozen=True)
-class TopicResult:
-    """What one micro-batch did for one topic, and where its table stands."""
-
-    fences: dict[int, int]
-    """The next offset to archive, per partition."""
-    version: int
-    """The table's version the fences were read from."""
-    rows: int = 0
-    size: int = 0
-    """Bytes of Parquet."""
-    files: int = 0
-    """Parquet files added."""
-    unreadable: tuple[str, ...] = ()
-    traces: tuple[str, ...] = ()
-    dead: int = 0
-    """Records that went to the table beside."""
-    reason: str = ""
-    """Why the first of them did."""
-
-
-@dataclass(frozen=True)
 class BatchResult:
     """What one micro-batch did."""
 
-    topics: dict[str, TopicResult]
+    topics: dict[str, TopicProgress]
+    traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By topic some of the traces that its records belong to."""
     group_error: GroupCommitFailed | None = None
     """The tables have the batch, the group does not show it; the next batch's commit carries it along."""
     conflicts: int = 0
@@ -75,7 +57,7 @@ class BatchResult:
     @property
     def rows(self) -> int:
         """Records of all topics."""
-        return sum(topic.rows for topic in self.topics.values())
+        return sum(topic.batch_rows for topic in self.topics.values())
 
 
 @dataclass(frozen=True)
@@ -119,6 +101,13 @@ class OffsetCommitter(Protocol):
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises GroupCommitFailed."""
+
+
+def standing_of(extents: Mapping[int, Extent], fences: Mapping[int, int]) -> Standing:
+    """How far a topic's table is, by these offsets below which it has everything."""
+    # Retention may have taken what the table has: there is nothing to archive below a log start.
+    archived = sum(max(one.start, min(one.end, fences.get(number, 0))) for number, one in extents.items())
+    return Standing(archived, sum(one.end for one in extents.values()))
 
 
 def clip(offsets: Range, fences: Mapping[TopicPartition, int]) -> Range:
@@ -275,7 +264,7 @@ class BatchArchiver:
         return changed
 
     def _finish(self, done: Mapping[str, _Done]) -> BatchResult:
-        targets, _, snapshots, looked = self._look()
+        targets, extents, snapshots, looked = self._look()
         fences = dict(looked.offsets)
         error = None
         if self._group is not None and fences:
@@ -285,20 +274,24 @@ class BatchArchiver:
                 error = failed
             self._step("group committed")
         topics = {}
-        for name in targets:
+        for name, target in targets.items():
             had = done.get(name, _Done())
-            topics[name] = TopicResult(
-                fences={one.partition: offset for one, offset in fences.items() if one.topic == name},
+            mine = {one.partition: offset for one, offset in fences.items() if one.topic == name}
+            logs = {one.partition: extent for one, extent in extents.items() if one.topic == name}
+            archived, end = standing_of(logs, mine)
+            topics[name] = TopicProgress(
+                lag=end - archived,
                 version=snapshots[name].version,
-                rows=sum(file.rows for file in had.files),
-                size=sum(file.size for file in had.files),
-                files=len(had.files),
+                fences=mine,
+                batch_rows=sum(file.rows for file in had.files),
+                batch_bytes=sum(file.size for file in had.files),
+                batch_files=len(had.files),
                 unreadable=tuple(had.unreadable),
-                traces=tuple(had.traces),
-                dead=sum(file.rows for file in had.dead),
-                reason=had.reason,
+                batch_dead=sum(file.rows for file in had.dead),
+                dead_table=target.dead.place.name if target.dead is not None and had.dead else "",
+                dead_reason=had.reason,
             )
-        return BatchResult(topics, error)
+        return BatchResult(topics, {name: tuple(had.traces) for name, had in done.items()}, error)
 
     def _fences_after(
         self,

@@ -28,7 +28,7 @@ from headrace.client.errors import (
     UnknownTopic,
 )
 from headrace.client.offsets import TopicPartition
-from headrace.lakehouse.status.counters import Figures, Progress, Standing, TopicProgress
+from headrace.lakehouse.status.counters import Figures, Progress, Standing
 from headrace.lakehouse.status.document import Teller, Told
 from headrace.lakehouse.write.commit import ArchiveGap, BatchArchiver, BatchResult, Step
 from headrace.metrics.runs import State
@@ -306,12 +306,13 @@ class Archive:
         for name, topic in result.topics.items() if self._traces is not None else ():
             told: dict[str, str | int] = {
                 "messaging.destination.name": name,
-                "headrace.rows": topic.rows,
-                "headrace.files": topic.files,
+                "headrace.rows": topic.batch_rows,
+                "headrace.files": topic.batch_files,
                 "headrace.table.version": topic.version,
             }
-            if topic.traces and self._traces is not None:
-                self._traces.continued(f"archive {name}", topic.traces, told, began_ns=began_ns)
+            traces = result.traces.get(name)
+            if traces and self._traces is not None:
+                self._traces.continued(f"archive {name}", traces, told, began_ns=began_ns)
 
     def _stop_query(self) -> None:
         query = self._query
@@ -376,34 +377,18 @@ class Archive:
             self._on_note(f"{result.group_error}; the next batch tries again")
 
     def _report(self, result: BatchResult, seconds: float) -> None:
-        standing = self._targets.standing({name: topic.fences for name, topic in result.topics.items()})
         self.progress = Progress(
             rows=self.progress.rows + result.rows,
-            dead=self.progress.dead + sum(topic.dead for topic in result.topics.values()),
+            dead=self.progress.dead + sum(topic.batch_dead for topic in result.topics.values()),
             batch_s=seconds,
-            topics={
-                name: TopicProgress(
-                    lag=standing[name].end - standing[name].archived,
-                    version=topic.version,
-                    fences=topic.fences,
-                    batch_rows=topic.rows,
-                    batch_bytes=topic.size,
-                    batch_files=topic.files,
-                    unreadable=topic.unreadable,
-                    batch_dead=topic.dead,
-                    dead_table=self._targets.place_of_dead(name).name if topic.dead else "",
-                    dead_reason=topic.reason,
-                )
-                for name, topic in result.topics.items()
-            },
+            topics=result.topics,
             group_failed=result.group_error is not None,
         )
         for name, topic in result.topics.items():
-            if topic.dead:
-                beside = self._targets.place_of_dead(name)
+            if topic.batch_dead:
                 self._on_note(
-                    f"{topic.dead:,} records of {name!r} could not be decoded: they are in {beside.name}; "
-                    f"the first: {topic.reason}"
+                    f"{topic.batch_dead:,} records of {name!r} could not be decoded: they are in {topic.dead_table}; "
+                    f"the first: {topic.dead_reason}"
                 )
         if result.conflicts:
             self._on_note(

@@ -14,9 +14,8 @@ import pyarrow as pa
 from headrace.client.errors import SparkError, StorageUnavailable, UnknownTopic
 from headrace.client.offsets import Extent, TopicPartition
 from headrace.lakehouse.status.counters import Standing
-from headrace.lakehouse.write.commit import BatchResult, Fences, Target
+from headrace.lakehouse.write.commit import BatchResult, Fences, Target, standing_of
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
-from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination
 from headrace.spark.archive.settings import ArchiveSettings
@@ -201,9 +200,7 @@ class Targets:
         standing = {}
         for name, found in fences.items():
             mine = {one.partition: extent for one, extent in extents.items() if one.topic == name}
-            # Retention may have taken what the table has: there is nothing to archive below a log start.
-            archived = sum(max(one.start, min(one.end, found.get(number, 0))) for number, one in mine.items())
-            standing[name] = Standing(archived, sum(one.end for one in mine.values()))
+            standing[name] = standing_of(mine, found)
         return standing
 
     def destinations(self, fences: Fences) -> dict[str, Destination]:
@@ -225,10 +222,6 @@ class Targets:
             )
             for name, target in self._targets.items()
         }
-
-    def place_of_dead(self, name: str) -> Place:
-        """Of the table for a topic's records that could not be decoded."""
-        return self._targets[name].table.place.beside(_DEAD)
 
     def sync(self, result: BatchResult) -> None:
         """Let the Iceberg tables follow; raises CatalogUnavailable, after which everything is looked at anew."""
