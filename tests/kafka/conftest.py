@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.harness.wire import Wire
+from tests.kafka.quota_admin import Admin
 
 from headrace.testing import Server, server
+from headrace.testing.inprocess import InProcessServer
 
 MAX_REQUEST = 4 << 20
 
@@ -28,3 +30,25 @@ def wire(running: Server) -> Iterator[Wire]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of the test's own; the topic does not exist yet."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+
+
+@pytest.fixture
+def other(running: Server) -> Iterator[Wire]:
+    with Wire(running.kafka) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[InProcessServer]:
+    with InProcessServer() as started:
+        yield started
+
+
+@pytest.fixture
+def admin(limited: InProcessServer) -> Iterator[Admin]:
+    with Admin(limited.kafka, client_id="admin") as wire:
+        yield wire
+        # Nobody is limited by what another test has set.
+        for entity in wire.described().entries:
+            gone = {part.entity_type: part.entity_name for part in entity.entity}
+            wire.alter(gone, False, **dict.fromkeys((one.key for one in entity.values), None))

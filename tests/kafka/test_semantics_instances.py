@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.harness.wire import Wire
+from tests.kafka.group_requests import commit, committed, join
 
 import oci
 from headrace.kafka.errors import Code
@@ -20,8 +21,6 @@ from headrace.protocol.messages import (
 )
 from headrace.testing import MovableClock
 from headrace.testing.oci import GroupReader, OciClients, put
-
-from .test_semantics_groups import commit, committed, join
 
 NAME = "shared"
 GROUP = "everybody"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from tests.harness.wire import Wire
-from tests.kafka.test_rights import EVERY, IMPLYING
+from tests.kafka.server.test_authorization import EVERY, IMPLYING
 from tests.oci.conftest import COMPARTMENT, Api, Reply, details
 
 from headrace.broker.config.keys import STANDARD_AUTHORIZER

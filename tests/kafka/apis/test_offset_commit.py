@@ -1,4 +1,4 @@
-"""OffsetCommit where topics change while it is worked through. The rest: test_semantics_groups."""
+"""OffsetCommit where topics change while it is worked through. The rest: test_offset_commit_wire."""
 
 from types import SimpleNamespace
 from typing import Any

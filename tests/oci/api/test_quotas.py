@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.clocks import StandingClock
 from tests.harness.wire import batch, produce_request
-from tests.kafka.test_quotas import Admin
+from tests.kafka.quota_admin import Admin
 from tests.oci.conftest import COMPARTMENT, Api, Reply, details, new_stream
 
 from headrace.oci.api.quotas import CLIENT_ID

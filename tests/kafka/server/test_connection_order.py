@@ -13,8 +13,6 @@ from headrace.kafka.server.registry import APIS
 from headrace.protocol.messages import (
     REQUESTS,
     ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
     ListGroupsRequest,
     ListOffsetsRequest,
     MetadataRequest,
@@ -25,6 +23,7 @@ from headrace.protocol.messages import (
 from headrace.testing import Server
 
 apis.load()  # as the listener does
+
 
 SOFTWARE = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
 
@@ -115,43 +114,6 @@ def test_requests_may_come_byte_by_byte(wire: Wire) -> None:
     assert wire.receive_frame()[:4] == (7).to_bytes(4, "big")
 
 
-def test_api_versions_newer_than_ours_is_answered_in_the_oldest_format(wire: Wire) -> None:
-    wire.send_frame(wire.head(18, 99, 5) + b"\x00unknown fields")
-    frame = wire.receive_frame()
-    answer = ApiVersionsResponse.decode(frame, 4, 0)
-    assert frame[:4] == (5).to_bytes(4, "big")
-    assert answer.error_code == Code.UNSUPPORTED_VERSION
-    ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-    assert ranges[18] == (0, 4)
-    # The connection lives on, and the client asks again.
-    assert wire.ask(SOFTWARE, ranges[18][1]).error_code == 0
-
-
-def test_the_header_of_an_api_versions_answer_has_no_tagged_fields(wire: Wire) -> None:
-    frame = wire.head(18, 3, 9) + b"".join(SOFTWARE.encode(3))
-    wire.send_frame(frame)
-    answer = wire.receive_frame()
-    assert answer[:4] == (9).to_bytes(4, "big")
-    assert answer[4:6] == b"\x00\x00", "the error code follows the correlation id at once"
-
-
-def test_api_versions_tells_what_is_registered_and_nothing_else(wire: Wire) -> None:
-    answer = wire.ask(SOFTWARE, 3)
-    told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-    assert told == {key: (api.oldest, api.newest) for key, api in APIS.items()}
-    assert told[0][0] == 0, "old librdkafka compresses only where Produce 0 is offered"
-    assert not told.keys() & {24, 25, 26, 28}, "no transactions"
-    assert not told.keys() & {71, 72}, "clients manage without, and break on half-made ones"
-
-
-@pytest.mark.parametrize("name", ["", "-raw", "raw-", "r aw", "räw"])
-def test_a_clients_software_name_is_checked(wire: Wire, name: str) -> None:
-    answer = wire.ask(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
-    assert answer.error_code == Code.INVALID_REQUEST
-    assert wire.ask(ApiVersionsRequest(client_software_name="raw", client_software_version=name), 3).error_code
-    assert wire.ask(SOFTWARE, 3).error_code == 0
-
-
 @pytest.mark.parametrize(
     ("key", "version"),
     [(0, 2), (0, 99), (1, 3), (1, 99), (2, 0), (3, 99), (8, 1), (9, 99), (11, 99), (19, 1), (22, 9), (0, -1)],
@@ -210,27 +172,6 @@ def test_client_ids(running: Server, client_id: str | None) -> None:
     with RawClient(running.kafka, client_id=client_id) as client:
         assert client.ask(SOFTWARE, 3).error_code == 0
         assert client.ask(ListGroupsRequest(), 4).error_code == 0
-
-
-def test_the_coordinator_is_the_broker_in_the_metadata(wire: Wire) -> None:
-    [node] = wire.metadata().brokers
-    for version in range(5):
-        answer = wire.ask(FindCoordinatorRequest(key="one", coordinator_keys=["one", "two"]), version)
-        found = answer.coordinators if version >= 4 else [answer]
-        assert len(found) == (2 if version >= 4 else 1)
-        for one in found:
-            assert (one.error_code, one.node_id, one.host, one.port) == (0, node.node_id, node.host, node.port)
-
-
-@pytest.mark.parametrize("version", range(1, 5))
-def test_transactions_have_no_coordinator(wire: Wire, version: int) -> None:
-    answer = wire.ask(FindCoordinatorRequest(key="t", coordinator_keys=["t"], key_type=1), version)
-    found = answer.coordinators[0] if version >= 4 else answer
-    # What says "not available" is asked again until the client times out.
-    assert found.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    # The code alone sends people looking for access rules.
-    assert "no transactions" in found.error_message
-    assert "leave transactional.id out" in found.error_message
 
 
 @pytest.mark.parametrize("key", sorted(APIS))

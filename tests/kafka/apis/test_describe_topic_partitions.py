@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.harness.guarded import ROOT, Guarded, guarded
 from tests.harness.wire import Wire
-from tests.kafka.test_refusals import rule
+from tests.kafka.test_denied import rule
 
 from headrace.kafka.apis.describe_topic_partitions import MOST_PARTITIONS
 from headrace.kafka.errors import Code

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.harness.guarded import Guarded, guarded
-from tests.kafka.test_refusals import TABLE_OF, UNAUTHORIZED
+from tests.kafka.test_denied import TABLE_OF, UNAUTHORIZED
 from tests.kafka.test_required_acls import Filler, exchange_of
 
 from headrace.kafka import apis

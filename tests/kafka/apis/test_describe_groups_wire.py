@@ -1,0 +1,22 @@
+"""DescribeGroups on the wire, in every version."""
+
+import pytest
+from tests.harness.wire import Wire
+from tests.kafka.group_requests import join, sync
+
+from headrace.protocol.messages import (
+    DescribeGroupsRequest,
+)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_describing_by_version(wire: Wire, topic: str, version: int) -> None:
+    joined = join(wire, topic, instance="one")
+    sync(wire, topic, joined, {joined.member_id: b"mine"})
+    found, unknown = wire.ask(DescribeGroupsRequest(groups=[topic, f"{topic}-unknown"]), version).groups
+    assert (found.error_code, found.group_state, found.protocol_type) == (0, "Stable", "consumer")
+    [member] = found.members
+    assert (member.member_id, member.member_assignment, member.member_metadata) == (joined.member_id, b"mine", b"m")
+    assert member.client_id == "raw"
+    assert unknown.group_state == "Dead"
+    assert unknown.members == []
