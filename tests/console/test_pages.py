@@ -7,18 +7,10 @@ from html import unescape
 from urllib.parse import quote
 
 import msgspec
-import redis
 from tests.console.visiting import EVIL, ask, commit, create, produce, safe
-from tests.harness.waiting import wait_for
-from tests.oci.conftest import COMPARTMENT, Api
 
 from headrace.console import views
-from headrace.console.registry import PAGES
 from headrace.console.text import group
-from headrace.lakehouse.status.counters import Figures, Progress, TopicProgress
-from headrace.lakehouse.status.document import Teller, Told
-from headrace.metrics.runs import ARCHIVE_RUNS, PIPELINE_RUNS, ArchiveReport, Commit, FlowReport, PipelineReport, State
-from headrace.security.access.required_acls import ANYBODY
 from headrace.testing import InProcessServer
 
 views.load()
@@ -115,126 +107,6 @@ def test_hostile_names_keys_values_and_headers_are_text(server: InProcessServer)
         safe(ask(server, each))
 
 
-def test_a_record_is_shown_as_kafka_oci_and_redis_have_it(server: InProcessServer) -> None:
-    create(server, ("everywhere", 1))
-    produce(server, "everywhere", *((b"key-%d" % n, b"value-%d" % n) for n in range(5)))
-    page = unescape(ask(server, "/topics/everywhere/records?show=3").html)
-    assert '"offset": 3' in page
-    assert '"key": "key-3"' in page
-    api = Api(server.http)
-    stream = api.done("GET", f"/streams?compartmentId={COMPARTMENT}&name=everywhere")[0]["id"]
-    message = api.get(stream, api.cursor(stream)).json[3]
-    api.close()
-    assert f'"key": "{message["key"]}"' in page
-    assert f'"value": "{message["value"]}"' in page
-    command = re.search(r"XRANGE (\S+) (\S+) (\S+)\n", page)
-    assert command is not None
-    with redis.Redis.from_url(server.storage) as storage:
-        # It may have been acknowledged from the journal a moment ago.
-        wait_for(lambda: bool(storage.xlen(command[1])), "the batch to be in Redis")
-        ((entry, fields),) = storage.xrange(command[1], command[2], command[3])
-    assert entry.decode() == command[2]
-    assert b"value-3" in fields[b"b"]
-    assert "this is record 4 of 5 in it" in page
-
-
-def test_records_are_found_by_offset_time_and_key(server: InProcessServer) -> None:
-    create(server, ("found", 2))
-    produce(server, "found", *((b"even" if n % 2 == 0 else b"odd", b"v%d" % n) for n in range(120)), partition=1)
-
-    def offsets(query: str) -> list[int]:
-        html = ask(server, f"/topics/found/records?partition=1&{query}").html
-        return [int(text) for text in re.findall(r"show=(\d+)#record", html)]
-
-    assert offsets("") == list(range(70, 120))
-    assert offsets("from=oldest") == list(range(50))
-    assert offsets("from=100") == list(range(100, 120))
-    assert offsets("from=oldest&key=odd") == list(range(1, 101, 2))
-    assert offsets("at=1h") == list(range(50))
-    assert offsets("at=@" + "9" * 14) == []
-    # Without a partition it is the first that has records.
-    assert "Partition 1: offsets 0 to 120" in ask(server, "/topics/found/records").text
-
-
-def test_many_partitions_are_shown_a_page_at_a_time(server: InProcessServer) -> None:
-    create(server, ("many", 520))
-    first, last = ask(server, "/topics/many"), ask(server, "/topics/many?page=11")
-    assert "520 partitions" in first.text
-    assert "Page 1 of 11" in first.text
-    shown = [re.findall(r"records\?partition=(\d+)", answer.html) for answer in (first, last)]
-    assert [list(map(int, indexes)) for indexes in shown] == [list(range(50)), list(range(500, 520))]
-
-
-def test_many_topics_and_groups_come_a_page_at_a_time() -> None:
-    with InProcessServer() as server:
-        for start in range(0, 1000, 100):
-            create(server, *((f"topic-{n:04}", 10) for n in range(start, start + 100)))
-        for n in range(500):
-            commit(server, f"group-{n:03}", "topic-0000", p0=0)
-        first = ask(server, "/topics")
-        assert "1,000 in all" in first.text
-        assert "Page 1 of 20" in first.text
-        assert first.html.count("<tr>") == 51
-        assert "topic-0999" in ask(server, "/topics?page=20").text
-        assert "10 found" in ask(server, "/topics?q=topic-099&sort=records").text
-        assert "Page 1 of 10" in ask(server, "/groups").text
-        assert "10,000 partitions" in ask(server, "/").text
-        for path in ("/", "/topics", "/groups", "/topics/topic-0500", "/brokers"):
-            assert len(ask(server, path).body) < 100_000, path
-
-
-def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
-    told = ArchiveReport(
-        topic="plain", table=EVIL, group="archiver", host="here", started_ms=1, told_ms=server.clock.now_ms(),
-        rows=1234, files=7, bytes=2_000_000, version=5, lag=66, fresh_ms=server.clock.now_ms() - 90_000,
-        group_failures=2, commits=(Commit(1_700_000_000_000, 1234, 2.5, 5),), problem=EVIL,
-    )  # fmt: skip
-    with redis.Redis.from_url(server.storage) as storage:
-        key = f"headrace:{{meta}}:documents:{ARCHIVE_RUNS}"
-        storage.hset(key, "a", msgspec.json.encode(told))
-        storage.hset(key, "b", b"\xff{")
-    answer = ask(server, "/pipeline")
-    safe(answer)
-    for text in ("running", "1 min 30 s ago", "66", "1,234", "2.0 MB", "archiver"):
-        assert text in answer.text
-    assert re.search(r'data-k="0.failures">2<', answer.html)
-
-
-def test_runs_of_one_archive_are_counted_together_until_its_table_is_made_anew(server: InProcessServer) -> None:
-    def run(rows: int, version: int) -> str:
-        figures = Figures()
-        told = TopicProgress(lag=0, version=version, batch_rows=rows, batch_bytes=1000 * rows, batch_files=1)
-        figures.took(Progress(topics={"run-often": told}))
-        teller = Teller(Told(server.storage, "./lake/{topic}", None, 10.0), figures)
-        teller.end(State.DONE)
-        return ask(server, "/pipeline?q=run-often").text
-
-    assert " Records 5 Files 1 " in run(5, 1)
-    assert " Records 12 Files 2 " in run(7, 2)
-    assert " Records 12 Files " in run(0, 2), "a run that finds nothing new"
-    assert " Records 3 Files 1 " in run(3, 1), "the table was deleted before it"
-
-
-def test_a_declared_pipeline_that_tells_of_itself_is_in_the_pipeline(server: InProcessServer) -> None:
-    flows = (
-        FlowReport(name="bronze", state="completed", read=1234, written=1200, batches=1, seconds=4.2, behind=34),
-        FlowReport(name=EVIL, state=EVIL),
-    )
-    now_ms = server.clock.now_ms()
-    told = PipelineReport(
-        name=EVIL, folder="/home/me/shop", host="here", state=State.FAILED, problem="no such topic",
-        started_ms=now_ms - 42_000, told_ms=now_ms, flows=flows,
-    )  # fmt: skip
-    with redis.Redis.from_url(server.storage) as storage:
-        key = f"headrace:{{meta}}:documents:{PIPELINE_RUNS}"
-        storage.hset(key, "a", msgspec.json.encode(told))
-        storage.hset(key, "b", b"{}")
-    answer = ask(server, "/pipeline")
-    safe(answer)
-    for text in ("failed", "no such topic", "bronze completed 1,234 1,200 4 s 34", "/home/me/shop", "after 42 s"):
-        assert text in answer.text
-
-
 def test_a_path_that_is_nobodys_is_a_page_for_people_and_json_for_programs(server: InProcessServer) -> None:
     browser = "text/html,application/xhtml+xml,*/*;q=0.8"
     page = ask(server, "/nonsense/%3Cb%3E?cluster=nowhere", accept=browser)
@@ -254,9 +126,3 @@ def test_others_than_this_machine_are_refused(server: InProcessServer) -> None:
     answer = ask(server, "/", host="evil.example")
     assert answer.status == 403
     assert ask(server, "/events?of=/", origin="http://evil.example").status == 403
-
-
-def test_every_page_says_what_it_needs() -> None:
-    assert {page.name for page in PAGES.values() if page.needs == ANYBODY} == set()
-    assert {page.method for page in PAGES.values()} == {"GET", "POST"}
-    assert [page.name for page in PAGES.values() if page.method == "POST"] == ["ResetGroup"]

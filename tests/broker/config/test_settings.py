@@ -18,18 +18,6 @@ def test_the_defaults_are_kafkas_but_for_the_initial_delay() -> None:
     assert settings.given == {}
 
 
-def test_every_field_comes_from_the_table() -> None:
-    fields = {key.field for key in BROKER_KEYS}
-    assert set(BrokerSettings.__struct_fields__) - fields == {"topic_defaults", "given"}
-
-
-@pytest.mark.parametrize("key", BROKER_KEYS, ids=lambda key: key.name)
-def test_every_default_is_a_value_its_key_takes(key: object) -> None:
-    entry = next(known for known in BROKER_KEYS if known is key)
-    if entry.default is not None:
-        entry.parse(entry.default)
-
-
 @pytest.mark.parametrize(
     ("given", "retention_ms"),
     [
@@ -49,21 +37,9 @@ def test_broker_settings_become_the_topics_defaults() -> None:
     assert (config.max_message_bytes, config.log_append_time) == (5, True)
 
 
-def test_broker_id_is_another_name_of_node_id() -> None:
-    assert BrokerSettings.of({"broker.id": "7"}).node_id == 7
-    assert BrokerSettings.of({"broker.id": "7", "node.id": "7"}).node_id == 7
-    with pytest.raises(InvalidSetting, match="differ"):
-        BrokerSettings.of({"broker.id": "7", "node.id": "8"})
-
-
 def test_contradicting_session_timeouts_are_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"group\.min\.session\.timeout\.ms=2000 is over"):
         BrokerSettings.of({"group.min.session.timeout.ms": "2000", "group.max.session.timeout.ms": "1000"})
-
-
-def test_an_unknown_setting_is_refused_with_a_near_one() -> None:
-    with pytest.raises(InvalidSetting, match=r"unknown broker setting num\.partition, did you mean num\.partitions\?"):
-        BrokerSettings.of({"num.partition": "1"})
 
 
 def test_a_value_in_force_is_told_as_text() -> None:

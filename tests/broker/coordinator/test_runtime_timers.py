@@ -4,16 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-import structlog
 
-from headrace.broker.coordinator.event_log import GroupEventLog
 from headrace.broker.coordinator.runtime import Firing, Timers
 from headrace.groups import timers
-from headrace.groups.events import Join, TimerFired
-from headrace.groups.group import Group
-from headrace.groups.model import GroupSettings
 from headrace.groups.timers import TimerKey
-from headrace.machines.effects import Now
 from headrace.testing.clock import ManualClock
 
 MANY = 1_000
@@ -121,39 +115,3 @@ async def test_nothing_is_told_of_one_that_was_due_before(
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(fired) == told < MANY
-
-
-def test_a_crowd_that_goes_at_once_has_a_line_for_the_first_of_them() -> None:
-    machine = Group("g", GroupSettings())
-    for number in range(MANY):
-        asked = Join(
-            token=number,
-            member_id="",
-            instance_id=None,
-            client_id="c",
-            client_host="/127.0.0.1",
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            protocol_type="consumer",
-            protocols=(("range", b""),),
-            new_member_id=f"m-{number}",
-            member_id_required=False,
-            skip_assignment_supported=False,
-        )
-        machine.handle(asked, Now(0, 0))
-    teller = GroupEventLog("g", machine)
-    for key in (timers.initial_delay(), timers.sync()):
-        while key in machine.deadlines:
-            at = machine.deadlines[key]
-            machine.handle(event := TimerFired(key), Now(at, at))
-    with structlog.testing.capture_logs() as lines:
-        teller.look(machine, event)
-    assert len(lines) == 101
-    assert lines[0]["event"] == "member expired"
-    assert lines[-1] == {
-        "event": "more members left",
-        "group": "g",
-        "more": MANY - 100,
-        "members": 0,
-        "log_level": "info",
-    }

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext, subscription
+from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 from headrace.groups import timers
 from headrace.groups.classic.states import GroupState
@@ -14,8 +14,6 @@ FLIGHTS = TopicPartition("flights", 0)
 
 
 # restarts of the server
-
-
 def test_a_stable_group_goes_on_through_a_restart_without_a_rebalance(ctx: GroupContext) -> None:
     leader, follower = ctx.stable(2)
     ctx.commit(leader, offset=5)
@@ -182,8 +180,6 @@ def test_heartbeats_store_nothing(ctx: GroupContext) -> None:
 
 
 # deletion
-
-
 def test_a_group_with_members_cannot_be_deleted(ctx: GroupContext) -> None:
     ctx.stable(1)
 
@@ -229,30 +225,6 @@ def test_a_dead_group_sends_everyone_to_find_a_new_one(ctx: GroupContext) -> Non
     assert ctx.group.state is GroupState.DEAD
 
 
-# what tools see
-
-
-def test_a_stable_group_is_described_with_metadata_and_assignments(ctx: GroupContext) -> None:
-    leader, follower = ctx.stable(2)
-    described = ctx.group.describe()
-
-    assert (described.name, described.state, described.generation) == ("group", GroupState.STABLE, 1)
-    assert (described.protocol_type, described.protocol, described.leader) == ("consumer", "range", leader)
-    assert [each.member_id for each in described.members] == [leader, follower]
-    assert described.members[1].assignment == follower.encode()
-    assert described.members[1].metadata == subscription("flights")
-    assert (described.members[1].client_id, described.members[1].client_host) == ("client", "/127.0.0.1")
-
-
-def test_outside_stable_metadata_and_assignments_are_not_shown(ctx: GroupContext) -> None:
-    leader, _ = ctx.stable(2)
-    ctx.join(leader)
-    described = ctx.group.describe()
-
-    assert (described.state, described.protocol) == (GroupState.PREPARING_REBALANCE, "")
-    assert {(each.metadata, each.assignment) for each in described.members} == {(b"", b"")}
-
-
 def test_held_tokens_are_those_of_the_requests_that_wait(ctx: GroupContext) -> None:
     first, second = ctx.join(version=3), ctx.join(version=3)
     assert set(ctx.group.held_tokens()) == {first, second}
@@ -263,8 +235,6 @@ def test_held_tokens_are_those_of_the_requests_that_wait(ctx: GroupContext) -> N
 
 
 # bulk
-
-
 def test_a_rebalance_of_a_thousand_members_takes_well_under_five_seconds(ctx: GroupContext) -> None:
     ctx.checking = False  # it would be most of the time
     started = time.process_time()

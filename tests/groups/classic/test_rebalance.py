@@ -1,6 +1,5 @@
 """The join phase: initial delay, who is waited for, who is dropped, who leads, what is chosen (E.1)."""
 
-import pytest
 from tests.harness.groups import REBALANCE_MS, SESSION_MS, GroupContext
 
 from headrace.groups import timers
@@ -8,9 +7,8 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.errors import GroupError
 from headrace.groups.model import GroupSettings
 
+
 # the initial delay
-
-
 def test_members_that_start_together_share_generation_1_and_the_first_to_join_leads(ctx: GroupContext) -> None:
     joins = []
     for _ in range(5):
@@ -86,8 +84,6 @@ def test_a_group_whose_members_all_leave_during_the_initial_delay_is_empty_again
 
 
 # who is waited for
-
-
 def test_the_join_phase_ends_when_all_members_have_rejoined(ctx: GroupContext) -> None:
     first, second, third = ctx.stable(3)
     joins = [ctx.join(first), ctx.join(second)]
@@ -147,8 +143,6 @@ def test_the_join_phase_ends_when_the_last_absentee_expires(ctx: GroupContext) -
 
 
 # the end of the time to rejoin
-
-
 def test_dynamic_absentees_are_out_at_the_largest_rebalance_timeout(ctx: GroupContext) -> None:
     leader, absent = ctx.form(
         ctx.join(version=3, rebalance_ms=20_000),
@@ -218,66 +212,6 @@ def test_the_last_static_member_expires_into_an_empty_group(ctx: GroupContext) -
     assert set(ctx.timers) == {timers.retention()}
 
 
-# what a generation is made of
-
-
-def test_only_the_leader_gets_the_members_with_their_metadata(ctx: GroupContext) -> None:
-    joins = [ctx.join(version=3, protocols=(("a", b"a%d" % i), ("b", b"b%d" % i))) for i in range(3)]
-    ctx.sleep(200)
-    leader = joins[0].result
-
-    assert leader.protocol == "a"
-    assert [(each.member_id, each.metadata) for each in leader.members] == [
-        (join.result.member_id, b"a%d" % i) for i, join in enumerate(joins)
-    ]
-    assert [join.result.members for join in joins[1:]] == [(), ()]
-    assert {join.result.protocol_type for join in joins} == {"consumer"}
-
-
-@pytest.mark.parametrize(
-    ("preferences", "chosen"),
-    [
-        (["ab", "ab", "ba"], "a"),
-        (["ab", "ba", "ba"], "b"),
-        (["ab", "ba"], "a"),
-        (["ba", "ab"], "b"),
-        (["abc", "cb", "cba"], "c"),
-        (["ab", "ab", "b"], "b"),
-    ],
-)
-def test_members_vote_among_the_protocols_that_all_of_them_have(
-    ctx: GroupContext, preferences: list[str], chosen: str
-) -> None:
-    joins = [ctx.join(version=3, protocols=tuple((name, b"") for name in names)) for names in preferences]
-    ctx.sleep(500)
-
-    assert {join.result.protocol for join in joins} == {chosen}
-
-
-def test_a_leader_that_rejoins_keeps_leading(ctx: GroupContext) -> None:
-    leader, other = ctx.stable(2)
-    ctx.join(version=3)
-    ctx.join(other)
-
-    assert ctx.join(leader).result.leader == leader
-
-
-def test_another_member_leads_when_the_leader_does_not_rejoin(ctx: GroupContext) -> None:
-    leader, other = ctx.stable(2)
-    ctx.leave(leader)
-
-    assert ctx.join(other).result.leader == other
-
-
-def test_a_static_leader_that_does_not_rejoin_is_kept_but_leads_no_more(ctx: GroupContext) -> None:
-    leader, other = ctx.form(ctx.join(instance="i", session_ms=100_000), ctx.join(version=3))
-    rejoin = ctx.join(other, protocols=(("range", b"new"),))
-    ctx.sleep(REBALANCE_MS)
-
-    assert rejoin.result.leader == other
-    assert {member.member_id for member in rejoin.result.members} == {leader, other}
-
-
 def test_a_generation_is_stored_before_anybody_hears_of_it(ctx: GroupContext) -> None:
     join = ctx.join(version=3)
     ctx.sleep(100)
@@ -288,8 +222,6 @@ def test_a_generation_is_stored_before_anybody_hears_of_it(ctx: GroupContext) ->
 
 
 # a rebalance in the middle of the next phase
-
-
 def test_a_new_join_in_completing_rebalance_fails_the_syncs_that_are_held(ctx: GroupContext) -> None:
     first, second = ctx.join(version=3), ctx.join(version=3)
     ctx.sleep(200)

@@ -47,6 +47,7 @@ message Whole {
   repeated Nothing several = 18;
 }
 """
+
 OLD = """
 syntax = "proto2";
 message Old { required int32 id = 1; optional string name = 2; optional group Part = 3 { optional int32 x = 4; } }
@@ -185,25 +186,6 @@ def test_required_fields_and_groups(tmp_path: Path) -> None:
     assert list(found.dead) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('syntax = "proto3"; message A { Nowhere b = 1; }', '"Nowhere" is not defined'),
-        ('syntax = "proto3"; import "no/such.proto"; message A { int32 b = 1; }', "no/such.proto: File not found"),
-        ('syntax = "proto3"; message A {}', "A has no fields"),
-        ('syntax = "proto3"; enum A { X = 0; }', "the file has no message"),
-        ("\0", "is not a .proto file that can be compiled"),
-    ],
-)
-def test_a_schema_that_cannot_be_used_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
-    path = tmp_path / "value.proto"
-    path.write_text(text)
-    with pytest.raises(OptionError) as told:
-        Decoding.of(str(path))
-    assert reason in str(told.value)
-    assert "\n" not in str(told.value)
-
-
 WIRE = """
 syntax = "proto2";
 message Wire {
@@ -268,13 +250,19 @@ def test_fields_of_a_later_schema_are_passed_over(tmp_path: Path) -> None:
 
 
 FIELDS = " ".join(f"optional int64 f{place} = {place + 1};" for place in range(900))
+
 WIDE = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {FIELDS} }}'
+
 GROUPS = " ".join(f"optional G{group} g{group} = {group + 1};" for group in range(15))
+
 PARTS = " ".join(
     f"message G{group} {{ {' '.join(f'int32 f{place} = {place + 1};' for place in range(15))} }}" for group in range(15)
 )
+
 NESTED = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {GROUPS} }} {PARTS}'
+
 ITSELF = f'syntax = "proto3"; message M {{ repeated I items = 1; }} message I {{ {FIELDS} repeated I more = 901; }}'
+
 MAP = f'syntax = "proto3"; message M {{ map<int32, I> items = 17; }} message I {{ {FIELDS} }}'
 
 
@@ -301,27 +289,6 @@ def test_a_message_becomes_as_much_as_its_bytes_allow(text: str, value: bytes, t
     found = split(Decoding.of(str(path), message="M"), [usual, value, usual * 10])
     assert list(found.dead) == [1]
     assert "cells in columns, the most of" in found.dead[1]
-
-
-def test_an_import_may_have_any_name(tmp_path: Path) -> None:
-    inner = 'syntax = "proto3"; message Inner { int32 n = 1; }'
-    names = ["value.proto", "./value1.proto", "VALUE2.proto"]
-    imports = "".join(f'import "{name.removeprefix("./")}"; ' for name in names[:1])
-    text = f'syntax = "proto3"; {imports} message Outer {{ Inner inner = 1; }}'
-    others = {names[0]: inner, names[1]: 'syntax = "proto3";', names[2]: 'syntax = "proto3";'}
-    (tmp_path / "value.proto").write_text(inner)
-    for made in (
-        compiled(text, "a test", others),
-        compiled(text, "a test", None, str(tmp_path)),
-    ):
-        path = tmp_path / "made.desc"
-        path.write_bytes(made)
-        assert split(Decoding.of(str(path)), [b"\x0a\x02\x08\x05"]).table == {0: {"inner": {"n": 5}}}
-
-
-def test_an_import_below_a_file_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"a test: an import is called 'a.proto/b.proto'"):
-        compiled("", "a test", {"a.proto": "", "a.proto/b.proto": ""})
 
 
 MAPS = """

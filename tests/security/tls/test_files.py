@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.main import run
 from headrace.security.tls.files import create
 
 NOW = dt.datetime.now(dt.UTC)
@@ -35,11 +34,3 @@ def test_nothing_is_overwritten_and_no_name_guessed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a host name"):
         create(tmp_path / "other", ("a b",), "jane", NOW)
     assert not (tmp_path / "other").exists()
-
-
-def test_the_command_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tls", "create", str(tmp_path / "c"), "--host", "h.example"]) == 0
-    assert str(tmp_path / "c" / "server.pem") in capsys.readouterr().out
-    assert run(["tls", "create", str(tmp_path / "c")]) == 1
-    assert "is there already: name another directory" in capsys.readouterr().err
-    assert run(["tls", "create", str(tmp_path / "d"), "--host", "a/b"]) == 2

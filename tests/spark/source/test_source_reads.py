@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.harness.storage import BareStorage
-
-from .conftest import DAY, records, run_out
+from tests.spark.conftest import DAY, records, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.harness.wire import Wire
+from tests.spark.conftest import DAY, run_out
 
 from headrace.client import options as client_options
 from headrace.client.errors import DataLoss, OptionError, ServerUnavailable, UnknownTopic
@@ -16,8 +17,6 @@ from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.tasks import with_storage
 from headrace.spark.source.topic_log import Subscription
 from headrace.testing import Server
-
-from .conftest import DAY, run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

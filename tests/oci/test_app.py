@@ -2,12 +2,10 @@
 
 import re
 import socket
-from pathlib import Path
 
 import pytest
 from tests.oci.conftest import Api, details, new_stream
 
-from headrace.oci.api.registry import OPERATIONS
 from headrace.testing import InProcessServer
 
 
@@ -161,22 +159,6 @@ def test_a_fault_of_ours_is_500_without_a_trace(
     reply = api.call("POST", f"/streams/{stream}/cursors", {"partition": "0", "type": "LATEST"})
     assert reply.error == (500, "InternalServerError", "Internal server error")
     assert "secret" in caplog.text
-
-
-def test_the_description_is_served_and_has_every_operation(api: Api) -> None:
-    described = api.done("GET", "/openapi.json")
-    found = {each["operationId"] for path in described["paths"].values() for each in path.values()}
-    assert found == set(OPERATIONS)
-    assert len(found) == 30
-    texts = str(described)
-    for reference in re.findall(r"'#/components/([^']+)'", texts):
-        kind, _, name = reference.partition("/")
-        assert name in described["components"][kind]
-
-
-def test_the_page_has_every_operation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "oci-operations.md").read_text("utf-8")
-    assert [name for name in OPERATIONS if f"| [{name}](#{name.lower()}) |" not in page] == []
 
 
 def test_headers_have_an_end(oci_server: InProcessServer, api: Api, stream: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from tests.harness.redis import RedisServer
+from tests.oci.resources.conftest import World
 
 from headrace.membership.view import Lock
 from headrace.oci.errors import OciError
@@ -23,8 +24,6 @@ from headrace.storage.storage import ClusterParts, RedisStorage
 from headrace.storage.topics import RedisTopics
 from headrace.topics.errors import StorageUnavailable
 from headrace.topics.model import Topic
-
-from .conftest import World
 
 picks = st.integers(0, 1_000)
 names = st.sampled_from(["a", "b", "c"])

@@ -9,10 +9,9 @@ import pytest
 import structlog
 from deltalake import DeltaTable
 from tests.harness.wire import Wire, batches
+from tests.lakehouse.conftest import Kept
 
 from headrace.kafka.errors import Code
-
-from .conftest import Kept
 
 STORAGE_ERROR = Code.KAFKA_STORAGE_ERROR
 

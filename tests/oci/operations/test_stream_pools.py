@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.oci.conftest import Api
 
 import oci
 from headrace.testing.inprocess import InProcessServer
 from headrace.testing.oci import GroupReader, OciClients, put, text_of
-
-from .conftest import Api
 
 M = oci.streaming.models
 COMPARTMENT = "ocid1.compartment.oc1..raw"

@@ -10,6 +10,7 @@ from tests.harness.archive import Archiver
 from tests.harness.storage import BareStorage
 from tests.harness.wire import Wire, opened
 from tests.harness.wire import batch as wire_batch
+from tests.spark.conftest import DAY, records
 
 from headrace.client.errors import DataLoss, StorageUnavailable
 from headrace.client.offsets import Extent, Range, TopicPartition
@@ -22,7 +23,6 @@ from headrace.testing import InProcessServer
 from headrace.topics.archive import STARTS, start_id
 from headrace.topics.model import Topic
 
-from .conftest import DAY, records
 from .test_source_reads import Reads, checkpoint, flat, reads  # noqa: F401  # fixtures
 
 if TYPE_CHECKING:

@@ -1,21 +1,11 @@
 """What a native partition reads where entries may have any size. The storage is a list, or a Redis."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import cast
 
-import redis
-from tests.harness.redis import RedisServer
-from tests.harness.waiting import until
-
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.ports import NativeStorage
-from headrace.broker.runtime.budget import ReadBudget
-from headrace.broker.runtime.decompression import Decompression
 from headrace.records.build import build
-from headrace.storage.storage import RedisStorage
 from headrace.topics.model import StoredBatch
 from headrace.topics.native import Extent, NativeRead, NativeStream
 
@@ -61,24 +51,3 @@ async def test_entries_that_are_not_served_are_read_once() -> None:
     storage.begun.clear()
     await partition.read_range(0, 1 << 20)
     assert storage.begun == [0, 11, 21], "another stream has that name"
-
-
-async def test_what_is_looked_into_for_a_time_is_counted(
-    open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
-) -> None:
-    with redis.Redis.from_url(any_redis.url) as raw:
-        for number, size in enumerate((10, 2 << 20, 10)):
-            raw.xadd("s", {"value": "x" * size}, id=f"{10 * (number + 1)}-0")
-    storage = await open_storage()
-    place = NativeStream("s", 10)
-    partition = NativePartition("t", 0, place, await storage.native.open(place), storage.native)
-    beside = ReadBudget(3 << 20)
-    beside.take(2 << 20)
-    for timestamp, ms in ((20, 20), (Special.MAX_TIMESTAMP, 30)):
-        finding = asyncio.ensure_future(partition.find_offset(timestamp, Searcher(Decompression(), beside)))
-        await until(lambda: beside.short)
-        beside.release(2 << 20)
-        assert await finding == FoundOffset(ms << 10, ms)
-        assert beside.used == 0
-        beside.take(2 << 20)
-    partition.close()

@@ -7,12 +7,11 @@ from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.oci.conftest import Api
 
 import oci
 from headrace.testing.inprocess import InProcessServer
 from headrace.testing.oci import OciClients, put
-
-from .conftest import Api
 
 M = oci.streaming.models
 COMPARTMENT = "ocid1.compartment.oc1..raw"

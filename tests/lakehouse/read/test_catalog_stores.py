@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import pyarrow.fs as pa_fs
 import pytest
 from tests.harness.archive import Archiver
+from tests.lakehouse.conftest import Kept
 
 from headrace.spark.source.redis_log import LogReader
 from headrace.spark.source.topic_log import Subscription
-
-from .conftest import Kept
 
 
 @pytest.fixture

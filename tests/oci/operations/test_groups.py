@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oci.conftest import Api, Reply, new_stream
 
-from headrace.broker.coordinator.instances import InstanceError, InstanceProblem
 from headrace.broker.runtime.scheduler import CooperativeScheduler
-from headrace.oci.api.group_requests import of_instance_error
 from headrace.oci.api.registry import Call
 from headrace.oci.errors import CURSOR_INVALID
 from headrace.oci.operations.groups import get_group
@@ -30,25 +28,6 @@ def fill(api: Api, stream: str, count: int, first: int = 0) -> None:
 def values(reply: Reply) -> list[int]:
     assert reply.status == 200, reply
     return [int(base64.b64decode(message["value"])) for message in reply.json]
-
-
-def test_every_problem_of_a_group_has_an_answer() -> None:
-    for kind in InstanceProblem:
-        for by_cursor in (True, False):
-            error = of_instance_error(InstanceError(kind, "what it is about", 7), by_cursor=by_cursor)
-            assert 400 <= error.status < 600
-            assert error.code
-            assert "{" not in error.message
-
-
-def test_the_words_for_a_lost_partition() -> None:
-    problem = InstanceError(InstanceProblem.UNRESERVED_PARTITION, "lost", 3)
-    error = of_instance_error(problem, by_cursor=True)
-    assert (error.status, error.code, error.message) == (
-        400, "InvalidParameter", "Trying to commit unreserved partition 3",
-    )  # fmt: skip
-    # What Oracle's own Node-RED node looks for.
-    assert re.search(r"cursor.*expir|expir.*cursor|unreserved partition", error.message, re.IGNORECASE)
 
 
 def test_a_group_is_shown_as_the_service_shows_it(api: Api, wide: str) -> None:

@@ -1,22 +1,17 @@
-"""The high watermark of a log whose copies are waited for: after doubts, losses, and wherever it is led."""
+"""What is known of the high watermark once a log is opened again, after doubts and losses."""
 
 import asyncio
 
 import pytest
 from tests.broker.batches import batch
-from tests.broker.partition.test_high_watermark import waits
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers import remote_reader
 from headrace.broker.brokers.remote_reader import RemotePartitionReader
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
-from headrace.broker.ports import LogLook
-from headrace.broker.runtime.decompression import Decompression
 from headrace.testing.clock import ManualClock
-from headrace.topics.errors import NotLeader, OffsetOutOfRange
+from headrace.topics.errors import NotLeader
 
 
 async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
@@ -94,64 +89,3 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
     assert (partition.log_end, partition.replication.high_watermark_known) == (0, False)
     storage.logs.copies.come()
     assert partition.log_end == 5
-
-
-async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
-    partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
-    partition.append(batch(3), lambda _: None)
-    storage.logs.answer()
-    woken = await storage.logs.look(partition.stream)
-    partition.append(batch(4), lambda _: None)
-    storage.logs.answer()
-    partition.release(7)
-    looks, look = [woken], storage.logs.look
-
-    async def told(stream: str) -> LogLook:
-        return looks.pop() if looks else await look(stream)
-
-    monkeypatch.setattr(storage.logs, "look", told)
-    followed = await RemotePartitionReader.look_at(partition, storage.logs, 7)
-    followed.check_readable(7)
-    assert followed.log_end == 7
-
-
-async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
-    partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the copies, or where none are wanted, the end that Redis has is the end."""
-    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
-    partition.append(batch(7), lambda _: None)
-    storage.logs.answer()
-    partition.release(7)
-    await _lose_it(partition, storage, clock)
-    for copies in (1, 2):
-        partition.want_copies(copies)
-        looking = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 7))
-        if copies > 1:
-            await waits(storage)
-            storage.logs.copies.answer()
-        followed = await looking
-        assert followed.log_end == 5
-        with pytest.raises(OffsetOutOfRange):
-            followed.check_readable(7)
-
-
-async def test_by_time_a_log_is_the_same_wherever_it_is_led(partition: LeaderPartition, storage: MemoryStorage) -> None:
-    partition.want_copies(2)
-    for time_ms in (1_000, 3_000):
-        partition.append(batch(3, timestamp=time_ms), lambda _: None, 2, 0)
-    storage.logs.answer()
-    storage.logs.copies.answer()
-    partition.release(7)
-    storage.logs.copies.why = "1 has it"
-    followed = await RemotePartitionReader.look_at(partition, storage.logs, 0)
-    partition.lead(8)
-    await partition.open()
-    for each in (partition, followed):
-        assert each.log_end == 3
-        assert await each.find_offset(500, Searcher(Decompression())) == FoundOffset(0, 1_000)
-        for timestamp in (Special.LATEST, Special.MAX_TIMESTAMP, 2_000, 9_000):
-            with pytest.raises(NotLeader, match="t-0: how far it can be read is known when its replicas have"):
-                await each.find_offset(timestamp, Searcher(Decompression()))

@@ -5,11 +5,10 @@ from typing import Any
 
 import oci.streaming
 from tests.harness.wire import Wire, batches, opened
+from tests.lakehouse.conftest import T0, Kept
 
 from headrace.records.batch import peek
 from headrace.testing.oci import OciClients
-
-from .conftest import T0, Kept
 
 
 def test_a_consumer_reads_across_the_border_without_noticing(kept: Kept) -> None:

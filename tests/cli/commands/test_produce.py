@@ -1,0 +1,246 @@
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import CommandLine
+from tests.harness.commands import Command
+
+from headrace.cli import main
+from headrace.cli.command import Status
+from headrace.testing import Server, server
+
+
+def test_lines_become_records_in_order(headrace: Any) -> None:
+    headrace.run("topics", "create", "lines", "--partitions", "1")
+    assert headrace.run("records", "produce", "lines", stdin="one\n\ntwo") == "3 records sent to lines\n"
+    read = headrace.records("lines")
+    assert [(line["offset"], line["key"], line["value"]) for line in read] == [
+        (0, None, "one"),
+        (1, None, ""),
+        (2, None, "two"),
+    ]
+
+
+@pytest.mark.parametrize("login", [False, True])
+def test_a_server_without_idempotent_producers_gets_them_in_order_too(
+    login: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As OCI Streaming's endpoint."""
+    sets: dict[str, Any] = {"oci_kafka": "strict", "auto_create_topics_enable": True, "num_partitions": 1}
+    if login:
+        sets["oci_auth_kafka"] = "required"
+    with server(**sets) as strict:
+        if login:
+            monkeypatch.setenv("HEADRACE_KAFKA_USERNAME", "acme/jane/ocid1.streampool.oc1.local.default")
+            monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "token")
+        headrace = CommandLine(strict.kafka, capsys, monkeypatch)
+        lines = [f"{number}" for number in range(20_000)]
+        assert headrace.run("records", "produce", "plain", stdin="\n".join(lines)) == "20000 records sent to plain\n"
+        assert [line["value"] for line in headrace.records("plain")] == lines
+
+
+def test_keys_decide_the_partition(headrace: Any) -> None:
+    headrace.run("topics", "create", "keyed", "--partitions", "4")
+    lines = "".join(f"k{number % 5}:{number}\n" for number in range(50))
+    headrace.run("records", "produce", "keyed", "--key-separator", ":", stdin=lines)
+    read = headrace.records("keyed")
+    assert len(read) == 50
+    homes: dict[str, set[int]] = {}
+    for line in read:
+        homes.setdefault(line["key"], set()).add(line["partition"])
+    assert len(homes) == 5
+    assert all(len(partitions) == 1 for partitions in homes.values())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_json_lines_come_back_as_they_went_in(headrace: Any, codec: str) -> None:
+    topic = f"round-trip-{codec}"
+    headrace.run("topics", "create", topic, "--partitions", "1")
+    sent: list[dict[str, Any]] = [
+        {"key": "k", "value": "v", "headers": [["h", "x"], ["h", None]], "timestamp": 1_700_000_000_000},
+        {"key": None, "value": None, "headers": [], "timestamp": 1_700_000_000_001},
+        {"key": "", "value": {"base64": "/wA="}, "headers": [], "timestamp": 1_700_000_000_002},
+    ]
+    lines = "\n".join(map(json.dumps, sent))
+    answer = headrace.json("records", "produce", topic, "--compression", codec, stdin=lines)
+    assert answer == {"topic": topic, "records": 3}
+    read = headrace.records(topic)
+    assert [{name: line[name] for name in sent[0]} for line in read] == sent
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_are(headrace: Any) -> None:
+    headrace.run("topics", "create", "raw", "--partitions", "1")
+    headrace.run("records", "produce", "raw", stdin=b"\xff\xfe\n")
+    assert [line["value"] for line in headrace.records("raw")] == [{"base64": "//4="}]
+
+
+def test_a_bad_line_is_named_by_its_number(headrace: Any) -> None:
+    headrace.run("records", "produce", "bad-lines", "--json", stdin='{"value": 1}\nnope\n', status=1)
+    assert headrace.err.splitlines()[-1].startswith("headrace: line 2 of the input: not JSON")
+
+
+def test_what_came_before_a_bad_line_is_sent_and_counted(headrace: Any) -> None:
+    headrace.run("topics", "create", "read-before", "--partitions", "1")
+    good = "".join(f"k:{number}\n" for number in range(3_000))
+    headrace.run("records", "produce", "read-before", "--key-separator", ":", stdin=f"{good}none\nk:last\n", status=1)
+    assert headrace.err == (
+        "headrace: line 3001 of the input: expected KEY:VALUE, found 'none'; 3000 records before it were sent\n"
+    )
+    assert len(headrace.records("read-before")) == 3_000
+    headrace.run("records", "produce", "read-before", "--key-separator", ":", stdin="none\n", status=1)
+    assert headrace.err.endswith("found 'none'; nothing was sent\n")
+
+
+def test_why_records_before_a_bad_line_were_not_taken_is_told(headrace: Any) -> None:
+    headrace.run("topics", "create", "half-taken", "--partitions", "2", "--config", "max.message.bytes=1000")
+    words = ("records", "produce", "half-taken", "--key-separator", ":")
+    large = f"a:{os.urandom(5_000).hex()}\n"
+    why = "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes"
+    headrace.run(*words, stdin=f"{large}none\n", status=1)
+    assert headrace.err.endswith(f"found 'none'; 1 of 1 record before it was not taken ({why})\n")
+    # Of another partition, and so of another batch.
+    headrace.run(*words, stdin=f"{large}d:small\nnone\n", status=1)
+    assert headrace.err.endswith(f"1 of 2 records before it was not taken ({why}), 1 was sent\n")
+
+
+def test_a_topic_that_is_created_on_the_way_is_told(headrace: Any) -> None:
+    headrace.run("topics", "create", "deliveries")
+    headrace.run("records", "produce", "delivreies", stdin="a\n")
+    assert headrace.err == (
+        "headrace: created topic delivreies with 2 partitions; did you mean deliveries? "
+        "`headrace topics delete delivreies` takes it back\n"
+    )
+    headrace.run("records", "produce", "delivreies", stdin="b\n")
+    assert headrace.err == ""
+    assert len(headrace.records("delivreies")) == 2
+
+
+def test_nothing_to_send_creates_nothing(headrace: Any) -> None:
+    headrace.run("records", "produce", "no-lines", stdin="")
+    assert "no-lines" not in [line["topic"] for line in headrace.json("topics", "list")]
+
+
+def test_a_server_that_creates_no_topics_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\n")
+    with server(auto_create_topics_enable="false") as strict:
+        assert main.run(["records", "produce", "nowhere", str(lines), "--bootstrap", strict.kafka]) == 4
+    assert capsys.readouterr().err == (
+        f"headrace: no topic 'nowhere' at {strict.kafka}, which creates none by itself; "
+        "`headrace topics create nowhere` creates it\n"
+    )
+
+
+def test_produce_says_at_once_when_the_server_goes_away(tmp_path: Path) -> None:
+    """While a person types: nothing is under way when the server goes, and the next line is kept until it is back."""
+    with Server(tmp_path / "data") as own, Command(own.kafka, "records", "produce", "typed") as typing:
+        typing.write_line("first")
+        assert typing.err.readline() == "headrace: created topic typed with 1 partition\n"
+        own.stop()
+        assert f"{own.kafka} does not answer any more" in typing.err.readline()
+        own.start()
+        typing.write_line("second", last=True)
+        assert "answers again" in typing.err.readline()
+        assert typing.out.read() == "2 records sent to typed\n"
+        assert typing.status() == 0
+
+
+def test_a_partition_may_be_named(headrace: Any) -> None:
+    headrace.run("topics", "create", "placed", "--partitions", "3")
+    headrace.run("records", "produce", "placed", "--partition", "2", stdin="a\nb\n")
+    assert [line["partition"] for line in headrace.records("placed")] == [2, 2]
+    assert headrace.records("placed", "--partition", "1") == []
+    headrace.run("records", "tail", "placed", "--partition", "3", status=4)
+    assert "has partitions 0 to 2, not 3" in headrace.err
+
+
+def test_files_are_sent_with_headers_and_a_key(headrace: Any, tmp_path: Path) -> None:
+    headrace.run("topics", "create", "from-files", "--partitions", "1")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("a\nb\n")
+    second.write_text("c")
+    arguments = ["--key", "k", "-H", "source=files", "-H", "empty="]
+    sent = headrace.run("records", "produce", "from-files", str(first), "-", str(second), *arguments, stdin="in\n")
+    assert sent == "4 records sent to from-files\n"
+    read = headrace.records("from-files")
+    assert [line["value"] for line in read] == ["a", "b", "in", "c"]
+    assert {line["key"] for line in read} == {"k"}
+    assert read[0]["headers"] == [["source", "files"], ["empty", ""]]
+
+
+def test_a_whole_file_may_be_one_record(headrace: Any, tmp_path: Path) -> None:
+    headrace.run("topics", "create", "whole", "--partitions", "1")
+    picture = tmp_path / "picture"
+    picture.write_bytes(b"\x00\n\xff\n")
+    assert headrace.run("records", "produce", "whole", "--whole", str(picture)) == "1 record sent to whole\n"
+    assert [line["value"] for line in headrace.records("whole")] == [{"base64": "AAr/Cg=="}]
+
+
+def test_json_lines_get_the_headers_too(headrace: Any) -> None:
+    headrace.run("topics", "create", "more-headers", "--partitions", "1")
+    line = '{"value": "v", "headers": {"h": "1"}}'
+    headrace.run("records", "produce", "more-headers", "--json", "--header", "n=2", stdin=line)
+    assert headrace.records("more-headers")[0]["headers"] == [["h", "1"], ["n", "2"]]
+
+
+def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None:
+    headrace.run("topics", "create", "small-only", "--config", "max.message.bytes=1000")
+    headrace.run("records", "produce", "small-only", "--whole", stdin="x" * 2_000_000, status=1)
+    assert headrace.err == (
+        "headrace: 1 of 1 records were not taken by 'small-only': "
+        "a record is larger than the topic takes: `headrace topics alter` raises its max.message.bytes\n"
+    )
+
+
+def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
+    words = ("records", "produce", "given-up", "--timeout", "5")
+    with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
+        producing.write_line("first")
+        assert "created topic given-up" in producing.err.readline()
+        own.stop()
+        assert f"{own.kafka} does not answer any more; a record is tried for 5 s" in producing.err.readline()
+        producing.write_line("second", last=True)
+        # The first one may not have left either.
+        assert re.fullmatch(
+            r"headrace: [12] of 2 records were not taken by 'given-up': there was no acknowledgement in time\n",
+            producing.err.readline(),
+        )
+        assert producing.status() == 3
+
+
+def test_a_bad_line_behind_a_record_that_nobody_took_ends_as_that_does(tmp_path: Path) -> None:
+    words = ("records", "produce", "half", "--timeout", "5", "--json")
+    with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
+        producing.write_line('{"value": "first"}')
+        assert "created topic half" in producing.err.readline()
+        own.stop()
+        assert "does not answer any more" in producing.err.readline()
+        producing.write_line('{"value": "second"}\nnone', last=True)
+        # The first one may not have left either.
+        assert re.search(
+            r"[12] of 2 records before it (was|were) not taken \(there was no acknowledgement in time\)",
+            producing.err.readline(),
+        )
+        assert producing.status() == Status.UNREACHABLE
+
+
+def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:
+    with Server(tmp_path / "data") as own, Command(own.kafka, "records", "produce", "hanging") as producing:
+        producing.write_line("first")
+        assert "created topic hanging" in producing.err.readline()
+        os.kill(own.pid, signal.SIGSTOP)
+        try:
+            producing.write_line("second", last=True)
+            # Which of the two it is depends on whether the library was connected already.
+            told = producing.err.readline()
+            assert re.search("has acknowledged nothing for 5 s|does not answer any more", told)
+            assert told.endswith("; a record is tried for 30 s (Ctrl-C ends)\n")
+        finally:
+            os.kill(own.pid, signal.SIGCONT)
+        assert "answers again" in producing.err.readline()
+        assert producing.out.read() == "2 records sent to hanging\n"
+        assert producing.status() == 0

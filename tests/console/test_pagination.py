@@ -1,0 +1,26 @@
+"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+
+from tests.console.visiting import ask, commit, create
+
+from headrace.console import views
+from headrace.testing import InProcessServer
+
+views.load()
+
+
+def test_many_topics_and_groups_come_a_page_at_a_time() -> None:
+    with InProcessServer() as server:
+        for start in range(0, 1000, 100):
+            create(server, *((f"topic-{n:04}", 10) for n in range(start, start + 100)))
+        for n in range(500):
+            commit(server, f"group-{n:03}", "topic-0000", p0=0)
+        first = ask(server, "/topics")
+        assert "1,000 in all" in first.text
+        assert "Page 1 of 20" in first.text
+        assert first.html.count("<tr>") == 51
+        assert "topic-0999" in ask(server, "/topics?page=20").text
+        assert "10 found" in ask(server, "/topics?q=topic-099&sort=records").text
+        assert "Page 1 of 10" in ask(server, "/groups").text
+        assert "10,000 partitions" in ask(server, "/").text
+        for path in ("/", "/topics", "/groups", "/topics/topic-0500", "/brokers"):
+            assert len(ask(server, path).body) < 100_000, path

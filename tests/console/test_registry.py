@@ -1,0 +1,13 @@
+"""The console's pages over HTTP: what they tell, to whom, and that nothing a stranger sent is more than text."""
+
+from headrace.console import views
+from headrace.console.registry import PAGES
+from headrace.security.access.required_acls import ANYBODY
+
+views.load()
+
+
+def test_every_page_says_what_it_needs() -> None:
+    assert {page.name for page in PAGES.values() if page.needs == ANYBODY} == set()
+    assert {page.method for page in PAGES.values()} == {"GET", "POST"}
+    assert [page.name for page in PAGES.values() if page.method == "POST"] == ["ResetGroup"]
