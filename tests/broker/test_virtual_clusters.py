@@ -13,7 +13,6 @@ from tests.harness.waiting import until
 from headrace.broker import virtual_clusters
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.adoption import adopt
-from headrace.broker.native.committed_offsets import NativeGroupOffsets
 from headrace.broker.native.conversion import convert
 from headrace.broker.partition.partition import Partition
 from headrace.broker.topics.live import LiveTopic
@@ -252,7 +251,7 @@ async def test_a_topic_stays_while_streams_of_it_may_be_left_to_remove(
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
             await clusters.move("t", DEFAULT, "blue")
         with pytest.raises(InvalidConfig, match=r"topic 't' stays as it is: .*still to be removed"):
-            await convert(clusters.default.topics, "t", "native", NativeGroupOffsets(clusters.default))
+            await clusters.default.convert("t", "native")
         if note == "same streams":
             # It is none of another topic's business.
             await clusters.move("other", DEFAULT, "blue")

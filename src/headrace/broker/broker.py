@@ -15,7 +15,9 @@ from headrace.broker.coordinator.instances import Instances
 from headrace.broker.coordinator.ownership import Coordination
 from headrace.broker.fetch import Wakeups
 from headrace.broker.native.adoption import adopt
+from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.groups import NativeGroups
+from headrace.broker.native.stream_manager import StreamManager
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
@@ -26,10 +28,11 @@ from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
 from headrace.broker.topics import retention
 from headrace.broker.topics.internal import consumer_offsets
-from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener, not_for_clients
+from headrace.broker.topics.live import LiveTopic, OtherClusters, StreamName, TopicListener, not_for_clients
+from headrace.broker.topics.log_manager import LogManager
 from headrace.broker.topics.offline import OfflinePartitions
 from headrace.broker.topics.reconcile import refresh
-from headrace.broker.topics.table import Progress, StreamName, TopicTable
+from headrace.broker.topics.table import Progress, TopicTable
 from headrace.groups.events import DropTopic
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.topics.config import resolve
@@ -117,18 +120,17 @@ class Broker:
             has_moved=others.has_moved,
             before_opening=None if self.archives is None else self._attach,
         )
+        logs = LogManager(
+            storage.logs, leading, clock, stream_of, self.cache, self._snapshots, self.reads, parts.producers
+        )
         self.topics = TopicTable(
             storage,
             clock,
             settings.topic_defaults,
-            self.cache,
-            self._snapshots,
-            stream_of,
-            native_stream_of,
-            self.reads,
+            logs,
+            StreamManager(storage, leading, clock, native_stream_of or stream_of),
             leading,
             most_partitions=settings.max_broker_partitions,
-            producers=parts.producers,
             listener=BrokerTopics(self, TopicListener() if listen is None else listen(self)),
             others=others,
         )
@@ -245,6 +247,12 @@ class Broker:
                 "start the server with --set headrace.adopt.prefixes=PREFIX for streams whose keys begin so"
             )
         return await adopt(self.topics, name, stream, partition, config)
+
+    async def convert(self, name: str, storage: str) -> int:
+        """Move a topic to the other storage; see `broker.native.conversion.convert`."""
+        return await convert(
+            self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
+        )
 
     # Records
 

@@ -13,8 +13,7 @@ from headrace.groups.consumer_subscription import partitions_of
 from headrace.groups.description import GroupDescription
 from headrace.groups.events import Commit
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
-from headrace.groups.offsets import Move, Target, destination, native_record_lag, record_lag
-from headrace.topics.native import NotAStream
+from headrace.groups.offsets import Move, Target, destination, record_lag
 
 ISOLATION = Isolation.READ_UNCOMMITTED
 """Lag counts up to the high watermark, and a reset goes as far, as with Kafka's own tools."""
@@ -84,7 +83,7 @@ async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) ->
     for topic, indexes in places.items():
         if broker.topics.has(topic):
             indexes.update(range(len(broker.topics.get(topic).partitions)))
-    natives = {place: lag for topic in places for place, lag in (await _native_lags(broker, topic, group)).items()}
+    natives = {place: lag for topic in places for place, lag in (await broker.native_groups.lags(topic, group)).items()}
     in_order = (TopicPartition(topic, index) for topic in sorted(places) for index in sorted(places[topic]))
     return [
         _committed_offset(broker, place, positions.get(place), owners.get(place), natives)
@@ -120,26 +119,6 @@ def _committed_offset(
     end = partition.visible_end(ISOLATION)
     lag = natives.get(place) if partition.has_gaps else record_lag(offset, partition.log_start, end)
     return CommittedOffset(place, offset, end, lag, member)
-
-
-async def _native_lags(broker: Broker, topic: str, group: str) -> dict[TopicPartition, int | None]:
-    """By partition, of a native topic; of a log nothing, whose offsets tell."""
-    if not broker.topics.has(topic):
-        return {}
-    found: dict[TopicPartition, int | None] = {}
-    for partition in broker.topics.get(topic).natives:
-        place = TopicPartition(topic, partition.index)
-        try:
-            lags = await partition.storage.group_lags(partition.place)
-            # The Redis group is made by the first fetch.
-            known = next((each for each in lags if each.name == group), None)
-            if known is None:
-                found[place] = (await partition.storage.extent(partition.place)).length
-            else:
-                found[place] = native_record_lag(known.undelivered, known.pending)
-        except NotAStream:
-            found[place] = None
-    return found
 
 
 def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:

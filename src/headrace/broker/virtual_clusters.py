@@ -22,9 +22,9 @@ from headrace.broker.documents import readable
 from headrace.broker.ports import ClusterStorage, DocumentStorage, Storage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.services import Services
-from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
+from headrace.broker.topics.live import LiveTopic, OtherClusters, StreamName, TopicListener
 from headrace.broker.topics.reconcile import take_move
-from headrace.broker.topics.table import Progress, StreamName, TopicTable
+from headrace.broker.topics.table import Progress, TopicTable
 from headrace.groups.model import DropGroup
 from headrace.membership.view import Leader
 from headrace.security.access.required_acls import SERVER

@@ -194,7 +194,7 @@ class BatchAppend:
             now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
                 self.log_append_ms = now_ms  # type: ignore[misc]
-            if live.config.native:
+            if live.entry_per_record:
                 self.channel.took_long()
             live.append(
                 index,
@@ -334,9 +334,9 @@ def refuse(answer: Answer, error: Exception) -> None:
     answer.log_start_offset = -1
 
 
-def is_native(broker: Broker, topic: str) -> bool:
-    """Whether there is a native topic of that name: its batches are opened, which takes long."""
-    return broker.topics.has(topic) and broker.topics.get(topic).config.native
+def opens_batches(broker: Broker, topic: str) -> bool:
+    """Whether batches for the topic of that name are opened to be stored, which takes long."""
+    return broker.topics.has(topic) and broker.topics.get(topic).entry_per_record
 
 
 def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
@@ -355,7 +355,7 @@ def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int
     if one is None:
         return None
     version, correlation_id, topic, index, batch, header, wait_ms = one
-    if header[_ATTRIBUTES] & _CODEC and channel.broker.lane.crowded and is_native(channel.broker, topic):
+    if header[_ATTRIBUTES] & _CODEC and channel.broker.lane.crowded and opens_batches(channel.broker, topic):
         return None
     if owned:
         batch = without_the_rest(batch, stop - start)

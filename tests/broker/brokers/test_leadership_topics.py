@@ -164,8 +164,7 @@ async def test_nothing_is_kept_of_who_has_opened_a_log_that_no_topic_has() -> No
     live = topics.get("t")
     live.topic = OTHER_TOPIC
     await topics.storage.topics.create(OTHER_TOPIC)
-    partitions, natives = await topics.open_partitions(OTHER_TOPIC, live.config, 0)
-    topics.put(live, partitions, natives)
+    topics.put(live, await topics.manager(live.config).open(OTHER_TOPIC, live.config, 0))
     assert broker.leaders.known == {}
     await clusters.stop()
 

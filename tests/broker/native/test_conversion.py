@@ -17,8 +17,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.native.committed_offsets import NativeGroupOffsets
-from headrace.broker.native.conversion import convert
+from headrace.broker.native.conversion import NativeGroupOffsets, convert
 from headrace.broker.native.partition import NativePartition
 from headrace.broker.services import Services
 from headrace.broker.topics.live import LiveTopic
@@ -264,7 +263,7 @@ async def test_groups_whose_broker_has_just_gone_come_along(open_storage: OpenSt
     second = over(await open_storage(VIEW, alone=False), alone_in_view())
     await second.topics.load()
     live = second.topics.get("t")
-    assert await NativeGroupOffsets(second).wanted(live) == {0: {0}}
+    assert await NativeGroupOffsets(second.groups, second.instances, second.positions).wanted(live) == {0: {0}}
 
 
 async def test_a_batch_that_cannot_be_read_has_it_stay_as_it_is(open_storage: OpenStorage) -> None:
@@ -413,7 +412,7 @@ async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment
         monkeypatch.setattr(storage.topics, "finish_deletions", away_twice(storage.topics.finish_deletions))
 
     monkeypatch.setattr(storage.topics, "replace", replace_and_go_away)
-    assert await convert(broker.topics, "t", "native", NativeGroupOffsets(broker)) == 2
+    assert await broker.convert("t", "native") == 2
     batches = await live.partitions[0].read_range(0, 1 << 20)
     offsets = [record.offset for each in batches for record in records(each.batch, each.base_offset)]
     assert (await broker.positions("g", [place]))[place].offset == offsets[1]

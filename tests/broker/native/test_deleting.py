@@ -10,6 +10,7 @@ from tests.conftest import OpenStorage
 from tests.harness.redis import RedisServer
 
 from headrace.broker.broker import Broker
+from headrace.broker.native.stream_manager import natives_of
 from headrace.groups.effects import DeleteGroupResult
 from headrace.groups.events import Commit, DeleteGroup
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
@@ -73,7 +74,7 @@ async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not
             "g", Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=positions)
         )
         assert isinstance(await put(broker), Appended)
-    assert await storage.native.group_lags(broker.topics.get("t").natives[0].place)
+    assert await storage.native.group_lags(natives_of(broker.topics.get("t").partitions)[0].place)
     forget, away = storage.native.forget_group, 3
 
     async def forget_after_a_while(*args: Any) -> bool:
@@ -121,4 +122,4 @@ async def test_a_group_whose_server_dies_while_it_is_deleted_is_there_or_gone(
         assert (await later.positions("g", [place]))[place].offset == 5 << 10
         assert await later.groups.request("g", DeleteGroup(token=object())) == DeleteGroupResult()
     assert await later.positions("g", [place]) == {}
-    assert await later.topics.storage.native.group_lags(later.topics.get("t").natives[0].place) == []
+    assert await later.topics.storage.native.group_lags(natives_of(later.topics.get("t").partitions)[0].place) == []

@@ -9,6 +9,7 @@ from tests.conftest import OpenStorage
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.stream_manager import natives_of
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.membership.view import Member, View
 from headrace.records.build import build
@@ -143,6 +144,7 @@ async def test_a_new_producer_begins_with_what_was_refused_also_behind_a_view_th
     send(1)
     send(0)
     send(1)
-    await storage.native.settle(live.natives[0].place)
+    (partition,) = natives_of(live.partitions)
+    await storage.native.settle(partition.place)
     assert [type(each) for each in told] == [BehindRefused, Appended, Appended]
     await broker.stop()

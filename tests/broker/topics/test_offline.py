@@ -16,7 +16,7 @@ from headrace.topics.errors import Fenced, StorageUnavailable
 
 
 def over(clock: ManualClock, *logs: Any) -> OfflinePartitions:
-    return OfflinePartitions([cast("LiveTopic", SimpleNamespace(partitions=logs, natives=[]))], clock)
+    return OfflinePartitions([cast("LiveTopic", SimpleNamespace(partitions=logs))], clock)
 
 
 async def looked(unopened: OfflinePartitions, clock: ManualClock, ms: int) -> None:

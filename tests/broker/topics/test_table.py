@@ -7,9 +7,13 @@ import msgspec
 import pytest
 from tests.harness.memory import MemoryStorage, MemoryTopics
 
+from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
+from headrace.broker.brokers.ownership import Ownership
+from headrace.broker.native.stream_manager import StreamManager
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
+from headrace.broker.topics.log_manager import LogManager
 from headrace.broker.topics.reconcile import refresh
 from headrace.broker.topics.table import TopicTable
 from headrace.testing.clock import ManualClock
@@ -48,6 +52,13 @@ class Told(TopicListener):
         self.deletions.append(("removed", live.topic.name))
 
 
+def made(storage: MemoryStorage, clock: ManualClock, listener: TopicListener | None = None) -> TopicTable:
+    leading = Leadership(Ownership(0), LeaderRegistry(), storage.topics)
+    logs = LogManager(storage.logs, leading, clock, stream_of, BUDGET, SnapshotSchedule())
+    streams = StreamManager(storage, leading, clock, stream_of)
+    return TopicTable(storage, clock, TopicDefaults(), logs, streams, leading, listener=listener)
+
+
 @pytest.fixture
 def told() -> Told:
     return Told()
@@ -55,15 +66,7 @@ def told() -> Told:
 
 @pytest.fixture
 def table(storage: MemoryStorage, clock: ManualClock, told: Told) -> TopicTable:
-    return TopicTable(
-        storage,
-        clock,
-        TopicDefaults(),
-        BUDGET,
-        SnapshotSchedule(),
-        lambda name, _, index: f"headrace:{name}:{index}",
-        listener=told,
-    )
+    return made(storage, clock, told)
 
 
 async def test_a_created_topic_is_stored_and_found_by_name_and_id(table: TopicTable, storage: MemoryStorage) -> None:
@@ -134,7 +137,7 @@ async def test_stored_topics_are_opened_at_the_start(
 ) -> None:
     await table.create("t", 2, {})
     await table.create("u", 1, {})
-    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda *_: "unused")
+    again = made(storage, clock)
     seen: list[tuple[int, int]] = []
     await again.load(lambda opened, total: seen.append((opened, total)))
 
@@ -148,7 +151,7 @@ async def test_a_stored_value_that_nobody_may_give_any_more_stays_and_hinders_no
     long, longer = ",".join(["delete"] * 200), ",".join(["delete"] * 201)
     live = await table.create("t", 1, {})
     storage.topics.stored["t"] = msgspec.structs.replace(live.topic, config={"cleanup.policy": long})
-    again = TopicTable(storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda *_: "unused")
+    again = made(storage, clock)
     await again.load()
 
     await again.configure("t", lambda config: {**config, "retention.ms": "5"})
@@ -184,9 +187,7 @@ class SlowTopics(MemoryTopics):
 async def test_a_change_is_finished_when_the_one_who_asked_has_gone(clock: ManualClock) -> None:
     storage = MemoryStorage()
     topics = storage.topics = SlowTopics(storage)
-    table = TopicTable(
-        storage, clock, TopicDefaults(), BUDGET, SnapshotSchedule(), lambda name, _, index: f"headrace:{name}:{index}"
-    )
+    table = made(storage, clock)
 
     for change in (table.create_if_missing("t", 1), table.delete("t")):
         topics.asked.clear()

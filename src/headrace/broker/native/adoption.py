@@ -8,7 +8,7 @@ import structlog
 
 from headrace.aio.tasks import to_the_end
 from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.recovery import open_partition
+from headrace.broker.native.stream_manager import natives_of, open_partition
 from headrace.broker.ports import TopicStorage
 from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.live import LiveTopic
@@ -96,7 +96,7 @@ async def _create(table: TopicTable, name: str, stream: str, partition: int, con
         if isinstance(error, TopicExists):
             await table.open_stored(name)
         raise
-    live = LiveTopic(topic, resolve(topic.config, table.defaults), [opened], [opened])
+    live = LiveTopic(topic, resolve(topic.config, table.defaults), [opened])
     table.add(live)
     return live
 
@@ -107,7 +107,7 @@ async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) 
     if not live.config.native:
         raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")
     topic = _with(live.topic, stream, partition)
-    replaced = live.natives[partition : partition + 1]
+    replaced = natives_of(live.partitions[partition : partition + 1])
     view = table.leading.check_alone(f"partition {partition} of {name!r} cannot be replaced") if replaced else None
     opened: NativePartition | None = None
     try:
@@ -127,8 +127,7 @@ async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) 
             raise InvalidConfig(why) from error
         raise
     live.topic = topic
-    partitions = [*live.natives[:partition], opened, *live.natives[partition + 1 :]]
-    table.put(live, [*partitions], partitions)
+    table.put(live, [*live.partitions[:partition], opened, *live.partitions[partition + 1 :]])
     for each in replaced:
         each.close()
     return live

@@ -9,21 +9,30 @@ members.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from headrace.aio.tasks import to_the_end
+from headrace.broker.coordinator.groups import GroupCoordinator
+from headrace.broker.coordinator.instances import Instances
 from headrace.broker.native.adoption import replace
 from headrace.broker.native.batch_split import Piece, pieces
+from headrace.broker.native.stream_manager import natives_of
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.runtime.decompression import HERE
 from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.live import LiveTopic
 from headrace.broker.topics.table import TopicTable
+from headrace.groups.consumer_subscription import topics_of
+from headrace.groups.description import GroupDescription
+from headrace.groups.effects import CommitResult
+from headrace.groups.errors import GroupError
+from headrace.groups.events import Commit
+from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.records.batch import peek
 from headrace.records.errors import BatchError
 from headrace.topics.config import resolve
@@ -33,6 +42,7 @@ from headrace.topics.errors import (
     InvalidConfig,
     InvalidRecord,
     MessageTooLarge,
+    StorageUnavailable,
     TopicError,
 )
 from headrace.topics.model import Append, Appended, StoredBatch, Topic
@@ -45,6 +55,8 @@ _REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
 """What the other storage does not take, whenever it is tried."""
 _Given = tuple[Piece, "asyncio.Future[Appended | Exception]"]
 """Records that were given to the target, and its answer to come."""
+_AWAY = GroupError.COORDINATOR_NOT_AVAILABLE
+CommittedOffsets = Callable[[str, Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata]]]
 _log = structlog.get_logger("headrace.broker.native")
 
 
@@ -246,7 +258,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         # Before the first of its keys is there: whatever ends this server, the next one finds them.
         await table.storage.topics.note(target)
         config = resolve(target.config, table.defaults)
-        converted = LiveTopic(target, config, *await table.open_partitions(target, config, 0, listed=False))
+        converted = LiveTopic(target, config, await table.manager(config).open(target, config, 0, listed=False))
         conversion = Conversion(live.partitions, converted.partitions, wanted)
         carried = False
         try:
@@ -279,7 +291,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
             raise
         closed = live.partitions
         live.topic, live.config = target, converted.config
-        table.put(live, converted.partitions, converted.natives)
+        table.put(live, converted.partitions)
         # What was told while the registry did not have them was of nobody's logs.
         table.leading.republish(converted.partitions, {})
         for partition in closed:
@@ -329,3 +341,104 @@ async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: Car
         await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
     except TopicError as error:
         _log.warning("groups may read a topic again", topic=live.topic.name, reason=str(error))
+
+
+class NativeGroupOffsets:
+    """The positions of all groups of a broker in one topic: `CarryOffsets`."""
+
+    def __init__(self, groups: GroupCoordinator, instances: Instances, committed: CommittedOffsets) -> None:
+        """Take none over yet.
+
+        Args:
+            groups: all groups.
+            instances: those among them that the OCI API shares out.
+            committed: where a group stands, as `Broker.positions` tells.
+        """
+        self._groups = groups
+        self._instances = instances
+        self._committed = committed
+        self._stand: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+
+    async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
+        """Offsets by partition at which groups stand.
+
+        Raises:
+            InvalidConfig: a group has members.
+            StorageUnavailable: not all groups are loaded: whose broker has just gone, say.
+        """
+        name = live.topic.name
+        if self._instances.groups_of(live):
+            raise InvalidConfig(f"topic {name!r} has groups of OCI instances: delete them first")
+        await self._load_all()
+        offsets: dict[int, set[int]] = {}
+        self._stand.clear()
+        known = {group.name: group for group in self._groups.describe_all()}
+        for group in sorted(known.keys() | await _groups_of_redis(live)):
+            found = await self._committed(group, [TopicPartition(name, each.index) for each in live.partitions])
+            described = known.get(group)
+            if described is not None and described.members and (found or _reads(described, name)):
+                raise InvalidConfig(f"group {group!r} reads topic {name!r}: stop its consumers first")
+            if found:
+                self._stand[group] = found
+            for partition, position in found.items():
+                offsets.setdefault(partition.partition, set()).add(position.offset)
+        return offsets
+
+    async def _load_all(self) -> None:
+        groups = self._groups
+        if groups.coordination.shared:
+            for name in await groups.storage.names():
+                refused = await groups.ready(name)
+                if refused is not None:
+                    raise StorageUnavailable(f"group {name!r} is not known here yet: {refused.name}")
+
+    async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
+        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
+        left = dict(self._stand)
+        refused: dict[str, CommitResult] = {}
+
+        async def commit_left() -> None:
+            refused.clear()
+            for group, positions in tuple(left.items()):
+                result = await self._commit(group, positions, moved)
+                if any(error is not None for error in result.partitions.values()):
+                    refused[group] = result
+                else:
+                    # Not once more: it may have moved on by the time that others are taken.
+                    del left[group]
+            if any(_AWAY in result.partitions.values() for result in refused.values()):
+                raise StorageUnavailable(_untaken(refused))
+
+        await retry_while_unavailable(commit_left)
+        if refused:
+            raise StorageUnavailable(_untaken(refused))
+
+    async def _commit(
+        self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata], moved: Mapping[tuple[int, int], int]
+    ) -> CommitResult:
+        new = {
+            partition: OffsetAndMetadata(offset=moved[partition.partition, position.offset], metadata=position.metadata)
+            for partition, position in positions.items()
+        }
+        commit = Commit(token=object(), generation=-1, member_id="", instance_id=None, positions=new)
+        result = await self._groups.request(group, commit)
+        assert isinstance(result, CommitResult)
+        return result
+
+
+def _untaken(refused: Mapping[str, CommitResult]) -> str:
+    return "; ".join(
+        f"positions of group {group!r} were not taken: {result.partitions}" for group, result in refused.items()
+    )
+
+
+async def _groups_of_redis(live: LiveTopic) -> set[str]:
+    """Names of the Redis groups of a native topic's streams: some have had no member but Redis programs."""
+    return {
+        each.name for native in natives_of(live.partitions) for each in await native.storage.group_lags(native.place)
+    }
+
+
+def _reads(group: GroupDescription, topic: str) -> bool:
+    """Whether a member has subscribed to a topic: it goes on where it is, also where nothing was committed yet."""
+    return any(topic in (topics_of(member.metadata) or ()) for member in group.members)

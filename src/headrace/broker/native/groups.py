@@ -6,7 +6,6 @@ that leaves takes its consumer along, and nothing is mirrored: the Redis group i
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -15,6 +14,7 @@ from headrace.aio.single_flight import SingleFlight
 from headrace.broker.native.delivery import Delivery
 from headrace.broker.native.owners import Owner, Owners
 from headrace.broker.native.partition import NativePartition
+from headrace.broker.native.stream_manager import natives_of
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Readable, Watcher
@@ -22,6 +22,7 @@ from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.runtime.scheduler import CooperativeScheduler
+from headrace.broker.topics.live import LiveTopic
 from headrace.groups.model import (
     DropGroup,
     DropMember,
@@ -32,11 +33,9 @@ from headrace.groups.model import (
     StoredGroup,
     TopicPartition,
 )
+from headrace.groups.offsets import native_record_lag
 from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import GroupLag, NotAStream
-
-if TYPE_CHECKING:
-    from headrace.broker.topics.live import LiveTopic
 
 
 # A native partition as one Fetch reads it: for a member of a group, or for nobody.
@@ -432,14 +431,34 @@ class NativeGroups:
     async def _describe(self, topic: str) -> str:
         if topic not in self._lives:
             raise UnknownTopic(f"there is no native topic {topic!r}")
-        return await describe(self._lives[topic].natives)
+        return await describe(natives_of(self._lives[topic].partitions))
 
-    def topic_added(self, live: "LiveTopic") -> None:
+    async def lags(self, topic: str, group: str) -> dict[TopicPartition, int | None]:
+        """By partition, of a native topic; of a log nothing, whose offsets tell. None: Redis cannot say."""
+        found: dict[TopicPartition, int | None] = {}
+        for partition in natives_of(self._lives[topic].partitions) if self.has(topic) else ():
+            place = TopicPartition(topic, partition.index)
+            try:
+                lags = await partition.storage.group_lags(partition.place)
+                # The Redis group is made by the first fetch.
+                known = next((each for each in lags if each.name == group), None)
+                if known is None:
+                    found[place] = (await partition.storage.extent(partition.place)).length
+                else:
+                    found[place] = native_record_lag(known.undelivered, known.pending)
+            except NotAStream:
+                found[place] = None
+        return found
+
+    def has(self, topic: str) -> bool:
+        """Whether there is a native topic of this name."""
+        return topic in self._lives
+
+    def topic_added(self, live: LiveTopic) -> None:
         """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""
         self._drop(live.topic.name)
-        if live.natives:
-            self._lives[live.topic.name] = live
-        for partition in live.natives:
+        for partition in natives_of(live.partitions):
+            self._lives[partition.topic] = live
             self._natives[TopicPartition(partition.topic, partition.index)] = partition
 
     def topic_deleted(self, topic: str) -> None:

@@ -59,7 +59,7 @@ class NativePartition:
     """A partition whose records are entries of a plain stream: `broker.partition.partition.Partition`."""
 
     log = None
-    has_gaps = True
+    has_gaps = entry_per_record = True
     leader_epoch = 0
     """There is no owner whose batches could be told from another's."""
 

@@ -36,10 +36,6 @@ from headrace.topics.model import Append, AppendDone, Appended, OpenedLog, Place
 from headrace.topics.rejected_batches import RejectedBatches
 
 
-def _uncounted() -> None:
-    """Count no producers."""
-
-
 class LeaderPartition(ReadableLog):
     """A partition's owner, its cached tail, and those who wait for it.
 
@@ -139,7 +135,7 @@ class LeaderPartition(ReadableLog):
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
-        count, producers = _uncounted if self._total is None else self._total.take, self.producers
+        count, producers = (lambda: None) if self._total is None else self._total.take, self.producers
         self._owner = OffsetAssigner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
         if self._total is not None:
             self._total.opened(self.producers - producers)
@@ -192,6 +188,9 @@ class LeaderPartition(ReadableLog):
         if self._epochs is None:
             self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
         self.named = Leader(self.leader_epoch if self._epochs is not None else -1, -1)
+
+    async def try_again(self) -> None:
+        """Nothing: `Leadership` opens it."""
 
     def lead(self, view: int, last_epoch: int = -1) -> None:
         """By the view of this number it is this server's. Where it is not open, `open` comes next.
@@ -428,6 +427,8 @@ class LeaderPartition(ReadableLog):
 
     def use(self, snapshots: SnapshotSchedule) -> None:
         """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
+        if snapshots is self._snapshots:
+            return
         self._snapshots.discard(self)
         self._snapshots = snapshots
         # Also what those before are just writing down: they may fail. Where there is nothing to write, nothing is.

@@ -31,6 +31,13 @@ class Partition(Source, Protocol):
     def offline(self) -> str | None:
         """Why it takes no records, where its keys in Redis hold something else; None: none is known to."""
 
+    @property
+    def entry_per_record(self) -> bool:
+        """Whether each record is an entry of its own in Redis, so that batches are opened, which takes long."""
+
+    async def try_again(self) -> None:
+        """Open it once more where it is offline, and nobody else would: what was wrong may have been put right."""
+
     def want_copies(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
 

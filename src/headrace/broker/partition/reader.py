@@ -242,7 +242,7 @@ class ReadableLog:
     Whoever appends to it adds each batch to `_tail` and `_index`, and moves `log_end`.
     """
 
-    has_gaps = False
+    has_gaps = entry_per_record = False
 
     def __init__(self, stream: str, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
         """Nothing is known yet.

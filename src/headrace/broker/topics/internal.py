@@ -27,7 +27,7 @@ class InternalPartition:
 
     log = None
     log_start = log_end = local_start = leader_epoch = 0
-    deleted = paused = has_gaps = False
+    deleted = paused = has_gaps = entry_per_record = False
     offline: str | None = None
 
     def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: RejectedBatches) -> None:
@@ -48,6 +48,9 @@ class InternalPartition:
     def named(self) -> Leader:
         """The same, as clients are told."""
         return Leader(0, self._ownership.owner_of(self.stream))
+
+    async def try_again(self) -> None:
+        """It is never offline."""
 
     def check_led(self) -> None:
         """Raise NotLeader unless this server leads it."""

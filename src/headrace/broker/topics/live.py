@@ -1,12 +1,12 @@
 """A topic while the server runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 import msgspec
 
 from headrace.broker.brokers.ownership import Ownership, replicas
-from headrace.broker.native.partition import NativePartition
 from headrace.broker.partition.cache import Buffer
 from headrace.broker.partition.partition import Partition
 from headrace.metrics.counters import TopicCounters
@@ -18,6 +18,10 @@ from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1
 """Milliseconds: `replica.lag.time.max.ms` bounds it."""
+
+
+StreamName = Callable[[str, UUID, int], str]
+"""(topic name, topic id, partition) -> Redis key of a new partition's stream."""
 
 
 def not_for_clients(name: str) -> InvalidTopicName:
@@ -60,6 +64,20 @@ class TopicListener:
         """Another broker has changed a topic first: take over what it has made of it."""
 
 
+class PartitionManager(Protocol):
+    """Makes the partitions of all topics of a virtual cluster that lie in Redis in one way (`headrace.storage`)."""
+
+    @property
+    def stream_of(self) -> StreamName:
+        """Names a new partition's stream."""
+
+    async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
+        """The partitions from `first` on. `listed`: the registry has the topic with them."""
+
+    def adopt(self, topic: str, partitions: Iterable[Partition]) -> None:
+        """They are partitions of this topic from now on: opened here, or moved here as they are."""
+
+
 class OtherClusters:
     """What a virtual cluster has to know of the others of its server; by itself there are none."""
 
@@ -82,8 +100,6 @@ class LiveTopic(msgspec.Struct):
     topic: Topic
     config: TopicConfig
     partitions: list[Partition]
-    natives: list[NativePartition] = []
-    """The same, where it is a native topic."""
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
     tracer: BatchTracer | None = None
     """Who is told of the batches that go in and out; None: nobody."""
@@ -109,6 +125,21 @@ class LiveTopic(msgspec.Struct):
         if not 0 <= index < len(partitions):
             raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
         return partitions[index]
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether its offsets do not count records; see `Readable.has_gaps`."""
+        return bool(self.partitions) and self.partitions[0].has_gaps
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether every broker may write to it, whoever leads its partitions."""
+        return bool(self.partitions) and self.partitions[0].log is None
+
+    @property
+    def entry_per_record(self) -> bool:
+        """Whether its batches are opened to be stored; see `Partition.entry_per_record`."""
+        return bool(self.partitions) and self.partitions[0].entry_per_record
 
     def replicas(self, ownership: Ownership, index: int) -> list[int]:
         """Node ids of a partition's brokers, the leader first; none while there is no leader."""

@@ -36,10 +36,11 @@ class OfflinePartitions:
     async def look(self) -> None:
         """Look at all partitions once."""
         now_ms, since = self._clock.ticks_ms(), {}
-        await self._try_natives()
         offline = 0
         for number, each in enumerate([each for live in self._topics for each in live.partitions], 1):
-            offline += each.offline is not None
+            if each.offline is not None:
+                await each.try_again()
+                offline += each.offline is not None and not each.deleted
             log = each.log
             if log is not None and (fenced_reason := log.fenced_reason) is not None:
                 before = self._since.get(log)
@@ -49,13 +50,6 @@ class OfflinePartitions:
                 await asyncio.sleep(0)
         self._since, self.offline = since, offline
         self._tell(now_ms)
-
-    async def _try_natives(self) -> None:
-        """Plain streams have no owner that would open them again."""
-        for live in self._topics:
-            for native in live.natives:
-                if native.offline is not None:
-                    await native.try_again()
 
     def _tell(self, now_ms: int) -> None:
         long = [

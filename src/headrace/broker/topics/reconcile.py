@@ -80,12 +80,13 @@ async def _alter(table: TopicTable, live: LiveTopic, stored: Topic) -> None:
         if before != after:
             kept = index
             break
-    if config.native != live.config.native:
+    manager = table.manager(config)
+    if manager is not table.manager(live.config):
         kept = 0
-    added, natives = await table.open_partitions(stored, config, kept)
+    added = await manager.open(stored, config, kept)
     closed = live.partitions[kept:]
-    live.topic = stored
-    table.put(live, [*live.partitions[:kept], *added], [*live.natives[:kept], *natives])
+    live.topic, live.config = stored, config
+    table.put(live, [*live.partitions[:kept], *added])
     live.configure(config)
     for partition in closed:
         partition.close()

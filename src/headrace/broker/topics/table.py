@@ -5,28 +5,22 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 import structlog
 
 from headrace.aio.tasks import to_the_end
-from headrace.broker.brokers.leadership import LeaderRegistry, Leadership
-from headrace.broker.brokers.ownership import Ownership, check_factor
-from headrace.broker.native.partition import NativePartition
-from headrace.broker.native.recovery import open_partitions, point_to_registry
-from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.brokers.ownership import check_factor
 from headrace.broker.partition.in_sync_replicas import check_attainable
-from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.producer_snapshots import SnapshotSchedule
-from headrace.broker.partition.producer_total import ProducerTotal
 from headrace.broker.ports import Storage
-from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.retry import retry_while_unavailable
 from headrace.broker.topics.known import KnownTopics, check_room
-from headrace.broker.topics.live import LiveTopic, OtherClusters, TopicListener
+from headrace.broker.topics.live import LiveTopic, OtherClusters, PartitionManager, TopicListener
+from headrace.broker.topics.log_manager import AT_ONCE
 from headrace.topics.config import TopicConfig, TopicDefaults, check_given, resolve
 from headrace.topics.errors import (
     InvalidConfig,
@@ -45,11 +39,7 @@ _log = structlog.get_logger("headrace.broker.topics")
 
 _NO_LIMIT = 1 << 62
 _MOST_CONFLICTS = 20
-_AT_ONCE = 64
-"""Partitions that are made or closed in one turn of the loop: to make 10 000 takes a third of a second."""
 Progress = Callable[[int, int], None]
-StreamName = Callable[[str, UUID, int], str]
-"""(topic name, topic id, partition) -> Redis key of a new partition's stream."""
 ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
 """Makes a topic's new configuration of its present one."""
 
@@ -62,15 +52,11 @@ class TopicTable(KnownTopics):
         storage: Storage,
         clock: Clock,
         defaults: TopicDefaults,
-        budget: CacheBudget,
-        snapshots: SnapshotSchedule,
-        stream_of: StreamName,
-        native_stream_of: StreamName | None = None,
-        reads: ReadBudget | None = None,
-        leading: Leadership | None = None,
+        logs: PartitionManager,
+        streams: PartitionManager,
+        leading: Leadership,
         *,
         most_partitions: int = _NO_LIMIT,
-        producers: ProducerTotal | None = None,
         listener: TopicListener | None = None,
         others: OtherClusters | None = None,
     ) -> None:
@@ -80,14 +66,10 @@ class TopicTable(KnownTopics):
             storage: where topics are kept.
             clock: for the time of creation.
             defaults: what a topic's configuration falls back to.
-            budget: of all cached tails together.
-            snapshots: writes down what changes of logs' producers.
-            stream_of: names a new partition's stream.
-            native_stream_of: the same for native topics; None: alike.
-            reads: budget of what is read ahead; None: one of each partition's own.
-            leading: opens logs, where this server is to; None: it is alone.
+            logs: makes the partitions of topics that are logs.
+            streams: makes those of native topics.
+            leading: knows which partitions this server is to lead.
             most_partitions: how many partitions there may be, those of other virtual clusters included.
-            producers: counts the producers of logs that are opened; None: nothing does.
             listener: hears of topics that come, change and go; None: nothing does.
             others: the server's other virtual clusters; None: there are none.
         """
@@ -95,17 +77,13 @@ class TopicTable(KnownTopics):
         self.storage = storage
         self.clock = clock
         self.defaults = defaults
-        self._budget = budget
-        self.snapshots = snapshots
-        self._stream_of = stream_of
-        self._native_stream_of = native_stream_of or stream_of
+        self._logs = logs
+        self._streams = streams
         self._listener = listener or TopicListener()
-        self.leading = leading or Leadership(Ownership(0), LeaderRegistry(), storage.topics)
-        self._reads = reads
+        self.leading = leading
         self.changing = asyncio.Lock()
         self._closed = False
         self.most_partitions = most_partitions
-        self._producers = producers
         self.others = others or OtherClusters()
         self.partitions = 0
         """How many there are here."""
@@ -137,44 +115,19 @@ class TopicTable(KnownTopics):
                 partitions=topic.partitions,
             )
         config = resolve(topic.config, self.defaults)
-        live = LiveTopic(topic, config, *await self.open_partitions(topic, config, 0))
+        live = LiveTopic(topic, config, await self.manager(config).open(topic, config, 0))
         self.add(live)
         return live
 
-    async def open_partitions(
-        self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True
-    ) -> tuple[list[Partition], list[NativePartition]]:
-        """The partitions from `first` on; the same once more where they are native. `listed`: the registry has them."""
-        if config.native:
-            natives = await open_partitions(topic, self.storage.native, self.clock, first)
-            for native in natives:
-                self.leading.point(native)
-            return [*natives], natives
-        logs = []
-        for index, stream in enumerate(topic.streams[first:], first):
-            log = LeaderPartition(
-                topic.name,
-                index,
-                stream,
-                self.storage.logs,
-                self._budget,
-                self.clock,
-                self.snapshots,
-                self._reads,
-                self._producers,
-            )
-            log.want_copies(config.min_insync_replicas)
-            logs.append(log)
-            if len(logs) % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        await self.leading.open(topic if listed else None, logs)
-        return [*logs], []
+    def manager(self, config: TopicConfig) -> PartitionManager:
+        """What makes the partitions of a topic with this configuration: the one place that tells the two kinds."""
+        return self._streams if config.native else self._logs
 
     def add(self, live: LiveTopic) -> None:
         """A topic is there from now on."""
+        self.manager(live.config).adopt(live.topic.name, live.partitions)
         # By a view that came while its partitions were being opened, too: it found none of them.
         self.leading.adopt(live.topic, live.partitions)
-        point_to_registry(live, self.storage.topics)
         self._enter(live)
         self.partitions += len(live.partitions)
         self._listener.added(live)
@@ -188,13 +141,13 @@ class TopicTable(KnownTopics):
         """Have everybody forget a topic that is gone."""
         await self._listener.forget(topic)
 
-    def put(self, live: LiveTopic, partitions: list[Partition], natives: list[NativePartition]) -> None:
+    def put(self, live: LiveTopic, partitions: list[Partition]) -> None:
         """A topic's partitions are others, or more, from now on."""
         self.partitions += len(partitions) - len(live.partitions)
         self.leading.adopt(live.topic, partitions)
         self.leading.forget({each.stream for each in live.partitions} - {each.stream for each in partitions})
-        live.partitions, live.natives = partitions, natives
-        point_to_registry(live, self.storage.topics)
+        live.partitions = partitions
+        self.manager(live.config).adopt(live.topic.name, partitions)
         self._listener.replaced(live)
 
     def validate(
@@ -234,7 +187,7 @@ class TopicTable(KnownTopics):
         async with self.changing:
             self.validate(name, partitions, config, replication, distinct=distinct)
             topic_id = uuid4()
-            stream_of = self._native_stream_of if resolve(config, self.defaults).native else self._stream_of
+            stream_of = self.manager(resolve(config, self.defaults)).stream_of
             streams = tuple(stream_of(name, topic_id, index) for index in range(partitions))
             topic = Topic(
                 name=name,
@@ -331,14 +284,14 @@ class TopicTable(KnownTopics):
             self.validate_growth(name, partitions)
             live = self.get(name)
             present = len(live.partitions)
-            stream_of = self._native_stream_of if live.config.native else self._stream_of
-            added = tuple(stream_of(name, live.topic.id, index) for index in range(present, partitions))
+            manager = self.manager(live.config)
+            added = tuple(manager.stream_of(name, live.topic.id, index) for index in range(present, partitions))
             topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
             # Stored first: a partition that clients were told of is there after a restart too.
             await self.storage.topics.replace(topic, live.topic)
-            opened, natives = await self.open_partitions(topic, live.config, present)
+            opened = await manager.open(topic, live.config, present)
             live.topic = topic
-            self.put(live, [*live.partitions, *opened], [*live.natives, *natives])
+            self.put(live, [*live.partitions, *opened])
             _log.info("topic altered", topic=name, partitions=partitions, before=present)
 
     async def delete(self, name: str) -> None:
@@ -382,7 +335,7 @@ class TopicTable(KnownTopics):
         for number, partition in enumerate(live.partitions, 1):
             partition.close()
             # A plain stream may be another topic's in the next turn of the loop.
-            if number % _AT_ONCE == 0 and not live.natives:
+            if number % AT_ONCE == 0 and partition.log is not None:
                 await asyncio.sleep(0)
 
     async def _stored(self, topic: Topic) -> bool | None:
@@ -443,9 +396,6 @@ class TopicTable(KnownTopics):
     async def hand_over(self, live: LiveTopic, target: "TopicTable") -> None:
         """A topic is in another table by now; whoever holds `changing` of both calls this. It is never in neither."""
         self._remove(live)
-        for partition in live.partitions:
-            if partition.log is not None:
-                partition.log.use(target.snapshots)
         live.configure(resolve(live.topic.config, target.defaults))
         target.add(live)
         await self.forgotten(live.topic)

@@ -197,7 +197,7 @@ def _redis(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> str:
     """Which entry of which Redis Stream it is, and how to look at it."""
     key, batch = shown(live.partitions[index].stream), each.batch
     word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key
-    if live.config.native:
+    if live.entry_per_record:
         entry = ask.figures.entries.of_record(each.record.offset, live.config.sequence_bits)
         return f"XRANGE {word} {entry} {entry}\n\nentry  {entry}, one for each record: key, value, headers, timestamp"
     entry = ask.figures.entries.of_batch(batch.leader_epoch, batch.next_offset)

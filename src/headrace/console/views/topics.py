@@ -54,10 +54,10 @@ async def topics(ask: ViewRequest) -> View:
             f"{number}.in": text.short(rate(live, "records_in")),
             f"{number}.out": text.short(rate(live, "records_out")),
             f"{number}.spark": "" if traffic is None else charts.spark(traffic.incoming.last(charts.SPARK_COUNT)),
-            f"{number}.records": text.short(records_in(live)) if not live.config.native else "-",
+            f"{number}.records": "-" if live.has_gaps else text.short(records_in(live)),
             f"{number}.size": text.size(await ask.figures.size(ask.broker, name)),
             f"{number}.retention": retention(live),
-            f"{number}.kind": "native" if live.config.native else "",
+            f"{number}.kind": "native" if live.entry_per_record else "",
         }
     return View(template="topics.html", title="Topics", data=found, cells=cells, shape=shape_of(found))
 
@@ -103,7 +103,7 @@ async def topic(ask: ViewRequest) -> View:
     readers = await _readers(ask, name)
     cells = {
         **_traffic(sampler.topics.get((broker.cluster, name))),
-        "records": text.count(records_in(live)) if not live.config.native else "-",
+        "records": "-" if live.has_gaps else text.count(records_in(live)),
         "size": text.size(await ask.figures.size(broker, name)),
     }
     most = max((each.log_end - each.log_start for each in found.rows if each.leader is None), default=0)
@@ -114,7 +114,7 @@ async def topic(ask: ViewRequest) -> View:
     data = {
         "name": name,
         "shown": text.name(name),
-        "native": live.config.native,
+        "native": live.entry_per_record,
         "id": str(live.topic.id),
         "partitions": found,
         "indexes": [each.index for each in found.rows],

@@ -22,8 +22,6 @@ from typing import Protocol
 from headrace.broker.admin.authorizer import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers, check_factor
-from headrace.broker.native.committed_offsets import NativeGroupOffsets
-from headrace.broker.native.conversion import convert
 from headrace.broker.topics.live import LiveTopic
 from headrace.kafka.apis.describe_configs import SOURCES
 from headrace.kafka.denied import Place, Refusal
@@ -165,7 +163,7 @@ async def _create(
 
 
 async def _convert(broker: Broker, name: str, storage: str) -> Result:
-    await convert(broker.topics, name, storage, NativeGroupOffsets(broker))
+    await broker.convert(name, storage)
     live = broker.topics.get(name)
     return _created(broker, live, len(live.partitions))
 

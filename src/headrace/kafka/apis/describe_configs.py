@@ -122,8 +122,8 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> An
 
 def _is_native(broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource) -> bool:
     """Whether somebody wants to know what Redis has of a native topic."""
-    topics, name, wanted = broker.topics, resource.resource_name, resource.configuration_keys
-    known = resource.resource_type == TOPIC and topics.has(name) and topics.get(name).config.native
+    wanted = resource.configuration_keys
+    known = resource.resource_type == TOPIC and broker.native_groups.has(resource.resource_name)
     return known and (wanted is None or NATIVE in wanted)
 
 

@@ -28,7 +28,7 @@ from headrace.kafka.produce_response import (
     PartitionAppend,
     Pending,
     Placing,
-    is_native,
+    opens_batches,
     refuse,
     shortcut,
     unsettled,
@@ -135,8 +135,8 @@ def _kept(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
 
 
 def _opened(request: ProduceRequest, broker: Broker) -> int:
-    """How many batches are opened, which may make 16 MiB of a few kilobytes: those for native topics."""
-    return sum(len(topic.partition_data) for topic in request.topic_data if is_native(broker, topic.name))
+    """How many batches are opened, which may make 16 MiB of a few kilobytes."""
+    return sum(len(topic.partition_data) for topic in request.topic_data if opens_batches(broker, topic.name))
 
 
 async def _append_many(

@@ -85,7 +85,7 @@ class Publication:
         self._places, self._batches = shares
         self._limits = limits
         # A plain stream is written to anywhere.
-        self._puts = None if topic.config.native else puts
+        self._puts = None if topic.open_to_all else puts
         self._shares: list[_Share] = []
         self._waiting = len(self._batches)
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,84 @@
+"""Makes the partitions whose records are batches in a log, which one broker leads."""
+
+import asyncio
+from collections.abc import Iterable
+
+from headrace.broker.brokers.leadership import Leadership
+from headrace.broker.partition.cache import CacheBudget
+from headrace.broker.partition.leader import LeaderPartition
+from headrace.broker.partition.partition import Partition
+from headrace.broker.partition.producer_snapshots import SnapshotSchedule
+from headrace.broker.partition.producer_total import ProducerTotal
+from headrace.broker.ports import LogStorage
+from headrace.broker.runtime.budget import ReadBudget
+from headrace.broker.runtime.clock import Clock
+from headrace.broker.topics.live import StreamName
+from headrace.topics.config import TopicConfig
+from headrace.topics.model import Topic
+
+AT_ONCE = 64
+"""Partitions that are made or closed in one turn of the loop: to make 10 000 takes a third of a second."""
+
+
+class LogManager:
+    """The logs of one virtual cluster: `broker.topics.live.PartitionManager`."""
+
+    def __init__(
+        self,
+        storage: LogStorage,
+        leading: Leadership,
+        clock: Clock,
+        stream_of: StreamName,
+        budget: CacheBudget,
+        snapshots: SnapshotSchedule,
+        reads: ReadBudget | None = None,
+        producers: ProducerTotal | None = None,
+    ) -> None:
+        """Manage none yet.
+
+        Args:
+            storage: where the logs are.
+            leading: opens those that this server is to lead.
+            clock: see `LeaderPartition`.
+            stream_of: names a new partition's stream.
+            budget: of all cached tails together.
+            snapshots: writes down what changes of logs' producers.
+            reads: budget of what is read ahead; None: one of each partition's own.
+            producers: counts the producers of logs that are opened; None: nothing does.
+        """
+        self.stream_of = stream_of
+        self._storage = storage
+        self._leading = leading
+        self._clock = clock
+        self._budget = budget
+        self._snapshots = snapshots
+        self._reads = reads
+        self._producers = producers
+
+    async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
+        """The partitions from `first` on, opened as far as they are this server's."""
+        logs = []
+        for index, stream in enumerate(topic.streams[first:], first):
+            log = LeaderPartition(
+                topic.name,
+                index,
+                stream,
+                self._storage,
+                self._budget,
+                self._clock,
+                self._snapshots,
+                self._reads,
+                self._producers,
+            )
+            log.want_copies(config.min_insync_replicas)
+            logs.append(log)
+            if len(logs) % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        await self._leading.open(topic if listed else None, logs)
+        return [*logs]
+
+    def adopt(self, topic: str, partitions: Iterable[Partition]) -> None:
+        """What changes of their producers is written down with that of the others here."""
+        for partition in partitions:
+            if partition.log is not None:
+                partition.log.use(self._snapshots)
