@@ -59,7 +59,13 @@ SENT = {
 }
 
 PRODUCE = ARRIVES | {"kafka.produce_response"} | PARTITION | APPENDED | LEAVES
-FETCH = ARRIVES | DECODED | {"kafka.apis.fetch", "kafka.errors", "broker.runtime.budget"} | PARTITION | LEAVES
+FETCH = (
+    ARRIVES
+    | DECODED
+    | {"kafka.apis.fetch", "kafka.errors", "broker.partition.source", "broker.runtime.budget"}
+    | PARTITION
+    | LEAVES
+)
 
 
 class Profile:
