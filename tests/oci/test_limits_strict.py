@@ -1,4 +1,4 @@
-"""`oci.limits=strict`, and faults on purpose: what clients are told then."""
+"""Responses with `oci.limits=strict`, and injected faults."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Batches handed to a StreamAppender, over a scripted connection, and what is told of them."""
+"""Send batches with a StreamAppender over a scripted connection, and record the results."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What a Redis has to be, and what is told of one that keeps nothing."""
+"""Requirements of a Redis, and warnings about one that is not persistent."""
 
 import pytest
 import redis

@@ -163,7 +163,7 @@ class VirtualClusters:
 
         Of whoever took one for deleted first, and for new where it is, clients would hear that it does not exist.
 
-        `places`: (cluster, topic): what changes were told of; None: there may be changes of any. Raises
+        `places`: (cluster, topic) of reported changes; None: any topic may have changed. Raises
         StorageUnavailable.
         """
         if places is None:

@@ -168,7 +168,7 @@ def _has_group(pid: int) -> bool:
 MARKER = "made-by-headrace-demo"
 _MARKER_TEXT = "`headrace demo` empties this directory whenever it starts. Keep nothing here.\n"
 _LOCKS = {"lock", "valkey.lock"}
-"""Stay: a lock on a file that was removed keeps nobody out."""
+"""Files that stay: a lock on a removed file excludes no other process."""
 
 
 class DirectoryRefused(Exception):

@@ -5,6 +5,7 @@ structures. What is true of any batch is in `BatchAppend`.
 """
 
 import asyncio
+from abc import abstractmethod
 
 import msgspec
 
@@ -208,9 +209,9 @@ class BatchAppend:
         except TopicError as error:
             self.settle(error)
 
+    @abstractmethod
     def settle(self, result: Appended | Exception) -> None:
-        """The batch has its place, or was refused."""
-        raise NotImplementedError
+        """Receive the place of the batch, or the reason why it was refused."""
 
     def fill(self, answer: Answer, result: Appended | Exception) -> None:
         """Make an answer that of this batch with this result."""
@@ -272,7 +273,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
         return self.seen_ms + most_ms(self.wait_ms)
 
     def give_up(self) -> None:
-        """As `Exchange.give_up`."""
+        """As `RequestContext.give_up`."""
         answer = unsettled(self.index)
         topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
         self.answer(ProduceResponse(responses=[topic]))

@@ -121,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("http", "HOST:PORT", "127.0.0.1:8080", _http_address,
         doc="Where the OCI API and the pages are served; port 0 picks a free one; https://HOST:PORT: with TLS."),
     Option("advertise", "HOST:PORT", None, Address.told,
-        doc="The address that Kafka clients are told to connect to, when it is not the one listened on."),
+        doc="Address that the server advertises to Kafka clients, if it differs from the listener's."),
     Option("bootstrap-user", "FILE", None, _directory,
         doc="File with NAME:PASSWORD of a user, who is made if the server has no users yet, and is a super user."),
     Option("brokers", "N", "1", broker_count,

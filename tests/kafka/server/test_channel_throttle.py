@@ -22,7 +22,7 @@ METADATA = MetadataRequest(topics=[], allow_auto_topic_creation=False)
 
 
 def is_silent(wire: Wire, admin: Wire) -> bool:
-    """Whether a connection has no answer, though somebody else who asked later has."""
+    """Return whether a connection has no response, although a later request of another one has."""
     for _ in range(3):
         admin.ask(METADATA, 9)
     return wire.is_silent(0.001)
@@ -43,7 +43,7 @@ def test_a_producer_is_told_to_wait_and_not_served_meanwhile(
         size = len(wire.head(request.API_KEY, 9)) + len(b"".join(request.encode(9)))
         answer = wire.ask(request, 9)
         assert [one.error_code for one in answer.responses[0].partition_responses] == [0] * partitions
-        # O * W / (W + X) = T with W = 10 s, for the first request of somebody.
+        # O * W / (W + X) = T with W = 10 s, for the first request of a client.
         assert answer.throttle_time_ms == round(size - 10_000)
         wire.send(METADATA, 9)
         wire.send(produce_request(name, batch(b"sent ahead")), 9)
@@ -88,7 +88,7 @@ def test_connections_from_an_address_are_made_at_a_rate(limited: InProcessServer
     made: list[socket.socket] = []
     host, port = limited.kafka.split(":")
     try:
-        # Ten at once, or a few more where the time went on meanwhile.
+        # Ten at once, or a few more if the clock moved.
         made += (socket.create_connection((host, int(port)), 10) for _ in range(40))
         limited.clock.advance(seconds=1)
         assert made[-1].recv(1) == b""
@@ -108,7 +108,7 @@ def test_connections_of_everybody_take_their_turns(tmp_path: Path) -> None:
         max_connection_creation_rate=1,
     ) as running:
         with contextlib.ExitStack() as stack:
-            # Ten at once, and a few more where the time went on meanwhile; the last one waits.
+            # Ten at once, and a few more if the clock moved. The last one waits.
             early = [stack.enter_context(Wire(running.kafka)) for _ in range(16)]
             assert early[0].ask(METADATA, 9).brokers
             early[-1].send(METADATA, 9)

@@ -1,4 +1,4 @@
-"""What clients are told of the problems of a group."""
+"""Errors of groups in responses."""
 
 import re
 

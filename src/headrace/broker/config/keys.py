@@ -10,8 +10,8 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         doc="Where the Kafka protocol is served, NAME://HOST:PORT, with commas between; instead of --kafka. Port 0 "
             "picks a free one; no host means every address."),
     ConfigKey("advertised.listeners", ConfigType.LIST, "",
-        doc="The addresses that clients are told to connect to, NAME://HOST:PORT, for listeners that clients do not "
-            "reach by their own; instead of --advertise."),
+        doc="Addresses as NAME://HOST:PORT that the server advertises to Kafka clients, for listeners that clients "
+            "reach by another address. Overrides --advertise."),
     ConfigKey("listener.security.protocol.map", ConfigType.LIST,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         doc="What each listener speaks, NAME:PROTOCOL: PLAINTEXT; SSL, with TLS; SASL_PLAINTEXT, with a login; "
@@ -51,9 +51,9 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub",
         doc="The claim of a token that has the principal's name."),
     ConfigKey("sasl.oauthbearer.clock.skew.seconds", ConfigType.INT, "30", minimum=0, maximum=3_600,
-        doc="How far the clock of whoever signs tokens may be from this machine's."),
+        doc="Tolerated difference between the clocks of the token issuer and of this machine."),
     ConfigKey("connection.failed.authentication.delay.ms", ConfigType.INT, "100", minimum=0,
-        doc="How long whoever fails to log in waits for the answer, and then for the end of the connection."),
+        doc="Delay of the response to a failed login, and of the end of its connection."),
     ConfigKey("connections.max.reauth.ms", ConfigType.LONG, "0", minimum=0,
         doc="After how long clients of listeners with SASL have to log in again; 0: never. A connection that has not "
             "is closed with its next request."),
@@ -86,13 +86,13 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 ACCESS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("authorizer.class.name", ConfigType.STRING, "", choices=("", STANDARD_AUTHORIZER),
-        doc="Who may do what: empty, and everybody who reaches a listener may do everything; or Kafka's name of "
-            "access rules (ACLs), which then hold for every API."),
+        doc="Authorizer. Empty: every client that reaches a listener has all rights. With Kafka's authorizer, ACLs "
+            "apply to every API."),
     ConfigKey("super.users", ConfigType.STRING, "",
         doc="Principals who may do everything whatever the access rules say, such as User:admin;User:backup. A user "
             "of the OCI API is User:<tenancy>/<user>."),
     ConfigKey("allow.everyone.if.no.acl.found", ConfigType.BOOLEAN, "false",
-        doc="Whether everybody may do what they like to a resource that no access rule is about."),
+        doc="Whether all principals have all rights on a resource without ACLs."),
 )  # fmt: skip
 
 
@@ -147,9 +147,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.retention.hours", ConfigType.INT, "168", minimum=-1,
         doc="How long records are kept, in hours, unless minutes or milliseconds are set; -1: without limit."),
     ConfigKey("log.retention.minutes", ConfigType.INT, None, minimum=-1,
-        doc="How long records are kept, in minutes; goes over log.retention.hours; -1: without limit."),
+        doc="Retention time in minutes. Overrides log.retention.hours. -1: unlimited."),
     ConfigKey("log.retention.ms", ConfigType.LONG, None, minimum=-1,
-        doc="How long records are kept, in milliseconds; goes over minutes and hours; -1: without limit."),
+        doc="Retention time in milliseconds. Overrides minutes and hours. -1: unlimited."),
     _as_topic("log.retention.bytes", "retention.bytes"),
     ConfigKey("log.retention.check.interval.ms", ConfigType.LONG, "300000", minimum=1,
         doc="How often logs are trimmed to their retention."),

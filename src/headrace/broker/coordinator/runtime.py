@@ -76,14 +76,14 @@ class Doubt(Protocol):
         """Where events of timers go."""
 
     def in_doubt(self) -> bool:
-        """Whether somebody may have taken its machines over by now."""
+        """Return whether another server may have taken over its machines."""
 
 
 class Timers(Generic[K]):
     """The timers of one machine by their keys."""
 
     def __init__(self, server: Doubt, fired: Callable[[K], None]) -> None:
-        """None is set; `fired` is told of those that are due."""
+        """Start without timers. `fired` is called with the key of each expired one."""
         self._server = server
         self._tell = fired
         self._set: dict[K, Timer] = {}

@@ -37,10 +37,10 @@ class StreamManager:
         self._clock = clock
 
     async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
-        """The partitions from `first` on.
+        """Open and return the partitions from `first` on.
 
-        One whose key is no stream (any more) does not keep the server from starting: it is opened, and whoever reads
-        or writes it is told, until the key is a stream again.
+        A partition whose key is not a stream is opened as well, so that the server can start. Its reads and writes fail
+        until the key is a stream again.
         """
         found: list[Partition] = []
         indexes = range(first, topic.partitions)

@@ -195,9 +195,9 @@ def codecs(batches: list[Buffer]) -> Iterator[int]:
 
 
 def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
-    """The first batch, and as many behind it as fit into `limit` bytes without a gap; their size.
+    """Return the first batch and its successors that fit into `limit` bytes without a gap, and their size.
 
-    There is a gap where retention came between two reads: whoever skipped it would not know what it has missed.
+    Retention between two reads leaves a gap. A reader that skipped it would not notice the missing records.
     """
     chunks: list[Buffer] = []
     total, following = 0, -1

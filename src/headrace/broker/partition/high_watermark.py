@@ -69,12 +69,11 @@ class ReplicationEvents(NamedTuple):
     """
 
     placed: Callable[[Append, Appended, AppendDone, Exception | None], None]
-    """Makes a batch readable and then tells whoever appended it, or only tells of an error; called in the order of the
-    log."""
+    """Make a batch readable, then call its `AppendDone`; or call that with an error. Called in log order."""
     opened: Callable[[int], None]
     """Makes readable what was in the log when it was opened, up to an offset."""
     on_lost: Lost
-    """Told that the primary may be another one by now: the log is to be opened anew."""
+    """Called if another primary may have taken over. The leader must recover the log."""
 
 
 class _Held:

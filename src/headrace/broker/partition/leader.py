@@ -148,7 +148,7 @@ class LeaderPartition(ReadableLog):
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
         if self.replication.min_insync > 1:
-            # Whoever opens it next is to know.
+            # The next leader needs it.
             self.save_soon()
         same = known and kept == self.log_end == before
         if not same:
@@ -221,7 +221,7 @@ class LeaderPartition(ReadableLog):
         self.leader = leader
 
     def led_elsewhere(self) -> None:
-        """Another broker may have led it meanwhile, and be gone without a word: storage tells, within a second."""
+        """Note that another broker may have led it and ended. Storage reports it within a second."""
         if self._elsewhere is None:
             self._saving.led_elsewhere()
             self.save_soon()
@@ -321,7 +321,7 @@ class LeaderPartition(ReadableLog):
             self.refusals.refuse(append)
             done(error)
             return
-        if self.deleted:  # nobody can read it: it takes no memory of those that can be read
+        if self.deleted:  # no client can read it: its batches must not take memory of others
             done(placed)
             return
         batch = append.batch
@@ -435,7 +435,7 @@ class LeaderPartition(ReadableLog):
         snapshots.add(self)
 
     async def save_producers(self) -> None:
-        """Write down what has changed of the producers. Raises TopicError; it is opened anew where it has to be."""
+        """Store changed producers. Raises TopicError; the log is recovered if necessary."""
         async with self._writing:  # who comes next writes a later offset, for which all of this has to be there
             self._save_due = False
             if self.is_writable:

@@ -36,7 +36,7 @@ class Partition(Source, Protocol):
         """Whether each record is an entry of its own in Redis, so that batches are opened, which takes long."""
 
     async def try_again(self) -> None:
-        """Open it once more where it is offline, and nobody else would: what was wrong may have been put right."""
+        """Try to open it again if it is offline and no other broker would: the cause may be gone."""
 
     def want_copies(self, copies: int) -> None:
         """So many servers are to have what can be read from now on (`min.insync.replicas`)."""

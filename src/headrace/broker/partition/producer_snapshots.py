@@ -124,7 +124,7 @@ class ProducerStateSnapshots:
         return self._unproven is None
 
     def led_elsewhere(self) -> None:
-        """Another broker may have led it meanwhile, and be gone without a word: the next write tells."""
+        """Note that another broker may have led it and ended. The next write reports it."""
         self._unproven = object()
 
     def overtake(self) -> None:
@@ -147,7 +147,7 @@ class ProducerStateSnapshots:
         """Write down what has changed of the producers, so that the next opening reads few batches.
 
         What changes from now on is not waited for: this would not end while producers come faster than they are saved.
-        Of a producer that goes on meanwhile more may be written than the offset says.
+        The entry of a producer that continues to write may be newer than the offset.
 
         Args:
             shown: the high watermark, where readers wait for copies.

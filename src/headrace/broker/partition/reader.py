@@ -239,7 +239,7 @@ _MOST_BATCHES = 4096
 class ReadableLog:
     """A log as its readers see it: where it begins and ends, its newest batches in memory, and the reads of all others.
 
-    Whoever appends to it adds each batch to `_tail` and `_index`, and moves `log_end`.
+    The leader adds each batch to `_tail` and `_index`, and moves `log_end`.
     """
 
     has_gaps = entry_per_record = False

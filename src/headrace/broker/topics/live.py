@@ -133,7 +133,7 @@ class LiveTopic(msgspec.Struct):
 
     @property
     def open_to_all(self) -> bool:
-        """Whether every broker may write to it, whoever leads its partitions."""
+        """Whether every broker may write to it, and not only the leaders of its partitions."""
         return bool(self.partitions) and self.partitions[0].log is None
 
     @property

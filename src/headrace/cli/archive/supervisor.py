@@ -201,10 +201,10 @@ _QUIET_S: Final = 60.0
 
 
 class Show(AbstractContextManager["Show"]):
-    """Shows what it is told."""
+    """Show messages of the worker process."""
 
     def __init__(self, figures: Figures, *, clock: Callable[[], float] = time.time) -> None:
-        """`figures` has been told before; `clock` tells seconds since 1970."""
+        """`figures` already has each message that is shown; `clock` returns seconds since 1970."""
         self._figures = figures
         self._clock = clock
         self._began = self._said = clock()

@@ -233,7 +233,7 @@ def _assigned(group: Membership, member: Member) -> SyncResult:
 
 
 def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:
-    """What a member has to be told as things are; None: it may go on."""
+    """Return the error for a heartbeat in the current state, or None."""
     error = group.check(request.member_id, request.instance_id)
     if error is None and request.generation != group.generation:
         error = GroupError.ILLEGAL_GENERATION
@@ -262,7 +262,7 @@ def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn
     if len(group) < before:
         rebalance(group, settings, turn)
     else:
-        # Only ids that were never used may have gone, and somebody may have been waiting for just these.
+        # Only unused member ids may have left, and a join phase may have waited for just these.
         end_if_complete(group, turn)
     turn.reply(request.token, LeaveResult(members=results))
 
@@ -291,6 +291,6 @@ def session_over(group: Membership, settings: GroupSettings, member_id: str, tur
 
 
 def pending_over(group: Membership, member_id: str, turn: Turn) -> None:
-    """A member that was told its id has not come: stop waiting for it."""
+    """Stop waiting for a client that received a member id and did not join with it."""
     forget_pending(group, member_id, turn)
     end_if_complete(group, turn)

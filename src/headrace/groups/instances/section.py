@@ -152,7 +152,7 @@ class Instance:
 
     @classmethod
     def restore(cls, stored: StoredInstance, ticks_ms: int) -> "Instance":
-        """The member as it was stored; its wait begins anew, and what it has in hand is not known."""
+        """Return the instance as stored. Its timeout starts again, and its records in flight are unknown."""
         member = cls.__new__(cls)
         member.name = stored.name
         member.joined = stored.joined

@@ -42,7 +42,7 @@ class Served(RequestContext, eq=False):
 
 
 class WaitsFor(Enum):
-    """What requests of an API may wait for as long as they like, beside storage."""
+    """Events, other than storage, for which requests of an API may wait without a limit."""
 
     RECORDS = "records"
     """Their answers leave at once: a consumer should have records before the producer learns that they are stored."""

@@ -57,7 +57,7 @@ class Call:
         return self.service.broker.lane.listing()
 
     def log_change(self, operation: str) -> None:
-        """Have the log tell that this call has changed something. The request's id is told with every line of it."""
+        """Record a change of this call in the audit log. Each log line of a request has its id."""
         what = ", ".join([operation, *(str(each)[:_MOST_TOLD] for each in self.path.values())])
         self.service.broker.access.audit.changed(str(self.principal), self.host, operation, what)
 

@@ -75,7 +75,7 @@ async def create_cursor(call: Call) -> Answer:
     details: CreateCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
     partition = await broker.source(_partition(topic, details.partition), details.offset or 0)
-    # Before the place is looked up: should the log be opened anew meanwhile, the place may be in what it was.
+    # Read before the offset: if the leader changes in between, the offset may belong to the earlier epoch.
     epoch = partition.leader_epoch
     offset, not_before_ms = await _place(broker, partition, details)
     cursor = PartitionCursor(
@@ -190,7 +190,7 @@ class CursorQuery(msgspec.Struct, rename="camel"):
 async def consumer_commit(call: Call) -> Answer:
     """Commit what was delivered up to this cursor, and keep the instance's partitions for it.
 
-    400 "Trying to commit unreserved partition ..." when it lost one of them meanwhile; nothing is committed then.
+    Returns 400 "Trying to commit unreserved partition ..." if the instance has lost one of them, and commits nothing.
     """
     broker, topic = call.service.stream(call.path["streamId"])
     cursor = read_instance(call.service, topic, call.query.cursor)

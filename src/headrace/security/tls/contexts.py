@@ -196,7 +196,7 @@ ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
 """The socket of the connection whose handshake begins, where the context is a `AlertContext`."""
 
 _UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
-"""OpenSSL's word for what the client had sent and nobody has read when the connection ended."""
+"""OpenSSL's reason for unread data of the client at the end of a connection."""
 
 
 class _Secured(ssl.SSLObject):
@@ -205,13 +205,13 @@ class _Secured(ssl.SSLObject):
     accepted: socket.socket | None
     outgoing: ssl.MemoryBIO
     told = False
-    """Whether the client has been told that it ends, and OpenSSL cannot be asked again."""
+    """Whether the close notification was sent, so that OpenSSL must not be called again."""
 
     def do_handshake(self) -> None:
-        """Go on with it; before this fails, the client is told.
+        """Continue the handshake. Before it fails, send the alert to the client.
 
         Raises:
-            ssl.SSLError, also where a session is resumed whose certificate has expired meanwhile.
+            ssl.SSLError: also if the client resumes a session and its certificate has expired.
         """
         try:
             super().do_handshake()
@@ -228,7 +228,7 @@ class _Secured(ssl.SSLObject):
     def _check_resumed(self) -> None:
         """Tickets are off, but clients of TLS 1.2 may resume a session by its id, and OpenSSL looks at no date then.
 
-        It forgets sessions when the context is made anew, so what was taken out of the truststore is refused.
+        A new context has no sessions, so a certificate authority that left the truststore is refused.
         """
         certificate = self.getpeercert() if self.session_reused else None
         if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
@@ -237,7 +237,7 @@ class _Secured(ssl.SSLObject):
             raise error
 
     def unwrap(self) -> None:
-        """Tell the client that the connection ends; what the client says to that is not waited for."""
+        """Send the close notification, without waiting for that of the client."""
         waiting = self.outgoing.pending
         try:
             if not self.told:
@@ -246,7 +246,7 @@ class _Secured(ssl.SSLObject):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            # The client's next requests, which nobody reads any more, are no reason to drop the answers before them.
+            # Unread requests of the client must not drop the responses before them.
             if error.reason != _UNREAD:
                 raise
             self.told = True

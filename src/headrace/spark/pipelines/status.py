@@ -217,7 +217,7 @@ def _written(event: Mapping[str, Any]) -> int:
 
 def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
     sources = progress.get("sources") or []
-    # The sum beside them is missing in some batches.
+    # Some batches lack the sum of these.
     flow.read += sum(source.get("numInputRows", 0) for source in sources)
     flow.batches += 1
     flow.seconds += progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
@@ -231,7 +231,7 @@ def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
 
 
 def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row as Spark writes it into the event log: values, and the names in a schema beside them."""
+    """Return a row of Spark's event log, which stores values and, separately, a schema with their names."""
     if not {"values", "schema"} <= stored.keys():
         return stored
     schema = stored["schema"]

@@ -85,7 +85,7 @@ def heartbeat_field(member: Member) -> str:
 
 
 def heartbeats(pairs: list[bytes]) -> dict[tuple[int, str], int]:
-    """Everybody's heartbeats, of fields and counters in turn; what is no heartbeat is passed over."""
+    """Return the heartbeats of all brokers from fields and counters in turn. Other fields are skipped."""
     found = {}
     for field, counter in zip(pairs[::2], pairs[1::2], strict=True):
         node, _, incarnation = field.decode().partition(":")

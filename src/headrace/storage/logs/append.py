@@ -91,7 +91,7 @@ class StreamAppender:
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
         """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`.
 
-        `done` is told before this returns or from the connection's reader.
+        `done` is called before this returns, or by the reader of the connection.
         """
         log = self.logs.get(stream)
         if log is None:

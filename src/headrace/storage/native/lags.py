@@ -67,7 +67,7 @@ async def _count(scripts: Scripts, stream: str, after: dict[int, bytes]) -> dict
 
 # The newest entries of a plain stream, without what is in them.
 _AT_ONCE, _BYTES_AT_ONCE = 1_000, 512 << 10
-"""What one call looks at: Redis serves nobody else meanwhile."""
+"""Maximum entries and bytes per call, during which Redis serves no other client."""
 
 
 async def newest(scripts: Scripts, stream: str) -> AsyncIterator[list[tuple[bytes, int]]]:

@@ -28,8 +28,8 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 30.0
 class Tries:
     """How often the servers that Sentinels name are tried.
 
-    Where Sentinels disagree, or the server that they name takes nobody, each try leads back to where it began, and
-    costs a connection with all that is under way over it.
+    If Sentinels disagree, or their server accepts no connection, each try returns to the previous server. It costs a
+    connection with all its pending commands.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class PrimaryFinder:
 
     async def find(self) -> Place:
         """The server to connect to now. Raises StorageUnavailable."""
-        # Made anew each time: connections to Sentinels that nobody needs are nobody's to look after.
+        # New connections each time: idle ones to Sentinels would need keepalives.
         async with self._asked() as asked:
             return await self._named(asked)
 
