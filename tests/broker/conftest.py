@@ -1,4 +1,5 @@
-from collections.abc import AsyncIterator, Callable
+import gc
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis.asyncio
@@ -61,3 +62,12 @@ async def world(any_redis: RedisServer) -> AsyncIterator[World]:
     await world.start()
     yield world
     await world.stop()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Disable the garbage collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -33,6 +33,12 @@ class Admin(Wire):
         answer = self.alter(entity, **values)  # type: ignore[arg-type]
         assert answer.error_code == 0, answer
 
+    def remove_all(self) -> None:
+        """Remove the quotas of all entities."""
+        for entity in self.described().entries:
+            named = {part.entity_type: part.entity_name for part in entity.entity}
+            self.alter(named, False, **dict.fromkeys((each.key for each in entity.values), None))
+
     def described(self, *components: Component, strict: bool = False, version: int = 1) -> Any:
         """The answer to a question for quotas."""
         return self.ask(DescribeClientQuotasRequest(components=list(components), strict=strict), version)

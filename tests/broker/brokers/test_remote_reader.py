@@ -5,26 +5,15 @@ import asyncio
 import pytest
 from tests.broker.batches import batch
 from tests.broker.partition.test_high_watermark import waits
+from tests.broker.partition.test_recovery import lose_log
 from tests.harness.memory import MemoryStorage
 
 from headrace.broker.brokers import remote_reader
 from headrace.broker.brokers.remote_reader import RemotePartitionReader
-from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.producer_snapshots import SnapshotSchedule
 from headrace.broker.ports import LogLook
 from headrace.testing.clock import ManualClock
 from headrace.topics.errors import OffsetOutOfRange
-
-
-async def _lose_it(partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock) -> None:
-    """Redis comes back with nothing of the log, and another broker appends to what is left."""
-    storage.logs.logs[partition.stream].batches.clear()
-    other = LeaderPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, SnapshotSchedule())
-    await other.open()
-    other.append(batch(5), lambda _: None)
-    storage.logs.answer()
-    assert other.leader_epoch > partition.leader_epoch
 
 
 async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
@@ -56,7 +45,7 @@ async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
     partition.append(batch(7), lambda _: None)
     storage.logs.answer()
     partition.release(7)
-    await _lose_it(partition, storage, clock)
+    await lose_log(partition, storage, clock)
     for copies in (1, 2):
         partition.want_copies(copies)
         looking = asyncio.create_task(RemotePartitionReader.look_at(partition, storage.logs, 7))

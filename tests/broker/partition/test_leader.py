@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -57,15 +56,6 @@ async def test_batches_in_memory_are_stamped_with_their_offsets(
 
     assert [peek(chunk).base_offset for chunk in chunks] == [0, 3]
     assert [peek(chunk).leader_epoch for chunk in chunks] == [1, 1]
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    """The collector does nothing."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("uncollected")

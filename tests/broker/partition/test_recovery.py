@@ -56,7 +56,7 @@ async def test_what_was_shown_is_written_down_when_copies_are_wanted_from_now_on
     assert storage.logs.logs[partition.stream].high_watermark == 3
 
 
-async def _lose_it(partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock) -> None:
+async def lose_log(partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock) -> None:
     """Redis comes back with nothing of the log, and another broker appends to what is left."""
     storage.logs.logs[partition.stream].batches.clear()
     other = LeaderPartition("t", 0, partition.stream, storage.logs, CacheBudget(0), clock, SnapshotSchedule())
@@ -75,7 +75,7 @@ async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
     storage.logs.copies.answer()
     partition.release(7)
     assert (await RemotePartitionReader.look_at(partition, storage.logs, 3)).log_end == 3
-    await _lose_it(partition, storage, clock)
+    await lose_log(partition, storage, clock)
 
     storage.logs.copies.why = "1 has it"
     followed = await RemotePartitionReader.look_at(partition, storage.logs, 3)

@@ -1,23 +1,12 @@
 """What a deleted topic leaves behind: nothing, and nobody waits until it is gone."""
 
 import asyncio
-import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from tests.broker.world import World
 
 from headrace.topics.errors import UnknownTopic
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    """The collector does nothing."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("uncollected")

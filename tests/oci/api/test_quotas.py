@@ -24,9 +24,7 @@ def limited() -> Iterator[InProcessServer]:
 def admin(limited: InProcessServer) -> Iterator[Admin]:
     with Admin(limited.kafka, client_id="admin") as wire:
         yield wire
-        for entity in wire.described().entries:
-            gone = {part.entity_type: part.entity_name for part in entity.entity}
-            wire.alter(gone, False, **dict.fromkeys((one.key for one in entity.values), None))
+        wire.remove_all()
         # What was used is over.
         limited.clock.advance(minutes=10)
 
