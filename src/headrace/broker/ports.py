@@ -1,4 +1,4 @@
-"""What the broker asks of its storage. `store` has the real thing; `app` puts the two together.
+"""The interfaces that the broker requires of its storage. `storage` implements them, and `server` connects both.
 
 All calls raise `topics.errors` classes: `Fenced`, `StorageFull`, `StorageUnavailable`, or what they name.
 """

@@ -1,6 +1,6 @@
 """The rules by which Kafka's APIs say what they need: each takes a function that finds names in a request.
 
-The functions are given the request and its exchange, since a topic may be named by its id.
+The functions get the request and its context, because a topic may be named by its id.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Puts the server together: storage, broker, APIs. The only place where `store` meets `broker`."""
+"""Start and stop the parts of a server. Only the package `server` connects `storage` and `broker`."""
 
 import asyncio
 import contextlib

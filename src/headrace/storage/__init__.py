@@ -1,6 +1,6 @@
-"""Redis connection, embedded Valkey, and what lies in the Redis: logs, topics, groups, documents.
+"""Redis connections, the embedded Valkey, and the data in Redis: logs, topics, groups and documents.
 
-`storage.py` puts it together. `logs/open.py` opens the logs that this server owns and reads them, `logs/append.py` puts
-batches into their streams, `journal/acks.py` acknowledges small ones from the journal before that, and
-`logs/restore.py` stores again what was acknowledged and is missing.
+`storage.py` combines the parts. `logs/open.py` recovers and reads the logs that this server leads. `logs/append.py`
+appends batches to their streams. `journal/acks.py` acknowledges small batches from the journal before that, and
+`logs/replay.py` stores acknowledged batches again that Redis does not have.
 """

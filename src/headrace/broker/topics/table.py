@@ -375,7 +375,7 @@ class TopicTable(KnownTopics):
 
         Raises:
             UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: it may not
-                have it; InvalidConfig: streams of it are still to be removed; what `store` raises.
+                have it; InvalidConfig: streams of it are still to be removed; what `storage` raises.
         """
         await to_the_end(self._move(name, target, store))
 

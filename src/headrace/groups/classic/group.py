@@ -3,8 +3,8 @@
 It is the part of `groups.group.Group` that Kafka's consumers are members of: pure as the whole is, whose turns it
 takes part in.
 
-Where the phases live: `joining` (JoinGroup), `rebalance` (the join phase as a whole), `syncing` (SyncGroup),
-`liveness` (heartbeat, leave, expiry), `committing` (positions). `membership` is what they work on.
+`requests` handles JoinGroup, SyncGroup, Heartbeat, LeaveGroup and expired sessions. `rebalance` is the join phase, and
+`offset_commit` has the rules of committed offsets. All of them work on a `membership`.
 """
 
 from collections.abc import Hashable, Mapping

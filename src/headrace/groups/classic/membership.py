@@ -1,7 +1,7 @@
 """Who is in a classic group, and what it has agreed on.
 
-Rule of this file: it keeps the counts and indexes true and decides nothing; the phases (joining, rebalance, syncing,
-liveness) do that. Nothing here is slower than one pass over the members, and what runs per request is O(1).
+Rule of this file: it keeps the counts and indexes true and decides nothing; `requests` and `rebalance` do
+that. Nothing here is slower than one pass over the members, and what runs per request is O(1).
 """
 
 from collections import Counter

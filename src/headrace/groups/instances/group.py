@@ -1,9 +1,9 @@
 """One balanced section of a group: its topic's partitions, shared out among the instances that ask for records.
 
-A pure state machine like the classic one, but of requests that are answered at once: nothing is held. Where the phases
-live: `joining` (CreateGroupCursor, who is in), `committing`, `balancing` (who has what), `serving` (get, commit,
-heartbeat). `section` is what they work on. The group that it belongs to (`groups.group`) has the positions, and asks
-for durability and timers by the same turn.
+A pure state machine like the classic one, in which every request gets its response at once. `requests` handles
+GetMessages, ConsumerCommit and ConsumerHeartbeat. `rebalance` handles CreateGroupCursor and assigns partitions. Both
+work on a `section`. Its group (`groups.group`) has the committed offsets, and asks for durability and timers in the
+same turn.
 """
 
 from collections.abc import Iterable

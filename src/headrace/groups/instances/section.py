@@ -1,7 +1,7 @@
 """What a balanced section consists of: its instances, its partitions, and the numbers that order their requests.
 
-Rule of this file, as of the classic `membership`: it keeps the parts true to each other and decides nothing. The phases
-decide: `joining`, `committing`, `balancing`, `serving`.
+Rule of this file, as of the classic `membership`: it keeps the parts true to each other and decides nothing.
+`requests` and `rebalance` decide.
 """
 
 from collections.abc import Iterable

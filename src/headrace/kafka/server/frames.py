@@ -286,7 +286,7 @@ def decode_request(
         served: the APIs that its listener serves, by key.
 
     Returns:
-        Its API, its exchange, and the request; None for ApiVersions in a version that is to be refused in the form of
+        Its API, its context, and the request; None for ApiVersions in a version that is to be refused in the form of
         version 0 (KIP-511).
 
     Raises:

@@ -1,4 +1,4 @@
-"""The API itself: what operations work on, and the way of a request through them. The ASGI part is `asgi`."""
+"""The API itself: what operations work on, and the way of a request through them. The ASGI part is `oci.app`."""
 
 import secrets
 from collections.abc import Callable

@@ -9,8 +9,8 @@ to be opened again.
 Calls of several logs go to one Redis side by side. Where it is on this machine, and so has the same cores, small ones
 wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
 
-Where there is a journal, small batches are acknowledged from it before they are sent (see `early`); they wait a moment
-instead (they linger), since nobody waits for them.
+With a journal, small batches are acknowledged from it before they are sent (see `journal.acks`). No client waits for
+their append, so they linger for a moment.
 """
 
 import asyncio

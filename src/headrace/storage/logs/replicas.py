@@ -1,4 +1,4 @@
-"""Waits until replicas have what a primary has acknowledged: `broker.ports.Copies`.
+"""Waits until replicas have what a primary has acknowledged: `broker.ports.InSyncReplicas`.
 
 Each primary has a barrier for each number of copies, over a connection of its own: a tiny write, then WAIT, one round
 at a time for all who ask meanwhile. WAIT blocks the connection that it is sent over, and says of a connection without a
@@ -75,7 +75,7 @@ class RedisReplicas:
         return connection, connection.made
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
-        """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.Copies`."""
+        """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.InSyncReplicas`."""
         deadline = inf
         if wait_ms is not None:
             deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)
