@@ -31,7 +31,7 @@ from headrace.topics.errors import TopicError
 
 NEEDS = [
     "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
-    "that type that the request names. It is asked for where [access rules](guides/access-rules.md) hold.",
+    "that type that the request names. It is asked for where [ACLs](guides/acls.md) hold.",
 ]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
@@ -274,7 +274,7 @@ def metrics_page() -> str:
         "# Metrics",
         NOTE,
         "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine, and for users",
-        "from anywhere [by HTTP Basic](guides/security.md#pages-and-the-oci-api). Series",
+        "from anywhere [by HTTP Basic](guides/https.md). Series",
         "of other virtual clusters (OCI stream pools) than the default one have the label `cluster`, too.",
         "",
         "No more than `metrics.max.series` series are told. Lags and log ends are left out first, then topics, then",

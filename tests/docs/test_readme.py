@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness.pages import ADDRESS, Shell, lines, steps
+from tests.harness.pages import ADDRESS, Shell, guides, lines, steps
 
 from headrace.testing import Server, server
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-OCI_GUIDE = (ROOT / "docs" / "guides" / "oci.md").read_text("utf-8").partition("## Pointing a program at it")[0]
-NATIVE_GUIDE = (ROOT / "docs" / "guides" / "native-topics.md").read_text("utf-8")
-COMMANDS_GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text("utf-8")
+OCI_GUIDE, NATIVE_GUIDE, COMMANDS_GUIDE = (guides(name) for name in ("oci", "native-topics", "command-line"))
 
 
 def needs(command: str) -> str:
