@@ -322,7 +322,7 @@ def errors_page() -> str:
         "## Groups",
         "",
         "Names and numbers are Kafka's. OCI's instances are told in the words of",
-        "[their service](guides/oci-groups.md#when-something-goes-wrong).",
+        "[their service](guides/oci-groups.md#errors-and-recovery).",
         "",
         *_table(
             ("what is wrong", "Kafka"),
