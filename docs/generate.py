@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+import compatibility
 import rights
 
 from headrace.broker.config.keys import BROKER_KEYS
@@ -397,7 +398,52 @@ def rights_page() -> str:
     )
 
 
+def compatibility_page() -> str:
+    """The interfaces, clients, stores and platforms that Headrace works with."""
+    apis.load()
+    operations.load()
+    return "\n".join(
+        [
+            "# Compatibility",
+            NOTE,
+            "This page lists the interfaces that Headrace serves, and the versions that its tests use. It takes the versions",
+            "from the files that pin them. Other versions may work.",
+            "",
+            "## Kafka APIs",
+            "",
+            f"Served, with [versions and behavior](kafka-apis.md): {compatibility.served()}.",
+            "",
+            "Not served:",
+            "",
+            *_table(("feature", "APIs"), compatibility.unserved()),
+            "",
+            "## OCI Streaming operations",
+            "",
+            "All operations of both clients are served:",
+            "",
+            *_table(("client", "operations"), compatibility.operations()),
+            "",
+            "## Clients",
+            "",
+            "The tests use these clients without changes. `make test LANE=NAME` runs the tests of a client.",
+            "",
+            *_table(("client", "version", "lanes"), compatibility.clients()),
+            "",
+            "## Storage, Spark, Python and platforms",
+            "",
+            *_table(("component", "tested", "accepted"), compatibility.platform()),
+            "",
+            "Python 3.12 and 3.14, Spark on a Python other than 3.11, ARM, macOS and Windows are not tested.",
+            "[Packages](packages.md) has the details.",
+            "",
+            *compatibility.DIFFERENCES,
+            "",
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "compatibility.md": compatibility_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,
