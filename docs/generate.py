@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 import compatibility
+import reference
 import rights
 
+from headrace import spark, testing
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.settings import PER_LISTENER
 from headrace.cli import main as cli
@@ -20,6 +22,7 @@ from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
 from headrace.oci import errors, faults, limits, operations
+from headrace.oci.api.openapi import describe
 from headrace.oci.api.registry import OPERATIONS, Operation
 from headrace.oci.api.routing import BASE
 from headrace.oci.settings import OCI_KEYS
@@ -49,8 +52,8 @@ def settings_page() -> str:
             "## Options of the server",
             "",
             "Each is a flag of `headrace serve`, an environment variable and a key of the file that `--config FILE` or",
-            "`HEADRACE_CONFIG` names. A flag goes over the environment, that over the file, and the file over the",
-            "default. An unknown name stops the start.",
+            "`HEADRACE_CONFIG` names. A flag overrides the environment, the environment overrides the file, and the",
+            "file overrides the default. The server does not start if a name is unknown.",
             "",
             *_table(
                 ("flag", "variable", "key", "default", "what it does"),
@@ -77,41 +80,35 @@ def settings_page() -> str:
             "",
             "## Settings of the broker",
             "",
-            "Given with `--set KEY=VALUE`, in `HEADRACE_SET` with spaces between, or in the table `[set]` of the file.",
-            "Names and defaults are Kafka's where the description does not say otherwise.",
+            "Set them with `--set KEY=VALUE`, in `HEADRACE_SET` (separated by spaces), or in the table `[set]` of the",
+            "file. Names and defaults are those of Kafka unless the description states otherwise.",
             "",
-            *_keys(BROKER_KEYS),
-            "",
+            *_keys(BROKER_KEYS, "--set"),
             "### Settings of one listener",
             "",
-            "`listener.name.NAME.KEY` goes over `KEY` at the listener NAME, which is written in lower case; so",
-            f"{own} may be given. `https` goes by those without a prefix.",
+            "`listener.name.NAME.KEY` overrides `KEY` for the listener NAME, which is written in lower case. You can",
+            f"set {own} in this way. `https` uses the settings without a prefix.",
             "",
             "## Settings of the OCI API",
             "",
-            "Given in the same way.",
+            "Set them in the same way.",
             "",
-            *_keys(OCI_KEYS),
-            "",
+            *_keys(OCI_KEYS, "--set"),
             "## Configuration of a topic",
             "",
-            "Given when a topic is created (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client) or",
-            "changed. An unknown key is refused.",
+            "Set it when you create a topic (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client),",
+            "or change it later. The server refuses an unknown key.",
             "",
-            *_keys(key for key in TOPIC_KEYS if key.effective),
-            "",
-            "Accepted because clients send them, shown again, and without effect, since a log in Redis has no",
-            f"segments, index files or replicas: {idle}.",
+            *_keys((key for key in TOPIC_KEYS if key.effective), "--config"),
+            "The server accepts and returns the following keys because clients send them. They have no effect, since a",
+            f"log in Redis has no segments, index files or replicas: {idle}.",
             "",
         ]
     )
 
 
-def _keys(keys: Iterable[ConfigKey]) -> list[str]:
-    return _table(
-        ("key", "type", "default", "takes", "what it does"),
-        ((f"`{key.name}`", key.type.name.lower(), _code(key.default), _range(key), key.doc) for key in keys),
-    )
+def _keys(keys: Iterable[ConfigKey], option: str) -> list[str]:
+    return [line for key in keys for line in reference.setting(key, option, _range(key))]
 
 
 def _range(key: ConfigKey) -> str:
@@ -250,12 +247,15 @@ def oci_page() -> str:
         "A stream is the topic of its name, a group the group of its name, a stream pool the cluster that it is; what",
         "belongs to none of them counts as the default cluster's.",
     ]
+    description = describe(listed, "")
     for each in listed:
         lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]
+        lines += reference.operation(each.name, description)
     for module, title in ((limits, "Rate limits"), (faults, "Faults on purpose")):
         _, _, body = (inspect.getdoc(module) or "").partition("\n\n")
         lines += ["", f"## {title}", "", body]
-    return "\n".join([*lines, ""])
+    lines += ["", "## Schemas", "", *reference.schemas(description)]
+    return "\n".join(lines)
 
 
 def _path(each: Operation) -> str:
@@ -444,7 +444,33 @@ def compatibility_page() -> str:
     )
 
 
+def python_page() -> str:
+    """The Python API: packages for tests and for Spark."""
+    return "\n".join(
+        [
+            "# Python API",
+            NOTE,
+            "Headrace is a server, and Python programs use it through a client of Kafka or OCI. Two packages are for",
+            "your own code. Other modules of `headrace` are internal and change without notice.",
+            "",
+            "## headrace.testing",
+            "",
+            "Servers for tests. [Testing](guides/testing.md) has examples, and describes the fixtures of pytest.",
+            "",
+            *reference.python("headrace.testing", testing.__all__),
+            "## headrace.spark",
+            "",
+            "Sessions, and committed offsets of streaming queries. [Spark](guides/spark.md) has examples, and",
+            'describes the options of `format("headrace")`.',
+            "",
+            *reference.python("headrace.spark", spark.__all__),
+            *reference.python("headrace.spark.session", ("create",)),
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "python.md": python_page,
     "compatibility.md": compatibility_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
