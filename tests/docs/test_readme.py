@@ -85,7 +85,7 @@ def test_spark_prints_what_is_promised(shell: Shell) -> None:
 def test_oracles_clients_print_what_is_promised() -> None:
     """Use another server: redis-cli, which comes first on the page, would list the group of OCI's clients."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder, Server(Path(folder) / ".headrace") as started:
-        shell = Shell(Path(folder), started, README)
+        shell = Shell(Path(folder), started, INTERFACES)
         chosen = [step for step in steps(INTERFACES) if needs(step[0]) in {"plain", "cli"}]
         assert [lines(shell.run(command)) for command, _ in chosen] == [lines(output) for _, output in chosen]
         assert len(chosen) == 7
