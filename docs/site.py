@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "zensical.toml"
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "constraints.txt", "pyproject.toml")
-FOLDERS = ("monitoring", "packaging", "examples")
+FOLDERS = ("monitoring", "packaging", "examples", "bench/results")
 """What pages lead to that lies outside docs/."""
 NAMED_BLOCK = re.compile(r"^```(\w+) ([\w.-]+)$", re.MULTILINE)
 """A block with the name of a file, as tests know it; the site shows the name as its title."""
