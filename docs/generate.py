@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+import compatibility
+import reference
 import rights
 
+from headrace import spark, testing
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.settings import PER_LISTENER
 from headrace.cli import main as cli
@@ -19,6 +22,7 @@ from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
 from headrace.oci import errors, faults, limits, operations
+from headrace.oci.api.openapi import describe
 from headrace.oci.api.registry import OPERATIONS, Operation
 from headrace.oci.api.routing import BASE
 from headrace.oci.settings import OCI_KEYS
@@ -31,7 +35,7 @@ from headrace.topics.errors import TopicError
 
 NEEDS = [
     "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
-    "that type that the request names. It is asked for where [access rules](guides/access-rules.md) hold.",
+    "that type that the request names. It is asked for where [ACLs](guides/acls.md) hold.",
 ]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
@@ -48,8 +52,8 @@ def settings_page() -> str:
             "## Options of the server",
             "",
             "Each is a flag of `headrace serve`, an environment variable and a key of the file that `--config FILE` or",
-            "`HEADRACE_CONFIG` names. A flag goes over the environment, that over the file, and the file over the",
-            "default. An unknown name stops the start.",
+            "`HEADRACE_CONFIG` names. A flag overrides the environment, the environment overrides the file, and the",
+            "file overrides the default. The server does not start if a name is unknown.",
             "",
             *_table(
                 ("flag", "variable", "key", "default", "what it does"),
@@ -76,41 +80,35 @@ def settings_page() -> str:
             "",
             "## Settings of the broker",
             "",
-            "Given with `--set KEY=VALUE`, in `HEADRACE_SET` with spaces between, or in the table `[set]` of the file.",
-            "Names and defaults are Kafka's where the description does not say otherwise.",
+            "Set them with `--set KEY=VALUE`, in `HEADRACE_SET` (separated by spaces), or in the table `[set]` of the",
+            "file. Names and defaults are those of Kafka unless the description states otherwise.",
             "",
-            *_keys(BROKER_KEYS),
-            "",
+            *_keys(BROKER_KEYS, "--set"),
             "### Settings of one listener",
             "",
-            "`listener.name.NAME.KEY` goes over `KEY` at the listener NAME, which is written in lower case; so",
-            f"{own} may be given. `https` goes by those without a prefix.",
+            "`listener.name.NAME.KEY` overrides `KEY` for the listener NAME, which is written in lower case. You can",
+            f"set {own} in this way. `https` uses the settings without a prefix.",
             "",
             "## Settings of the OCI API",
             "",
-            "Given in the same way.",
+            "Set them in the same way.",
             "",
-            *_keys(OCI_KEYS),
-            "",
+            *_keys(OCI_KEYS, "--set"),
             "## Configuration of a topic",
             "",
-            "Given when a topic is created (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client) or",
-            "changed. An unknown key is refused.",
+            "Set it when you create a topic (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client),",
+            "or change it later. The server refuses an unknown key.",
             "",
-            *_keys(key for key in TOPIC_KEYS if key.effective),
-            "",
-            "Accepted because clients send them, shown again, and without effect, since a log in Redis has no",
-            f"segments, index files or replicas: {idle}.",
+            *_keys((key for key in TOPIC_KEYS if key.effective), "--config"),
+            "The server accepts and returns the following keys because clients send them. They have no effect, since a",
+            f"log in Redis has no segments, index files or replicas: {idle}.",
             "",
         ]
     )
 
 
-def _keys(keys: Iterable[ConfigKey]) -> list[str]:
-    return _table(
-        ("key", "type", "default", "takes", "what it does"),
-        ((f"`{key.name}`", key.type.name.lower(), _code(key.default), _range(key), key.doc) for key in keys),
-    )
+def _keys(keys: Iterable[ConfigKey], option: str) -> list[str]:
+    return [line for key in keys for line in reference.setting(key, option, _range(key))]
 
 
 def _range(key: ConfigKey) -> str:
@@ -249,12 +247,15 @@ def oci_page() -> str:
         "A stream is the topic of its name, a group the group of its name, a stream pool the cluster that it is; what",
         "belongs to none of them counts as the default cluster's.",
     ]
+    description = describe(listed, "")
     for each in listed:
         lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]
+        lines += reference.operation(each.name, description)
     for module, title in ((limits, "Rate limits"), (faults, "Faults on purpose")):
         _, _, body = (inspect.getdoc(module) or "").partition("\n\n")
         lines += ["", f"## {title}", "", body]
-    return "\n".join([*lines, ""])
+    lines += ["", "## Schemas", "", *reference.schemas(description)]
+    return "\n".join(lines)
 
 
 def _path(each: Operation) -> str:
@@ -274,7 +275,7 @@ def metrics_page() -> str:
         "# Metrics",
         NOTE,
         "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine, and for users",
-        "from anywhere [by HTTP Basic](guides/security.md#pages-and-the-oci-api). Series",
+        "from anywhere [by HTTP Basic](guides/https.md). Series",
         "of other virtual clusters (OCI stream pools) than the default one have the label `cluster`, too.",
         "",
         "No more than `metrics.max.series` series are told. Lags and log ends are left out first, then topics, then",
@@ -322,7 +323,7 @@ def errors_page() -> str:
         "## Groups",
         "",
         "Names and numbers are Kafka's. OCI's instances are told in the words of",
-        "[their service](guides/oci-groups.md#when-something-goes-wrong).",
+        "[their service](guides/oci-groups.md#errors-and-recovery).",
         "",
         *_table(
             ("what is wrong", "Kafka"),
@@ -397,7 +398,80 @@ def rights_page() -> str:
     )
 
 
+def compatibility_page() -> str:
+    """The interfaces, clients, stores and platforms that Headrace works with."""
+    apis.load()
+    operations.load()
+    return "\n".join(
+        [
+            "# Compatibility",
+            NOTE,
+            "This page lists the interfaces that Headrace serves, and the versions that its tests use. Other versions",
+            "may work.",
+            "",
+            "## Kafka APIs",
+            "",
+            "Headrace serves these APIs:",
+            "",
+            *_table(("subject", "APIs"), compatibility.served()),
+            "",
+            "It does not serve these:",
+            "",
+            *_table(("feature", "APIs"), compatibility.unserved()),
+            "",
+            "## OCI Streaming operations",
+            "",
+            "Headrace serves all operations of both clients of the SDKs:",
+            "",
+            *_table(("client", "operations"), compatibility.operations()),
+            "",
+            "## Clients",
+            "",
+            "The tests use these clients without changes. `make test LANE=NAME` runs the tests of a client.",
+            "",
+            *_table(("client", "version", "lanes"), compatibility.clients()),
+            "",
+            "## Storage, Spark, Python and platforms",
+            "",
+            *_table(("component", "tested", "accepted"), compatibility.platform()),
+            "",
+            "Python 3.12 and 3.14, Spark on a Python other than 3.11, ARM, macOS and Windows are not tested.",
+            "[Packages](packages.md) has the details.",
+            "",
+            *compatibility.DIFFERENCES,
+            "",
+        ]
+    )
+
+
+def python_page() -> str:
+    """The Python API: packages for tests and for Spark."""
+    return "\n".join(
+        [
+            "# Python API",
+            NOTE,
+            "Headrace is a server, and Python programs use it through a client of Kafka or OCI. Two packages are for",
+            "your own code. Other modules of `headrace` are internal and change without notice.",
+            "",
+            "## headrace.testing",
+            "",
+            "Servers for tests. [Testing](guides/testing.md) has examples, and describes the fixtures of pytest.",
+            "",
+            *reference.python("headrace.testing", testing.__all__),
+            "## headrace.spark",
+            "",
+            "Sessions, and committed offsets of streaming queries. [Spark](guides/spark.md) has examples, and",
+            'describes the options of `format("headrace")`.',
+            "",
+            *reference.python("headrace.spark", spark.__all__),
+            *reference.python("headrace.spark.session", ("create",)),
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "python.md": python_page,
+    "compatibility.md": compatibility_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,

@@ -127,7 +127,7 @@ def _external(url: str) -> Iterator[Finding]:
     if better := kept.better():
         beside = "it does work beside its append-only file that may take half of the CPU"
         wanted = ", ".join(f"{name} {value or _EMPTY}" for name, value in better.items())
-        advice = f"set {wanted}, or have the server do so: sizing in docs/guides/operations.md says how"
+        advice = f"set {wanted}, or have the server do so: docs/guides/external-redis.md says how"
         yield Finding("redis settings", State.NOTE, beside, advice)
     if ahead:
         differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"
@@ -180,7 +180,7 @@ def _directory(path: Path) -> Finding:
         return Finding("data", State.CAREFUL, found, f"chmod 700 {path}")
     trouble = journal.trouble(path / "journal")
     if trouble is not None:
-        return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "docs/guides/operations.md, Upgrade")
+        return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "see docs/guides/upgrade.md")
     user = user_of(path)
     used = "not in use" if user is None else f"in use by the server with pid {user or 'unknown'}"
     return Finding("data", State.OK, f"{path}, {used}")
