@@ -12,7 +12,9 @@ from headrace.testing import Server
 _DOCS = Path(__file__).parents[2] / "docs"
 ADDRESS = "127.0.0.1:9092"
 """Where pages say that the server is; commands of a `Shell` find the real one by their environment."""
-BLOCK = re.compile(r"^```(?P<kind>console|python|sh|sql)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?P<kind>console|python|sh|sql)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 # A backslash at its end continues a line.
 _STEP = re.compile(r"(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
 

@@ -1,7 +1,6 @@
 """The prose of the project reads as the field writes: `tests/project/prose.py` measures it."""
 
 import pytest
-
 from tests.project import prose
 
 NOT_YET = {

@@ -97,7 +97,7 @@ KAFKA_PROPERTIES = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Log in as a file of client settings says, such as Kafka's tools take by --command-config: SCRAM, a client's "
-    "certificate (PEM). It goes over --username and --ca.",
+    "certificate (PEM). It overrides --username and --ca.",
 )
 
 
@@ -273,7 +273,7 @@ class Client:
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
         """The error for a topic that is not there, with the nearest name of one that is."""
-        hint = suggestion(topic, found) or "`headrace topics list` shows those that are there"
+        hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def groups(self) -> list[str]:
@@ -283,7 +283,7 @@ class Client:
 
     def no_group(self, group: str) -> CommandFailed:
         """The error for a group that is not there, with the nearest name of one that is."""
-        hint = suggestion(group, self.groups()) or "`headrace groups list` shows those that are there"
+        hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -28,10 +28,10 @@ COMMANDS = {
     "topics": ("headrace.cli.commands.topics:topics", "Create, list, describe, change and delete topics."),
     "groups": (
         "headrace.cli.commands.groups:groups",
-        "Show who reads what and how far behind, reset and delete groups.",
+        "List, describe, reset and delete groups.",
     ),
-    "acls": ("headrace.cli.commands.acls:acls", "Say who may do what: list, create and delete access rules."),
-    "quotas": ("headrace.cli.commands.quotas:quotas", "Say how much clients may do: list, set and delete quotas."),
+    "acls": ("headrace.cli.commands.acls:acls", "List, create and delete ACLs."),
+    "quotas": ("headrace.cli.commands.quotas:quotas", "List, set and delete quotas."),
     "records": ("headrace.cli.commands.records:records", "Send records, show them, and delete old ones."),
     "brokers": ("headrace.cli.commands.brokers:brokers", "List the brokers of the cluster."),
     "archive": (

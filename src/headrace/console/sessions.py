@@ -127,7 +127,7 @@ class Forms:
                     raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
             # Nobody reads the answer, and the log has no line for each who goes away.
-            raise InvalidFormToken("The form did not come whole.") from None
+            raise InvalidFormToken("The form is incomplete.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:
@@ -135,7 +135,5 @@ class Forms:
         value = request.cookies.get(_COOKIE, "")
         genuine = hmac.compare_digest(fields.pop("token", "").encode(), self.token(value).encode())
         if not value or not genuine or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise InvalidFormToken(
-                "This form was not made by this page, or the server was started again: open it anew."
-            )
+            raise InvalidFormToken("This form is not from this server, or the server was restarted. Reload the page.")
         return fields

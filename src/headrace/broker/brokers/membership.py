@@ -164,7 +164,7 @@ class Membership:
                 _log.exception("a heartbeat failed")
                 continue
             if step.lost:
-                _log.error("this broker is no member any more", reason=step.lost)
+                _log.error("this broker is no longer a member of the cluster", reason=step.lost)
                 self.on_lost(step.lost)
                 return
 
@@ -184,7 +184,7 @@ class Membership:
         late_ms = self._late_ms()
         if late_ms:
             _log.warning(
-                "this server sent no heartbeat for longer than its session: its process or its machine stood still; "
+                "this server sent no heartbeat for longer than its session: its process or its machine was paused; "
                 "others may lead what it led",
                 seconds=round(late_ms / 1000),
             )

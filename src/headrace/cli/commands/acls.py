@@ -33,7 +33,7 @@ _TYPES = {
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
 }
 _WORDS = {kind: word for word, kind in _TYPES.items()}
-_NONE_GIVEN = "say what the rule is about: --topic NAME, --group NAME, --transactional-id NAME or --cluster"
+_NONE_GIVEN = "name the resource of the ACL: --topic NAME, --group NAME, --transactional-id NAME or --cluster"
 
 Resource = tuple[ResourceType, str]
 
@@ -102,7 +102,9 @@ def list_(
     """,
 )
 @_resources
-@click.option("--principal", "principals", multiple=True, required=True, metavar="User:NAME", help="Whom it is about.")
+@click.option(
+    "--principal", "principals", multiple=True, required=True, metavar="User:NAME", help="Principal of the ACL."
+)
 @click.option(
     "--operation",
     "operations",
@@ -111,7 +113,7 @@ def list_(
     type=click.Choice(list(_OPERATIONS)),
     help="What is allowed, or denied.",
 )
-@click.option("--host", default=ANYTHING, show_default=True, metavar="ADDRESS", help="Where requests come from.")
+@click.option("--host", default=ANYTHING, show_default=True, metavar="ADDRESS", help="Host of the client.")
 @click.option("--prefixed", is_flag=True, help="Names are what names begin with.")
 @click.option("--deny", is_flag=True, help="Deny it, whatever other rules allow.")
 @client_options
@@ -179,7 +181,7 @@ def delete(
     """Delete access rules with exactly these names, prefixed or not, and about this principal."""
     resources = _named(topics, groups, transactional_ids, cluster)
     if not resources and principal is None:
-        raise CommandFailed("say which rules: --principal User:NAME, or what they are about", Status.USAGE)
+        raise CommandFailed("name the ACLs: --principal User:NAME, or a resource", Status.USAGE)
     client = Client(kafka)
     found = _found(client, resources, principal, ResourcePatternType.ANY)
     if not found:

@@ -70,7 +70,7 @@ ICEBERG = click.option(
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive; several times.")
 @click.option(
-    "--pattern", metavar="REGEX", help="Archive all topics whose whole name matches, those created later too."
+    "--pattern", metavar="REGEX", help="Archive all topics whose whole name matches, including those created later."
 )
 @click.option(
     "--table",

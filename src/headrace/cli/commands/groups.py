@@ -45,7 +45,7 @@ Rates = dict[tuple[str, str | None], float]
     """,
 )
 @click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_groups)
-@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only what is to come of this topic.")
+@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only future changes of this topic.")
 @click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
 @click.option(
     "--every",
@@ -133,9 +133,7 @@ class _Watch:
                 if error.status is not Status.UNREACHABLE:
                     raise
                 if not told:
-                    click.echo(
-                        f"headrace: {self._kafka} does not answer any more; waiting for it (Ctrl-C ends)", err=True
-                    )
+                    click.echo(f"headrace: {self._kafka} no longer responds; waiting for it (Ctrl-C ends)", err=True)
                     told = True
                 time.sleep(every)
 

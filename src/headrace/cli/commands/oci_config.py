@@ -83,7 +83,7 @@ class Profile(msgspec.Struct, frozen=True):
     metavar="NAME",
     default="us-ashburn-1",
     show_default=True,
-    help="Oracle's tools want one; nothing here does.",
+    help="Oracle's tools require one; Headrace does not.",
 )
 @click.option(
     "--profile", metavar="NAME", default="DEFAULT", show_default=True, help="Name of the profile in the file."

@@ -135,7 +135,7 @@ class Sending:
     def _heard(self, error: KafkaError) -> None:
         """The client library tries again and again, without a word."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._report_unreachable("does not answer any more")
+            self._report_unreachable("no longer responds")
 
     def _report_unreachable(self, how: str) -> None:
         if self._is_away:

@@ -119,12 +119,12 @@ def delete(
     found = _found(kafka, (user, client_id, ip), strict=True).get(entity, {})
     for key in keys:
         if key not in found:
-            hint = suggestion(key, found) or "`headrace quotas list` shows those that are there"
+            hint = suggestion(key, found) or "`headrace quotas list` shows the existing ones"
             raise CommandFailed(f"{shown(str(entity))} has no quota {quoted(key)}; {shown(hint)}", Status.MISSING)
     gone = {key: found[key] for key in keys or sorted(found)}
     if not gone:
         raise CommandFailed(
-            f"{shown(str(entity))} has no quotas; `headrace quotas list` shows those that are there", Status.MISSING
+            f"{shown(str(entity))} has no quotas; `headrace quotas list` shows the existing ones", Status.MISSING
         )
     confirm(f"Delete {len(gone)} quotas of {shown(str(entity))} at {kafka}?", yes)
     _alter(kafka, entity, dict.fromkeys(gone), _DELETE)
@@ -135,7 +135,7 @@ def _named(user: str | None, client_id: str | None, ip: str | None) -> Entity:
     given = ((USER, user), (CLIENT_ID, client_id), (IP, ip))
     parts = [(kind, None if name == EVERYBODY else name) for kind, name in given if name is not None]
     if not parts:
-        raise CommandFailed("say whose quotas: --user NAME, --client-id NAME or both, or --ip ADDRESS", Status.USAGE)
+        raise CommandFailed("name the entity: --user NAME, --client-id NAME or both, or --ip ADDRESS", Status.USAGE)
     try:
         return Entity.of(parts)
     except InvalidQuota as error:

@@ -28,7 +28,7 @@ from headrace.text.escaping import quoted, shown
 )
 @click.argument("group", shell_complete=complete_groups)
 @click.option("--to-earliest", is_flag=True, help="To the start of the log: everything is read again.")
-@click.option("--to-latest", is_flag=True, help="To the end of the log: what is there now is passed over.")
+@click.option("--to-latest", is_flag=True, help="To the end of the log: present records are skipped.")
 @click.option(
     "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest that the log has."
 )
@@ -66,12 +66,12 @@ def reset(
     if not committed and not topics:
         if found.state == ConsumerGroupState.DEAD:
             raise client.no_group(group)
-        raise CommandFailed(f"group {quoted(group)} has no positions yet: say with --topic which it is to get")
+        raise CommandFailed(f"group {quoted(group)} has no committed offsets yet: name a topic with --topic")
     partitions = _partitions(client, topics) if topics else sorted(p for p in committed if _is_there(client, p))
     if found.members and execute:
         many = len(found.members)
         raise CommandFailed(
-            f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would go on from where they are: "
+            f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would continue from their own offsets: "
             "stop them first"
         )
     moves = _moves(client, target, partitions, committed)
@@ -93,9 +93,7 @@ def reset(
 def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:
     given = [earliest or None, latest or None, offset, to_time, by_duration]
     if sum(each is not None for each in given) != 1:
-        raise click.UsageError(
-            "give one of --to-earliest, --to-latest, --to-offset, --to-time and --by-duration: where to?"
-        )
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --by-duration")
     now_ms = round(time.time() * 1000)
     moment = None
     try:

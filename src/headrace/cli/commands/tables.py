@@ -147,7 +147,7 @@ def _table(
         yield table, twin_of(table, iceberg_options)
     except Conflict:
         raise click.ClickException(
-            f"{place}: somebody else changed the same files meanwhile; nothing was changed, try again"
+            f"{place}: another program changed the same files at the same time; nothing was changed, try again"
         ) from None
     except SparkError as error:
         raise click.ClickException(str(error)) from None

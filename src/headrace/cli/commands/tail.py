@@ -38,7 +38,7 @@ _PATIENCE_S = 30
     """,
 )
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: what comes from now on).")
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: only new records).")
 @click.option(
     "--offset",
     "-o",
@@ -113,7 +113,7 @@ def tail(
 
 def _printer(template: str | None, as_json: bool) -> "Printer":
     if template is not None and as_json:
-        raise click.UsageError("--format and --json both say how records are printed: give one of them")
+        raise click.UsageError("--format and --json exclude each other: give one of them")
     try:
         return Printer(None if template is None else record_lines.compile_format(template), as_json)
     except ValueError as error:
@@ -163,7 +163,7 @@ class _View:
         """Say that the server went away: the client library tries again for ever, without a word."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
-            text = f"headrace: {self._client.address} does not answer any more; waiting for it (Ctrl-C ends)"
+            text = f"headrace: {self._client.address} no longer responds; waiting for it (Ctrl-C ends)"
             click.echo(text, err=True)
 
     def show(self, consumer: Consumer) -> None:
@@ -330,4 +330,4 @@ def at_most_one(**flags: object) -> None:
     """Raises a usage error when more than one of these flags was given."""
     given = [f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}" for name, value in flags.items() if value]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} both say where to begin: give one of them")
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: give one of them")

@@ -40,7 +40,7 @@ def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) 
     try:
         made = files.create(directory, hosts, client, dt.datetime.now(dt.UTC))
     except FileExistsError as error:
-        raise CommandFailed(f"{shown(error.filename)} is there already: name another directory") from None
+        raise CommandFailed(f"{shown(error.filename)} exists already: name another directory") from None
     except OSError as error:
         raise CommandFailed(f"cannot write into {shown(str(directory))}: {error.strerror}") from None
     except ValueError as error:

@@ -313,7 +313,7 @@ def adopt(
     """,
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
+@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Target virtual cluster.")
 @click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
 @client_options
 def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:

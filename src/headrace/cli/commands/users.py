@@ -94,7 +94,7 @@ def delete(name: str, kafka: KafkaServer, as_json: bool) -> None:
     found = _described(kafka)
     if name not in found:
         raise CommandFailed(
-            f"no user {quoted(name)} at {kafka}; `headrace users list` shows those that are there", Status.MISSING
+            f"no user {quoted(name)} at {kafka}; `headrace users list` shows the existing ones", Status.MISSING
         )
     client = Client(kafka)
     dropped = [UserScramCredentialDeletion(name, each) for each in _MECHANISMS if _NAMES[each.value] in found[name]]
