@@ -135,8 +135,8 @@ def reached_host(listener: str, host: str) -> str:
         return host
     name = socket.gethostname()
     _log.warning(
-        "a listener is on every address of this machine, and none of them was named: the server advertises the machine's "
-        "name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
+        "a listener is on every address of this machine, and none was named: the server advertises the machine's "
+        "name; set the address with --advertise HOST:PORT, or with advertised.listeners",
         listener=listener,
         told=name,
     )

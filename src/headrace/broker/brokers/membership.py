@@ -185,7 +185,7 @@ class Membership:
         if late_ms:
             _log.warning(
                 "this server sent no heartbeat for longer than its session: its process or its machine was paused; "
-                "others may lead what it led",
+                "other brokers may lead its partitions now",
                 seconds=round(late_ms / 1000),
             )
         self._sent_ms = now_ms

@@ -221,7 +221,7 @@ class LeaderPartition(ReadableLog):
         self.leader = leader
 
     def led_elsewhere(self) -> None:
-        """Another broker may have led it in the meantime, and be gone without a word: storage tells, within a second."""
+        """Another broker may have led it, and have ended: storage reports it within a second."""
         if self._elsewhere is None:
             self._saving.led_elsewhere()
             self.save_soon()
