@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import compatibility
+import plots
 import reference
 import rights
 
@@ -485,6 +486,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "errors.md": errors_page,
     "rights.md": rights_page,
+    "images/benchmarks-produce.svg": lambda: plots.plot("produce"),
+    "images/benchmarks-consume.svg": lambda: plots.plot("consume"),
 }
 
 
