@@ -85,7 +85,7 @@ def setting(key: ConfigKey, option: str, takes: str) -> list[str]:
     facts = [f"Type: {key.type.name.lower()}", f"default: {default}", *([f"values: {takes}"] if takes else [])]
     value = example(key)
     shown = [f"Example: `{option} {key.name}={value}`", ""] if value else []
-    return [f"### {key.name}", "", key.doc, "", f"{'; '.join(facts)}.", "", *shown]
+    return [f"### `{key.name}`", "", key.doc, "", f"{'; '.join(facts)}.", "", *shown]
 
 
 def operation(name: str, description: Mapping[str, Any]) -> list[str]:
