@@ -181,17 +181,17 @@ class BatchAppend:
     log_append_ms: int
     log_start: int
 
-    def serve(self) -> None:
-        """Append the batch; `settle` gets the result, whatever it is."""
-        broker = self.channel.broker
+    def append(self, now_ms: int) -> None:
+        """Append the batch at a time; `settle` gets the result, whatever it is.
+
+        All batches of a request, what is stored and what is answered have one reading of the clock.
+        """
         index = self.index
         try:
-            live = broker.topics.get(self.topic)
+            live = self.channel.broker.topics.get(self.topic)
             partitions = live.partitions
             if 0 <= index < len(partitions):
                 self.log_start = partitions[index].log_start  # type: ignore[misc]  # a slot of the subclasses
-            # What is stored and what is answered are one reading of the clock.
-            now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
                 self.log_append_ms = now_ms  # type: ignore[misc]
             if live.entry_per_record:
@@ -262,6 +262,10 @@ class SingleBatch(BatchAppend, Served, eq=False):
     wait_ms: int = 0
     log_append_ms: int = -1
     log_start: int = -1
+
+    def serve(self) -> None:
+        """As `Served.serve`: append the batch now."""
+        self.append(self.channel.broker.clock.now_ms())
 
     def due_ms(self) -> int:
         """As `Late.due_ms`."""

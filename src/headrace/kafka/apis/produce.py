@@ -119,8 +119,9 @@ def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, A
     else:
         pending = Pending(context, response, len(work), silent=request.acks == 0, wait_ms=_wait_ms(request))
         context.late = pending
+        now_ms = context.broker.clock.now_ms()
         for name, data, answer in work:
-            _append(request, name, data, answer, context, pending)
+            _append(request, name, data, answer, now_ms, context, pending)
     return None
 
 
@@ -146,6 +147,7 @@ async def _append_many(
     pace = context.pace()
     if first_waits:
         await pace.rest()
+    now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     # One more, which is settled when all have been given.
@@ -161,7 +163,7 @@ async def _append_many(
                     answer = unsettled(data.index)
                     answers.append(answer)
                     pending.expect()
-                    _append(request, topic.name, data, answer, context, pending)
+                    _append(request, topic.name, data, answer, now_ms, context, pending)
             # Not before: what was sent behind it could come in between.
             context.late = pending
         finally:
@@ -178,6 +180,7 @@ def _append(
     name: str,
     data: ProduceRequest.PartitionProduceData,
     answer: Answer,
+    now_ms: int,
     context: RequestContext,
     pending: Pending,
 ) -> None:
@@ -192,4 +195,4 @@ def _append(
     else:
         # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
         append.batch = without_the_rest(records, context.size) if context.owned else bytearray(records)
-        append.serve()
+        append.append(now_ms)
