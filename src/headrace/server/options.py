@@ -109,9 +109,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("data", "DIR", DEFAULT_DATA, _directory,
         doc="Directory of the embedded Valkey's files, for one server at a time. Not used with --redis."),
     Option("redis", "URL", None, _redis_url,
-        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one: redis:// or unix:// for one "
-            "server, redis+cluster:// for a Redis Cluster, redis+sentinel:// for the primary that Sentinels report, "
-            "and rediss for TLS."),
+        doc="Use this Redis (7.0 or later) or Valkey instead of the embedded one. redis:// or unix:// for one "
+            "server, redis+cluster:// for a Redis Cluster, redis+sentinel:// for Sentinels, and rediss for TLS."),
     Option("redis-password-file", "FILE", None, _directory,
         doc="File with the password of --redis in its first line. The user is in the URL: redis://USER@HOST:6379."),
     Option("redis-ca", "FILE", None, _directory,

@@ -83,11 +83,11 @@ ICEBERG = click.option(
 @click.option(
     "--schema",
     metavar="WHAT",
-    help="Typed tables: json (objects, their columns as they are found), variant (any JSON, in one VARIANT column; "
-    "variant-struct: for readers without that type), confluent (values that name a schema), or a schema file: .json "
-    "(JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
+    help="Write typed tables. json: objects with inferred columns. variant: any JSON in one VARIANT column. "
+    "variant-struct: the same for readers without that type. confluent: values with a schema id. Or a schema file: "
+    ".json (JSON Schema), .avsc, .proto, .desc. Other records go to <table>_dlq.",
 )
-@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
+@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: the schema registry.")
 @click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")
 @click.option(
     "--iceberg",
