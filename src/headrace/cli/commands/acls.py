@@ -40,7 +40,10 @@ Resource = tuple[ResourceType, str]
 
 @click.group("acls", cls=TeachingGroup)
 def acls() -> None:
-    """Say who may do what, where the server was started with access rules."""
+    """List, create and delete ACLs.
+
+    The server must run with an authorizer.
+    """
 
 
 def _resources(function: Callable[..., None]) -> Callable[..., None]:
@@ -87,7 +90,10 @@ def list_(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """List access rules: all, or those about what is named, prefixes and '*' that mean it included."""
+    """List ACLs.
+
+    With a resource, lists its ACLs, including those on prefixes and on '*' that match it.
+    """
     client = Client(kafka)
     found = _found(client, _named(topics, groups, transactional_ids, cluster), principal, ResourcePatternType.MATCH)
     _show(found, as_json)
@@ -130,7 +136,7 @@ def create(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Create access rules: one for each principal, operation and resource. One that is there already stays."""
+    """Create ACLs, one for each principal, operation and resource. An ACL that exists already stays."""
     resources = _named(topics, groups, transactional_ids, cluster)
     if not resources:
         raise CommandFailed(_NONE_GIVEN, Status.USAGE)
@@ -178,7 +184,7 @@ def delete(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Delete access rules with exactly these names, prefixed or not, and about this principal."""
+    """Delete the ACLs with exactly this resource, pattern type and principal."""
     resources = _named(topics, groups, transactional_ids, cluster)
     if not resources and principal is None:
         raise CommandFailed("name the ACLs: --principal User:NAME, or a resource", Status.USAGE)

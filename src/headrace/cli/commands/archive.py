@@ -154,11 +154,11 @@ def archive(
     metrics: str | None,
     **given: Any,
 ) -> None:
-    """Archive topics into Delta tables, every record exactly once.
+    """Copy topics into Delta tables, every record exactly once.
 
-    Runs until Ctrl-C or SIGTERM, which end it with the batch that is under way, or with --once until everything there
-    is now has been archived. Killed at any moment and started again, it goes on where the tables stand; a process of
-    it that is killed is replaced.
+    Runs until Ctrl-C or SIGTERM, which let the current batch finish. With --once, ends when all present records are
+    archived. You can kill and restart it at any time: it continues after the last commit of each table. It replaces a
+    worker process that is killed.
     """
     committing = {"--bootstrap": given["kafka"], "--username": username, "--ca": ca}
     committing["--kafka-properties"] = kafka_properties

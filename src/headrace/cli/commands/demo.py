@@ -51,12 +51,12 @@ from headrace.cli.output import console
 def demo(
     leave: bool, cluster: bool, data: Path, kafka: str | None, http: str | None, rate: int, flights: int | None
 ) -> int:
-    """Send a year of flights through a server, a consumer group and Spark into a table, and check every figure.
+    """Run a year of flights through a server, a consumer group and Spark, and check every figure.
 
-    Starts a server of its own. The 336,776 flights that left New York in 2013 go into a topic; three processes read
-    them as a consumer group, one is killed half way and another one joins; Spark archives the topic into a Delta
-    table and computes flights and mean departure delay from it, beside the same figures from the data's package.
-    Then the server stays up for you to try things, until Ctrl-C.
+    Starts its own server. Sends the 336,776 flights that left New York in 2013 to a topic. Three processes read them as
+    a consumer group. One is killed and another one joins. Spark archives the topic into a Delta table, and computes
+    flights and mean departure delay. The demo compares them with the same figures from the source data. Then the server
+    stays up until Ctrl-C.
     """
     try:
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not

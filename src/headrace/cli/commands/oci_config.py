@@ -99,11 +99,11 @@ def oci_config(
     profile: str,
     as_json: bool,
 ) -> None:
-    """Write a profile for Oracle's oci command and SDKs.
+    """Write a profile for Oracle's tools and SDKs.
 
-    DIRECTORY (default ./.headrace-oci) gets a configuration file as in ~/.oci, and a new key; a key that is there
-    already is kept. What is printed are lines for a shell, so that eval "$(headrace oci-config)" is all it takes;
-    nothing outside of DIRECTORY and --keys is changed.
+    Creates a configuration file as in ~/.oci, and a key, in DIRECTORY (default: ./.headrace-oci). An existing key is
+    kept. Prints environment variables for a shell: eval "$(headrace oci-config)" sets them. Changes nothing outside of
+    DIRECTORY and --keys.
     """
     _check(tenancy, user, region, profile)
     endpoint = _endpoint(endpoint)

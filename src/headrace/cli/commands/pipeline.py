@@ -22,7 +22,7 @@ _SPARK = [4, 2]
 
 @click.group(cls=TeachingGroup)
 def pipeline() -> None:
-    """Declare tables and topics from topics, and run that with Spark."""
+    """Create, check and run Spark pipelines."""
 
 
 @pipeline.command(
@@ -45,9 +45,9 @@ def init(
     ca: str | None,
     kafka_properties: Path | None,
 ) -> None:
-    """Write a project that runs at once: bronze, silver and gold tables of a topic.
+    """Create a pipeline project with bronze, silver and gold tables of a topic.
 
-    A login goes into conf/login.properties, which only you may read and git leaves out.
+    Writes a login to conf/login.properties, which only you can read and git ignores.
     """
     _need_spark()
     from headrace.client import errors  # noqa: PLC0415  # Spark is an extra, and slow to import
@@ -91,10 +91,9 @@ def init(
 def run(
     folder: Path, dry_run: bool, refresh: str | None, full_refresh: str | None, full_refresh_all: bool, verbose: bool
 ) -> None:
-    """Bring every table and sink of a project up to date, and say what that did.
+    """Update all tables and sinks of a project, and report the result.
 
-    Sets the environment (Java, Python, a port of this machine's own for Spark Connect) and starts Spark's own
-    `spark-pipelines`.
+    Sets the environment (Java, Python, a local port for Spark Connect) and starts Spark's `spark-pipelines`.
     """
     _need_spark()
     from headrace.client.errors import SparkError  # noqa: PLC0415

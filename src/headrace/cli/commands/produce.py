@@ -204,8 +204,8 @@ def produce(
 ) -> None:
     """Send each line of the FILEs, or of standard input, to TOPIC as a record.
 
-    With --json, lines are JSON objects with key, value, headers and timestamp. A topic that is not there is created if
-    the server does so, and that is told. Ends when every record is acknowledged.
+    With --json, lines are JSON objects with key, value, headers and timestamp. If the server creates a missing topic,
+    the command reports it. Ends when the server has acknowledged every record.
     """
     given = _checked(files, whole, as_json, key, key_separator, headers)
     client = Client(kafka)

@@ -43,7 +43,7 @@ def trim(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Delete the oldest records of TOPIC, for good. In a native topic offsets are sparse: -N counts offsets there."""
+    """Delete the oldest records of TOPIC permanently. Offsets of native topics have gaps: -N counts offsets there."""
     at_most_one(offset=offset, since=since, n=last is not None)
     if offset is None and since is None and last is None:
         raise click.UsageError("give --offset, --since or -n: which records are to stay?")
@@ -77,7 +77,7 @@ def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int
 
 @click.group("records", cls=TeachingGroup)
 def records() -> None:
-    """Send records, show them, and delete old ones."""
+    """Produce, show and delete records."""
 
 
 for each in (produce, tail, trim):

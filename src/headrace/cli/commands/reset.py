@@ -58,7 +58,7 @@ def reset(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show where the positions of GROUP would go, and with --execute move them. The group must have no members."""
+    """Show new committed offsets for GROUP, and set them with --execute. The group must have no members."""
     target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")

@@ -19,10 +19,10 @@ _MIB = 1 << 20
 
 @click.group("tables", cls=TeachingGroup)
 def tables() -> None:
-    """Look after the tables that `headrace archive` writes: join files, let old records go, delete what is left over.
+    """Compact, expire and vacuum archived tables.
 
-    Each of these may run beside the archive and beside readers. Run one of them at a time for a table; a second one
-    gives way.
+    You can run these commands while the archive and readers work. Run one of them at a time per table: the second one
+    stops.
     """
 
 
@@ -47,9 +47,9 @@ def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
     help="How large files become, about.",
 )
 def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], target: int) -> None:
-    """Join neighbouring small files of each partition, in offset order.
+    """Merge small neighboring files of each partition, in offset order.
 
-    The files that were joined stay until `vacuum`, for those who are reading them.
+    Readers can use the old files until `vacuum` deletes them.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415  # delta-rs, where it is used
@@ -73,9 +73,9 @@ def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, s
     help="Records go whose time, and that of all before them, is so many days ago.",
 )
 def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: float) -> None:
-    """Take old records out of the table, whole files from the start of each partition.
+    """Remove old records from the table, in whole files from the start of each partition.
 
-    A file with one record that is younger stays, and all after it. Disk space comes back with `vacuum`.
+    A file with a younger record stays, and so do all files after it. `vacuum` frees the disk space.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415
@@ -106,7 +106,7 @@ def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, st
 def vacuum(
     *, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: int, dry_run: bool
 ) -> None:
-    """Delete files that the table lists no more, and those of batches that were never committed."""
+    """Delete files that the table no longer lists, and files of uncommitted batches."""
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415
 

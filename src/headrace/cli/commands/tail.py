@@ -83,7 +83,7 @@ def tail(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show the records of TOPIC as they come, until Ctrl-C. Joins no group and commits nothing."""
+    """Show new records of TOPIC until Ctrl-C. Joins no group and commits nothing."""
     at_most_one(from_beginning=from_beginning, offset=offset, since=since)
     printer = _printer(template, as_json)
     client = Client(kafka)

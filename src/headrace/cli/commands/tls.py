@@ -13,7 +13,7 @@ from headrace.text.escaping import shown
 
 @click.group(cls=TeachingGroup)
 def tls() -> None:
-    """Make certificates for a server and its clients."""
+    """Create certificates for servers and clients."""
 
 
 @tls.command(
@@ -31,11 +31,11 @@ def tls() -> None:
 @click.option("--client", default="client", metavar="NAME", show_default=True, help="Whom the client's is for (CN).")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
 def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) -> None:
-    """Make an authority, and certificates of it for a server and a client.
+    """Create a certificate authority, and certificates for a server and a client.
 
-    Writes into DIR, for its owner's eyes only: ca.pem, which the other side has to trust; ca-key.pem, with which more
-    certificates can be made: keep it elsewhere; server.pem and client.pem, each a private key and its certificate. The
-    server's is for localhost, 127.0.0.1 and ::1 besides every --host. They are good for 397 days.
+    Writes to DIR, with access for its owner only: ca.pem, which the other side must trust; ca-key.pem, which can sign
+    more certificates and must be kept safe; server.pem and client.pem, each with a private key and its certificate. The
+    server's certificate is valid for localhost, 127.0.0.1, ::1 and every --host. All are valid for 397 days.
     """
     try:
         made = files.create(directory, hosts, client, dt.datetime.now(dt.UTC))

@@ -37,7 +37,7 @@ STREAMS = "headrace.streams"
 
 @click.group("topics", cls=TeachingGroup)
 def topics() -> None:
-    """Create, list, describe, change and delete topics."""
+    """Create, list, describe and change topics."""
 
 
 @topics.command(
@@ -90,7 +90,7 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
 @click.option("--internal", is_flag=True, help="Also list Kafka's internal topics, such as __consumer_offsets.")
 @client_options
 def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """List the topics, with how many records each holds."""
+    """List topics with their numbers of records."""
     client = Client(kafka)
     found = client.metadata.topics if internal else client.topics
     partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
@@ -133,7 +133,7 @@ def _records(native: dict[str, Any]) -> int | None:
 @click.argument("name", shell_complete=complete_topics)
 @client_options
 def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
+    """Show the partitions of topic NAME with their offsets and Redis keys, and its configuration."""
     client = Client(kafka)
     keys = [(name, number) for number in client.partitions(name)]
     starts = client.offsets(keys, OffsetSpec.earliest, some=True)
@@ -197,7 +197,7 @@ def _streams(text: str) -> list[str]:
 @click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
 @client_options
 def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
-    """Change the configuration of topic NAME; what is not named stays. Shows each value before and after."""
+    """Change the configuration of topic NAME, and show each value before and after. Other values stay."""
     config = _pairs(pairs)
     if not config and not unset:
         raise click.UsageError("give --config KEY=VALUE or --unset KEY: what is to change?")
@@ -245,9 +245,9 @@ def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: Kafk
 )
 @client_options
 def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
-    """Give topic NAME more partitions, for good.
+    """Add partitions to topic NAME. This cannot be undone.
 
-    Keys go to other partitions from then on; records stay where they are.
+    New records of a key may go to another partition. Existing records stay.
     """
     client = Client(kafka)
     before = len(client.partitions(name))
@@ -288,9 +288,9 @@ def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
 def adopt(
     stream: str, name: str, partition: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool
 ) -> None:
-    """Make a Redis Stream that is there a partition of a native topic. The stream itself is not touched.
+    """Make an existing Redis Stream a partition of a native topic. The stream itself is not changed.
 
-    Without --config nothing in it is ever trimmed, and deleting the topic leaves it where it is.
+    Without --config, the server never trims it, and it remains when you delete the topic.
     """
     client = Client(kafka)
     if partition is None:
@@ -319,8 +319,8 @@ def adopt(
 def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
     """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.
 
-    OFFSETS CHANGE: positions of groups are carried over, offsets that somebody has written down elsewhere are not.
-    Groups must have no members; producers may go on, and are held up for the last moment only.
+    OFFSETS CHANGE. The command converts the committed offsets of groups, but not offsets that other programs have
+    stored. Groups must have no members. Producers can continue, and wait only at the end.
     """
     client = Client(kafka)
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
@@ -359,7 +359,7 @@ def _topic_id(client: Client, name: str) -> str | None:
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete topics with all their records; if one of them is not there, none is deleted."""
+    """Delete topics and their records. If one of them does not exist, none is deleted."""
     client = Client(kafka)
     for name in names:
         if name not in client.metadata.topics:
