@@ -14,7 +14,7 @@ from headrace.text.escaping import shown
 YES = click.option(
     "--yes",
     is_flag=True,
-    help="Do not ask for confirmation. Nor is there a question if standard input is not a terminal.",
+    help="Do not ask for confirmation. Implied if standard input is not a terminal.",
 )
 """The flag of a command that deletes; it gets `yes`."""
 

@@ -52,10 +52,10 @@ def _resources(function: Callable[..., None]) -> Callable[..., None]:
     click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="A transactional id.")(
         function
     )
-    click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group; '*': every group.")(
+    click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group. '*': all groups.")(
         function
     )
-    click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; '*': every topic.")(function)
+    click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic. '*': all topics.")(function)
     return function
 
 
@@ -79,7 +79,7 @@ def _named(
     """,
 )
 @_resources
-@click.option("--principal", metavar="User:NAME", help="Only rules about this principal.")
+@click.option("--principal", metavar="User:NAME", help="Only ACLs of this principal.")
 @client_options
 def list_(
     topics: tuple[str, ...],
@@ -117,11 +117,11 @@ def list_(
     multiple=True,
     required=True,
     type=click.Choice(list(_OPERATIONS)),
-    help="What is allowed, or denied.",
+    help="Operation to allow or deny.",
 )
 @click.option("--host", default=ANYTHING, show_default=True, metavar="ADDRESS", help="Host of the client.")
-@click.option("--prefixed", is_flag=True, help="Names are what names begin with.")
-@click.option("--deny", is_flag=True, help="Deny it, whatever other rules allow.")
+@click.option("--prefixed", is_flag=True, help="Resource names are prefixes.")
+@click.option("--deny", is_flag=True, help="Deny the operation, even if other ACLs allow it.")
 @client_options
 def create(
     topics: tuple[str, ...],
@@ -171,7 +171,7 @@ def create(
     """,
 )
 @_resources
-@click.option("--principal", metavar="User:NAME", help="Only rules about this principal.")
+@click.option("--principal", metavar="User:NAME", help="Only ACLs of this principal.")
 @YES
 @client_options
 def delete(

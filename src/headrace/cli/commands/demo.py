@@ -19,25 +19,25 @@ from headrace.cli.output import console
     headrace demo --kafka 127.0.0.1:19092 --http 127.0.0.1:18080
     """,
 )
-@click.option("--exit", "leave", is_flag=True, help="End when done, with status 0 only if every figure agreed.")
-@click.option("--cluster", is_flag=True, help="On three brokers over a Redis Cluster; one broker is killed, too.")
+@click.option("--exit", "leave", is_flag=True, help="End when done. The status is 0 only if all figures agree.")
+@click.option("--cluster", is_flag=True, help="Use three brokers over a Redis Cluster, and kill one of them.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     default="./.headrace-demo",
     show_default=True,
     metavar="DIR",
-    help="The demo's directory, emptied at start: the server's data, the table and the logs.",
+    help="Directory for data, table and logs. The demo empties it at the start.",
 )
 @click.option(
     "--kafka",
     metavar="HOST:PORT",
-    help="Where the Kafka protocol is served (default: 127.0.0.1:9092, else a free port).",
+    help="Address of the Kafka listener (default: 127.0.0.1:9092, or a free port).",
 )
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Where the OCI API and the pages are served (default: 127.0.0.1:8080, else a free port).",
+    help="Address of the OCI API and the web console (default: 127.0.0.1:8080, or a free port).",
 )
 @click.option(
     "--rate",
@@ -45,7 +45,7 @@ from headrace.cli.output import console
     default=20_000,
     show_default=True,
     metavar="N",
-    help="Flights sent per second, slow enough to watch; 0: as fast as it goes.",
+    help="Flights sent per second. 0: as fast as possible.",
 )
 @click.option("--flights", type=click.IntRange(min=1), metavar="N", hidden=True, help="Only the first N flights.")
 def demo(

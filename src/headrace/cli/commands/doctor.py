@@ -20,7 +20,7 @@ from headrace.server.config import SettingsError, load, option_source
     headrace doctor --json | jq '.[] | select(.state == "failed")'
     """,
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @server_options
 def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
     """Check ports, Valkey or Redis, Java, Spark, disk, memory, clock, permissions and versions.

@@ -46,16 +46,16 @@ Rates = dict[tuple[str, str | None], float]
 )
 @click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_groups)
 @click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only future changes of this topic.")
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often --watch looks.",
+    help="Interval of --watch.",
 )
-@click.option("-n", "most", type=click.IntRange(min=1), metavar="N", help="With --watch: look N times.")
+@click.option("-n", "most", type=click.IntRange(min=1), metavar="N", help="With --watch: number of measurements.")
 @client_options
 def lag(
     names: tuple[str, ...],

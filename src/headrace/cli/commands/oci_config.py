@@ -72,12 +72,18 @@ class Profile(msgspec.Struct, frozen=True):
     "--keys",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Put the public key there too, where a server with oci.auth=verify and oci.auth.keys=DIR finds it.",
+    help="Also write the public key to this directory, for a server with oci.auth=verify and oci.auth.keys=DIR.",
 )
 @click.option(
-    "--tenancy", metavar="OCID", default="ocid1.tenancy.oc1..headrace", show_default=True, help="The tenancy to be."
+    "--tenancy",
+    metavar="OCID",
+    default="ocid1.tenancy.oc1..headrace",
+    show_default=True,
+    help="Tenancy of the profile.",
 )
-@click.option("--user", metavar="OCID", default="ocid1.user.oc1..headrace", show_default=True, help="The user to be.")
+@click.option(
+    "--user", metavar="OCID", default="ocid1.user.oc1..headrace", show_default=True, help="User of the profile."
+)
 @click.option(
     "--region",
     metavar="NAME",

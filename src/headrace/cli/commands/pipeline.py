@@ -83,8 +83,8 @@ def init(
     """,
 )
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
-@click.option("--dry-run", is_flag=True, help="Only see whether it could run.")
-@click.option("--refresh", metavar="TABLES", help="Bring only these up to date, with commas between.")
+@click.option("--dry-run", is_flag=True, help="Only check whether the project can run.")
+@click.option("--refresh", metavar="TABLES", help="Update only these tables, separated by commas.")
 @click.option("--full-refresh", metavar="TABLES", help="Recompute these tables, separated by commas.")
 @click.option("--full-refresh-all", is_flag=True, help="Recompute everything.")
 @click.option("--verbose", is_flag=True, help="Show Spark's whole output.")

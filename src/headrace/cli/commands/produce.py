@@ -168,16 +168,20 @@ def _idempotence(client: Client) -> dict[str, object]:
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--whole", is_flag=True, help="Each FILE, or all of standard input, is one record.")
-@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Each line is KEY<TEXT>VALUE (default: the line is the value).")
-@click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="On every record; repeatable.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Send all to this partition.")
+@click.option("--whole", is_flag=True, help="Send each FILE, or all of standard input, as one record.")
+@click.option("--key", "-k", metavar="TEXT", help="Key of every record.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Text between key and value in each line (default: the line is the value)."
+)
+@click.option(
+    "--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="Header of every record. Repeatable."
+)
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Partition of all records.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
-    help="How batches are compressed (default: none).",
+    help="Compression of batches (default: none).",
 )
 @click.option(
     "--timeout",
@@ -186,7 +190,7 @@ def _idempotence(client: Client) -> dict[str, object]:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a record is tried while the server does not take it.",
+    help="Maximum time of retries for a record.",
 )
 @client_options
 def produce(

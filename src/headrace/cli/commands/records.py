@@ -20,8 +20,10 @@ from headrace.text.escaping import quoted
     """,
 )
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--offset", metavar="N", help="Keep from here on: an offset, -N for the last N, latest for none at all.")
-@click.option("--since", metavar="TIME", help="Keep from the first record of this time on: 7d, 2026-11-22T06:00.")
+@click.option(
+    "--offset", metavar="N", help="First offset to keep: an offset, -N for the last N, or latest to keep none."
+)
+@click.option("--since", metavar="TIME", help="Keep records from this time on: 7d, 2026-11-22T06:00.")
 @click.option("-n", "last", type=click.IntRange(min=0), metavar="N", help="Keep the last N of each partition.")
 @click.option(
     "--partition",
@@ -29,7 +31,7 @@ from headrace.text.escaping import quoted
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only of this partition; repeatable.",
+    help="Only this partition. Repeatable.",
 )
 @YES
 @client_options

@@ -27,13 +27,13 @@ from headrace.text.escaping import quoted, shown
     """,
 )
 @click.argument("group", shell_complete=complete_groups)
-@click.option("--to-earliest", is_flag=True, help="To the start of the log: everything is read again.")
-@click.option("--to-latest", is_flag=True, help="To the end of the log: present records are skipped.")
+@click.option("--to-earliest", is_flag=True, help="To the log start offset, to read all records again.")
+@click.option("--to-latest", is_flag=True, help="To the log end offset, to skip present records.")
 @click.option(
-    "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest that the log has."
+    "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest one in the log."
 )
 @click.option(
-    "--to-time", metavar="TIME", help="To the first record of this time or later: 2026-11-22T06:00, @1700000000000."
+    "--to-time", metavar="TIME", help="To the first record at or after a time: 2026-11-22T06:00, @1700000000000."
 )
 @click.option("--by-duration", metavar="D", help="To the first record of the last D: 90s, 2h, 1d, PT1H30M.")
 @click.option(
@@ -42,9 +42,9 @@ from headrace.text.escaping import quoted, shown
     metavar="T[:P,P]",
     multiple=True,
     shell_complete=complete_topics,
-    help="Only this topic, or these partitions of it; repeatable (default: all that the group has positions in).",
+    help="Only this topic, or partitions of it. Repeatable (default: all committed offsets).",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without it, the command only shows them.")
 @client_options
 def reset(
     group: str,

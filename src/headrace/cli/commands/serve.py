@@ -36,9 +36,9 @@ def server_options(function: F) -> F:
         "sets",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A broker setting under Kafka's name; may be repeated. [HEADRACE_SET, separated by spaces]",
+        help="Broker setting with Kafka's name. Repeatable. [HEADRACE_SET, separated by spaces]",
     )(function)
-    click.option("--config", metavar="FILE", help="TOML file with any of these options. [HEADRACE_CONFIG]")(function)
+    click.option("--config", metavar="FILE", help="TOML file with these options. [HEADRACE_CONFIG]")(function)
     return function
 
 

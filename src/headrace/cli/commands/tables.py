@@ -44,7 +44,7 @@ def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
     default=128,
     show_default=True,
     metavar="MIB",
-    help="How large files become, about.",
+    help="Approximate size of merged files.",
 )
 def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], target: int) -> None:
     """Merge small neighboring files of each partition, in offset order.
@@ -70,7 +70,7 @@ def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, s
     type=click.FloatRange(min=0),
     required=True,
     metavar="DAYS",
-    help="Records go whose time, and that of all before them, is so many days ago.",
+    help="Age in days. Removes records that are older, and whose predecessors all are.",
 )
 def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: float) -> None:
     """Remove old records from the table, in whole files from the start of each partition.
@@ -100,9 +100,9 @@ def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, st
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Files stay for so long after the table lists them no more: queries may still read them.",
+    help="Time for which unlisted files are kept, because queries may still read them.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only list the files to delete.")
 def vacuum(
     *, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: int, dry_run: bool
 ) -> None:

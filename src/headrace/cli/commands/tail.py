@@ -43,11 +43,9 @@ _PATIENCE_S = 30
     "--offset",
     "-o",
     metavar="N",
-    help="Start here: earliest, latest, an offset, -N for the last N of each partition, +N for N after its start.",
+    help="Start offset: earliest, latest, an offset, -N for the last N of each partition, or +N for N after its start.",
 )
-@click.option(
-    "--since", metavar="TIME", help="Start at the first record of this time: 10m, 2h, 2026-11-22T06:00, @1700000000000."
-)
+@click.option("--since", metavar="TIME", help="Start at a time: 10m, 2h, 2026-11-22T06:00, @1700000000000.")
 @click.option(
     "--partition",
     "-p",
@@ -55,13 +53,11 @@ _PATIENCE_S = 30
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only this one; repeatable.",
+    help="Only this partition. Repeatable.",
 )
 @click.option("--key", "-k", metavar="TEXT", help="Only records with this key.")
 @click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option(
-    "--exit", "-e", "--end", "to_end", is_flag=True, help="Stop where the log ended when the command started."
-)
+@click.option("--exit", "-e", "--end", "to_end", is_flag=True, help="Stop at the log end offset of the start.")
 @click.option(
     "--format",
     "-f",

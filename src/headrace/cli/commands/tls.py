@@ -25,11 +25,15 @@ def tls() -> None:
     """,
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Name or address of the server. Repeatable.")
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME", help="A name or an address of the server; may be repeated."
+    "--client",
+    default="client",
+    metavar="NAME",
+    show_default=True,
+    help="Common name (CN) in the client's certificate.",
 )
-@click.option("--client", default="client", metavar="NAME", show_default=True, help="Whom the client's is for (CN).")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) -> None:
     """Create a certificate authority, and certificates for a server and a client.
 

@@ -50,9 +50,12 @@ def topics() -> None:
 )
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="How many (default: the server's)."
+    "--partitions",
+    type=click.IntRange(1, MOST_PARTITIONS),
+    metavar="N",
+    help="Number of partitions (default: the server's setting).",
 )
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration. Repeatable.")
 @client_options
 def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Create the topic NAME."""
@@ -193,8 +196,10 @@ def _streams(text: str) -> list[str]:
     """,
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Set this; may be repeated.")
-@click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration to set. Repeatable.")
+@click.option(
+    "--unset", "unset", metavar="KEY", multiple=True, help="Key to reset to the server's default. Repeatable."
+)
 @client_options
 def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Change the configuration of topic NAME, and show each value before and after. Other values stay."""
@@ -241,7 +246,7 @@ def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: Kafk
     type=click.IntRange(2, MOST_PARTITIONS),
     metavar="N",
     required=True,
-    help="How many it is to have then.",
+    help="New number of partitions.",
 )
 @client_options
 def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
@@ -268,22 +273,22 @@ def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
     headrace topics adopt --stream sensors:garden --topic sensors
     """,
 )
-@click.option("--stream", required=True, metavar="KEY", help="The stream's key in the server's Redis.")
+@click.option("--stream", required=True, metavar="KEY", help="Key of the stream in the server's Redis.")
 @click.option(
     "--topic",
     "name",
     required=True,
     metavar="T",
     shell_complete=complete_topics,
-    help="The topic; it is created if it does not exist.",
+    help="Topic. A missing topic is created.",
 )
 @click.option(
     "--partition",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Which partition it becomes (default: the next one, which is 0 of a new topic).",
+    help="Partition (default: the next one, which is 0 in a new topic).",
 )
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a topic that is created.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a new topic.")
 @client_options
 def adopt(
     stream: str, name: str, partition: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool
@@ -314,7 +319,9 @@ def adopt(
 )
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Target virtual cluster.")
-@click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
+@click.option(
+    "--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (default: 3600)."
+)
 @client_options
 def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
     """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.

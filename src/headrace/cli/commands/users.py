@@ -41,7 +41,10 @@ def users() -> None:
 )
 @click.argument("name")
 @click.option(
-    "--password-file", required=True, metavar="FILE", help="File with the password, the first line of it; -: stdin."
+    "--password-file",
+    required=True,
+    metavar="FILE",
+    help="File with the password in its first line. -: standard input.",
 )
 @client_options
 def create(name: str, password_file: str, kafka: KafkaServer, as_json: bool) -> None:
