@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from the code: `make docs`. `--check` only tells whether they are current."""
+"""Write the pages of docs/ that are generated from the code (`make docs`); `--check` only reports stale pages."""
 
 import ast
 import inspect
@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
+import compatibility
+import plots
+import reference
 import rights
 
+from headrace import spark, testing
 from headrace.broker.config.keys import BROKER_KEYS
 from headrace.broker.config.settings import PER_LISTENER
 from headrace.cli import main as cli
@@ -19,6 +23,7 @@ from headrace.kafka.errors import Code, code_of
 from headrace.kafka.server.registry import APIS, Api
 from headrace.metrics.families import FAMILIES, SERIES_EXCESS, Family
 from headrace.oci import errors, faults, limits, operations
+from headrace.oci.api.openapi import describe
 from headrace.oci.api.registry import OPERATIONS, Operation
 from headrace.oci.api.routing import BASE
 from headrace.oci.settings import OCI_KEYS
@@ -30,8 +35,8 @@ from headrace.topics.config_keys import ConfigKey
 from headrace.topics.errors import TopicError
 
 NEEDS = [
-    "The last column says what a request needs in the terms of Kafka's access rules: an operation on each resource of",
-    "that type that the request names. It is asked for where [access rules](guides/access-rules.md) hold.",
+    "The last column contains the rights that a request needs if [ACLs](guides/acls.md) are enabled: an operation on",
+    "each resource of that type that the request names.",
 ]
 HERE = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (make docs) from the code: change it there. -->\n"
@@ -48,11 +53,11 @@ def settings_page() -> str:
             "## Options of the server",
             "",
             "Each is a flag of `headrace serve`, an environment variable and a key of the file that `--config FILE` or",
-            "`HEADRACE_CONFIG` names. A flag goes over the environment, that over the file, and the file over the",
-            "default. An unknown name stops the start.",
+            "`HEADRACE_CONFIG` names. A flag overrides the environment, the environment overrides the file, and the",
+            "file overrides the default. The server does not start if a name is unknown.",
             "",
             *_table(
-                ("flag", "variable", "key", "default", "what it does"),
+                ("flag", "variable", "key", "default", "description"),
                 (
                     (
                         f"`{each.flag} {each.metavar}`",
@@ -76,41 +81,35 @@ def settings_page() -> str:
             "",
             "## Settings of the broker",
             "",
-            "Given with `--set KEY=VALUE`, in `HEADRACE_SET` with spaces between, or in the table `[set]` of the file.",
-            "Names and defaults are Kafka's where the description does not say otherwise.",
+            "Set them with `--set KEY=VALUE`, in `HEADRACE_SET` (separated by spaces), or in the table `[set]` of the",
+            "file. Names and defaults are those of Kafka unless the description states otherwise.",
             "",
-            *_keys(BROKER_KEYS),
-            "",
+            *_keys(BROKER_KEYS, "--set"),
             "### Settings of one listener",
             "",
-            "`listener.name.NAME.KEY` goes over `KEY` at the listener NAME, which is written in lower case; so",
-            f"{own} may be given. `https` goes by those without a prefix.",
+            "`listener.name.NAME.KEY` overrides `KEY` for the listener NAME, which is written in lower case. You can",
+            f"set {own} in this way. `https` uses the settings without a prefix.",
             "",
             "## Settings of the OCI API",
             "",
-            "Given in the same way.",
+            "Set them in the same way.",
             "",
-            *_keys(OCI_KEYS),
-            "",
+            *_keys(OCI_KEYS, "--set"),
             "## Configuration of a topic",
             "",
-            "Given when a topic is created (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client) or",
-            "changed. An unknown key is refused.",
+            "Set it when you create a topic (`headrace topics create NAME --config KEY=VALUE`, or any Kafka client),",
+            "or change it later. The server refuses an unknown key.",
             "",
-            *_keys(key for key in TOPIC_KEYS if key.effective),
-            "",
-            "Accepted because clients send them, shown again, and without effect, since a log in Redis has no",
-            f"segments, index files or replicas: {idle}.",
+            *_keys((key for key in TOPIC_KEYS if key.effective), "--config"),
+            "The server accepts and returns the following keys because clients send them. They have no effect, since a",
+            f"log in Redis has no segments, index files or replicas: {idle}.",
             "",
         ]
     )
 
 
-def _keys(keys: Iterable[ConfigKey]) -> list[str]:
-    return _table(
-        ("key", "type", "default", "takes", "what it does"),
-        ((f"`{key.name}`", key.type.name.lower(), _code(key.default), _range(key), key.doc) for key in keys),
-    )
+def _keys(keys: Iterable[ConfigKey], option: str) -> list[str]:
+    return [line for key in keys for line in reference.setting(key, option, _range(key))]
 
 
 def _range(key: ConfigKey) -> str:
@@ -136,13 +135,19 @@ def commands_page() -> str:
     sections = [
         "# Commands",
         NOTE,
-        "## Which server",
+        "## Server address",
         "",
-        "Client commands find the server by a flag (`--bootstrap HOST:PORT`), else by a variable",
-        "(`HEADRACE_BOOTSTRAP`), else by a profile, else at `127.0.0.1:9092`. Where a server listens",
-        "(`HEADRACE_KAFKA`) has no say in it. Profiles are tables of `~/.config/headrace/profiles.toml`, with any of",
-        f"{keys}; the one named `{DEFAULT}` counts unless `--profile NAME` or `HEADRACE_PROFILE` names another. A file",
-        "that holds a password must be its owner's alone (`chmod 600`).",
+        "Client commands take the address of the server from the first of these:",
+        "",
+        "1. the flag `--bootstrap HOST:PORT`",
+        "2. the variable `HEADRACE_BOOTSTRAP`",
+        "3. a profile",
+        "4. the default, `127.0.0.1:9092`",
+        "",
+        "They do not use `HEADRACE_KAFKA`, the address where a server listens. Profiles are tables of",
+        f"`~/.config/headrace/profiles.toml`, with any of {keys}. `--profile NAME` or `HEADRACE_PROFILE` selects a",
+        f"profile, and `{DEFAULT}` is the default. A file with a password must be accessible to its owner only",
+        "(`chmod 600`).",
         "",
         "```toml",
         "[default]",
@@ -154,15 +159,15 @@ def commands_page() -> str:
         'password = "..."',
         "```",
         "",
-        "## How a command ends",
+        "## Output and exit codes",
         "",
-        "Answers go to standard output; errors, and what else a person should know, to standard error, a sentence",
-        "each. Scripts go by the exit code:",
+        "Commands write results to standard output. They write errors and notes to standard error, one sentence each.",
+        "Scripts can use the exit code:",
         "",
         *_table(("code", "meaning"), ((str(status.value), status.meaning) for status in Status)),
         "",
-        'With `--json`, bytes that are UTF-8 are text and others `{"base64": "..."}`. Tables and lines for people show',
-        "times in the local zone, with the zone said, and what would not print as an escape such as `\\x1b`.",
+        'With `--json`, bytes that are UTF-8 are text, and other bytes are `{"base64": "..."}`. Tables show times in',
+        "the local time zone, with its name. Characters that cannot be printed are escaped, for example as `\\x1b`.",
         "",
     ]
     for path, command in _commands(cli.root, "headrace"):
@@ -186,7 +191,7 @@ def kafka_page() -> str:
     """What ApiVersions answers, and how each API behaves, from the head of its file."""
     apis.load()
     known = [APIS[key] for key in sorted(APIS)]
-    lines = ["# The Kafka protocol", NOTE, "What this server answers to ApiVersions. Anything else is refused.", ""]
+    lines = ["# The Kafka protocol", NOTE, "The server returns these APIs in ApiVersions, and refuses all others.", ""]
     lines += _table(
         ("key", "API", "versions", "advertised and refused", "needs"),
         (
@@ -246,15 +251,18 @@ def oci_page() -> str:
         *_table(("client", "operation", "method", "path", "status", "needs"), rows),
         "",
         *NEEDS,
-        "A stream is the topic of its name, a group the group of its name, a stream pool the cluster that it is; what",
-        "belongs to none of them counts as the default cluster's.",
+        "The resource of a stream is the topic of its name, that of a group is the group, and that of a stream pool",
+        "is its virtual cluster. Other resources belong to the default virtual cluster.",
     ]
+    description = describe(listed, "")
     for each in listed:
         lines += ["", f"## {each.name}", "", f"{each.method} {_path(each)}", "", inspect.cleandoc(each.doc)]
-    for module, title in ((limits, "Rate limits"), (faults, "Faults on purpose")):
+        lines += reference.operation(each.name, description)
+    for module, title in ((limits, "Rate limits"), (faults, "Injected faults")):
         _, _, body = (inspect.getdoc(module) or "").partition("\n\n")
         lines += ["", f"## {title}", "", body]
-    return "\n".join([*lines, ""])
+    lines += ["", "## Schemas", "", *reference.schemas(description)]
+    return "\n".join(lines)
 
 
 def _path(each: Operation) -> str:
@@ -269,29 +277,30 @@ def _metric(family: Family) -> tuple[str, ...]:
 
 
 def metrics_page() -> str:
-    """What `/metrics` tells."""
+    """Return the page of metrics."""
     lines = [
         "# Metrics",
         NOTE,
-        "`GET /metrics` on the HTTP address, in Prometheus' text format, for requests from this machine, and for users",
-        "from anywhere [by HTTP Basic](guides/security.md#pages-and-the-oci-api). Series",
-        "of other virtual clusters (OCI stream pools) than the default one have the label `cluster`, too.",
+        "`GET /metrics` on the HTTP address returns metrics in the text format of Prometheus. It serves clients on",
+        "the same machine, and users on other machines [with HTTP Basic](guides/https.md). Series of virtual",
+        "clusters (OCI stream pools) other than the default one also have the label `cluster`.",
         "",
-        "No more than `metrics.max.series` series are told. Lags and log ends are left out first, then topics, then",
-        f"groups; `{SERIES_EXCESS.name}` says how many are missing. In a label's value U+FFFD and a code stand for",
-        "a control character or half a surrogate pair, and a name of more than 256 characters ends in a digest.",
+        "The response contains at most `metrics.max.series` series. Lags and log end offsets are omitted first, then",
+        f"topics, then groups. `{SERIES_EXCESS.name}` is the number of omitted series. In the value of a label,",
+        "U+FFFD and a code replace a control character or half of a surrogate pair. A name of more than 256",
+        "characters ends in a digest.",
         "",
         *_table(
-            ("metric", "type", "labels", "what it says"),
+            ("metric", "type", "labels", "meaning"),
             (_metric(each) for each in FAMILIES if not each.name.startswith(_ARCHIVE)),
         ),
         "",
         "## The archive",
         "",
-        "`headrace archive --metrics 127.0.0.1:9100` answers at `/metrics` of that address.",
+        "`headrace archive --metrics 127.0.0.1:9100` serves these metrics at `/metrics` of that address.",
         "",
         *_table(
-            ("metric", "type", "labels", "what it says"),
+            ("metric", "type", "labels", "meaning"),
             (_metric(each) for each in FAMILIES if each.name.startswith(_ARCHIVE)),
         ),
         "",
@@ -307,40 +316,39 @@ def _kinds(of: type[TopicError]) -> Iterator[type[TopicError]]:
 
 
 def errors_page() -> str:
-    """What goes wrong, and what each API calls that."""
+    """Return the page of errors."""
     lines = [
         "# Errors",
         NOTE,
-        "What can go wrong, and what each API makes of it. The exit codes of commands are with [the",
-        "commands](commands.md#how-a-command-ends); what to do, by symptom, in",
-        "[troubleshooting](guides/troubleshooting.md).",
+        "This page lists errors and their codes in each API. See [commands](commands.md#output-and-exit-codes) for",
+        "exit codes, and [troubleshooting](guides/troubleshooting.md) for solutions by symptom.",
         "",
         "## Topics and records",
         "",
-        *_table(("what is wrong", "Kafka", "OCI"), (_topic_error(kind) for kind in _kinds(TopicError))),
+        *_table(("error", "Kafka", "OCI"), (_topic_error(kind) for kind in _kinds(TopicError))),
         "",
         "## Groups",
         "",
-        "Names and numbers are Kafka's. OCI's instances are told in the words of",
-        "[their service](guides/oci-groups.md#when-something-goes-wrong).",
+        "Names and numbers are those of Kafka. OCI instances get [the errors of OCI",
+        "Streaming](guides/oci-groups.md#errors-and-recovery).",
         "",
         *_table(
-            ("what is wrong", "Kafka"),
+            ("error", "Kafka"),
             ((said, _kafka_code(code_of(error))) for error, said in _told(GroupError, list(GroupError))),
         ),
         "",
         "## Only in the Kafka protocol",
         "",
-        "An unknown API, or a version of one that is not [served](kafka-apis.md), is UNSUPPORTED_VERSION (35); what",
-        "nobody foresaw is UNKNOWN_SERVER_ERROR (-1), with a line in the server's log. All codes that are given:",
+        "The code for an unknown API or version ([list](kafka-apis.md)) is UNSUPPORTED_VERSION (35). An unexpected",
+        "error is UNKNOWN_SERVER_ERROR (-1), with a line in the server's log. The server uses these codes:",
         "",
-        ", ".join(_kafka_code(code) for code in Code if code is not Code.NONE) + ".",
+        *_table(("code", "name"), ((str(code.value), code.name) for code in Code if code is not Code.NONE)),
         "",
         "## Only in the OCI API",
         "",
         *_table(("status", "code"), ((str(status), f"`{code}`") for status, code in errors.BASE_CODES.items())),
         "",
-        "Texts that programs look for, to the letter:",
+        "Programs compare these texts, so they are exact:",
         "",
         *_table(("status", "message"), (("400", f"`{text}`") for text in _cursor_texts())),
         "",
@@ -397,7 +405,80 @@ def rights_page() -> str:
     )
 
 
+def compatibility_page() -> str:
+    """The interfaces, clients, stores and platforms that Headrace works with."""
+    apis.load()
+    operations.load()
+    return "\n".join(
+        [
+            "# Compatibility",
+            NOTE,
+            "This page lists the interfaces that Headrace serves, and the versions that its tests use. Other versions",
+            "may work.",
+            "",
+            "## Kafka APIs",
+            "",
+            "Headrace serves these APIs:",
+            "",
+            *_table(("subject", "APIs"), compatibility.served()),
+            "",
+            "It does not serve these:",
+            "",
+            *_table(("feature", "APIs"), compatibility.unserved()),
+            "",
+            "## OCI Streaming operations",
+            "",
+            "Headrace serves all operations of both clients of the SDKs:",
+            "",
+            *_table(("client", "operations"), compatibility.operations()),
+            "",
+            "## Clients",
+            "",
+            "The tests use these clients without changes. `make test LANE=NAME` runs the tests of a client.",
+            "",
+            *_table(("client", "version", "lanes"), compatibility.clients()),
+            "",
+            "## Storage, Spark, Python and platforms",
+            "",
+            *_table(("component", "tested", "accepted"), compatibility.platform()),
+            "",
+            "Python 3.12 and 3.14, Spark on a Python other than 3.11, ARM, macOS and Windows are not tested.",
+            "[Packages](packages.md) has the details.",
+            "",
+            *compatibility.DIFFERENCES,
+            "",
+        ]
+    )
+
+
+def python_page() -> str:
+    """The Python API: packages for tests and for Spark."""
+    return "\n".join(
+        [
+            "# Python API",
+            NOTE,
+            "Headrace is a server, and Python programs use it through a client of Kafka or OCI. Two packages are for",
+            "your own code. Other modules of `headrace` are internal and change without notice.",
+            "",
+            "## headrace.testing",
+            "",
+            "Servers for tests. [Testing](guides/testing.md) has examples, and describes the fixtures of pytest.",
+            "",
+            *reference.python("headrace.testing", testing.__all__),
+            "## headrace.spark",
+            "",
+            "Sessions, and committed offsets of streaming queries. [Spark](guides/spark.md) has examples, and",
+            'describes the options of `format("headrace")`.',
+            "",
+            *reference.python("headrace.spark", spark.__all__),
+            *reference.python("headrace.spark.session", ("create",)),
+        ]
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "python.md": python_page,
+    "compatibility.md": compatibility_page,
     "settings.md": settings_page,
     "commands.md": commands_page,
     "kafka-apis.md": kafka_page,
@@ -405,6 +486,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "errors.md": errors_page,
     "rights.md": rights_page,
+    "images/benchmarks-produce.svg": lambda: plots.plot("produce"),
+    "images/benchmarks-consume.svg": lambda: plots.plot("consume"),
 }
 
 

@@ -159,7 +159,7 @@ def routes() -> Iterator[Route]:
 
 INTRODUCTION = """\
 The table lists every request that reads, moves or deletes something, by every interface, and the rights that it needs
-where [ACLs](guides/access-rules.md) hold. A request needs all of its rights. `headrace` commands are requests of the
+where [ACLs](guides/acls.md) hold. A request needs all of its rights. `headrace` commands are requests of the
 Kafka protocol and need the same.
 
 - A right is an operation on each resource that the request names, in the virtual cluster of the connection or of the

@@ -12,12 +12,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SETTINGS = ROOT / "docs" / "zensical.toml"
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "constraints.txt", "pyproject.toml")
-FOLDERS = ("monitoring", "packaging", "examples")
+FOLDERS = ("monitoring", "packaging", "examples", "bench/results")
 """What pages lead to that lies outside docs/."""
 NAMED_BLOCK = re.compile(r"^```(\w+) ([\w.-]+)$", re.MULTILINE)
 """A block with the name of a file, as tests know it; the site shows the name as its title."""
 DECISIONS = re.compile(r"\]\(((?:[\w.]+/)*decisions)/?\)")
 """A link to the folder, which has a page in the site."""
+STATUS = re.compile(
+    r"^Status: (?:superseded by (?P<by>\[[^\n]*?\)), )?.*?(?:Subject: (?P<subject>[^.\n]+)\.)?$", re.MULTILINE
+)
+"""The line below the title of a decision."""
 FIRST = re.compile(r"\]\(((?:\.\./)*)README\.md")
 
 
@@ -38,17 +42,26 @@ def stage(pages: Path) -> None:
 
 
 def decisions() -> str:
-    """A list of the decisions by their headings."""
+    """Return a page that lists the decisions by subject, and those that are superseded."""
+    subjects: dict[str, list[str]] = {}
+    superseded = []
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        title, _, text = page.read_text("utf-8").partition("\n")
+        found = STATUS.search(text)
+        item = f"- [{title.removeprefix('# ')}]({page.name})"
+        if found is not None and found["by"]:
+            superseded.append(f"{item}, superseded by {found['by']}")
+        else:
+            subjects.setdefault((found and found["subject"]) or "Other", []).append(item)
     lines = [
         "# Decisions",
         "",
-        "What was chosen and why, what was given up, and how we would notice that it was wrong.",
+        "Each decision states a choice, its reasons, its costs, and how to notice that it was wrong.",
         "",
     ]
-    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
-        title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        lines.append(f"- [{title}]({page.name})")
-    return "\n".join([*lines, ""])
+    for subject in sorted(subjects, key=lambda each: (each == "Other", each)):
+        lines += [f"## {subject}", "", *subjects[subject], ""]
+    return "\n".join([*lines, "## Superseded", "", *superseded, ""])
 
 
 def build(into: Path) -> Path:

@@ -49,7 +49,7 @@ def oci_writes(client: "oci.streaming.StreamClient", stream_id: str) -> None:
 
 
 def redis_reads(link: "redis.Redis", count: int) -> list[str]:
-    """A consumer group of Redis; the same fields whoever wrote them."""
+    """Read in a consumer group of Redis. The fields are the same from every writer."""
     stream = f"headrace:{TOPIC}:0"
     link.xgroup_create(stream, "redis-readers", "0")
     found = link.xreadgroup("redis-readers", "me", {stream: ">"}, count=count)[0][1]

@@ -1,4 +1,4 @@
-"""Topics for the pipelines beside: New York's flights and weather of 2013, as a careless producer sends them.
+"""Topics for the pipelines of this example: New York's flights and weather of 2013, as a careless producer sends them.
 
     headrace serve
     python examples/flights/fill.py --kafka 127.0.0.1:9092

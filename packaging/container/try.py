@@ -1,4 +1,4 @@
-"""Try an image with buildah: it serves, keeps its records over a restart, stops with status 0, and is nobody's root."""
+"""Try an image with buildah: it serves, keeps records over a restart, stops with status 0, without root."""
 
 import json
 import os

@@ -73,7 +73,7 @@ def test_watching_outlasts_the_server(tmp_path: Path) -> None:
         with Command(own.kafka, "groups", "lag", "--watch", "--every", "0.2", "--json") as watching:
             assert json.loads(watching.out.readline())["groups"][0]["group"] == "g"
             own.stop()
-            assert f"{own.kafka} does not answer any more; waiting for it" in watching.err.readline()
+            assert f"{own.kafka} no longer responds; waiting for it" in watching.err.readline()
             own.start()
             run(own.kafka, "records", "produce", "t", stdin="a\n")
             while json.loads(watching.out.readline())["groups"][0]["lag"] != 1:

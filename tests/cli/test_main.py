@@ -30,7 +30,7 @@ def test_a_locale_without_letters_does_not_cut_an_answer_short() -> None:
         env=environment, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert ended.returncode == 3
-    assert ended.stderr.decode().startswith("headrace: nobody answers at zürich:1 (")
+    assert ended.stderr.decode().startswith("headrace: no server responds at zürich:1 (")
 
 
 @pytest.mark.skipif(not accelerator.available, reason="there are no C extensions")

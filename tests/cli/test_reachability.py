@@ -29,7 +29,7 @@ def test_an_address_where_nobody_listens_is_named(arguments: list[str], capsys: 
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         assert main.run([*arguments, "--bootstrap", address]) == 3
     assert (
-        f"nobody answers at {address} (connection refused, named by --bootstrap): start a server"
+        f"no server responds at {address} (connection refused, named by --bootstrap): start a server"
         in capsys.readouterr().err
     )
 

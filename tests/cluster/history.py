@@ -34,7 +34,7 @@ class Kind(enum.StrEnum):
     GONE = "taken back"
     """Somebody was given it, and the log has not got it any more."""
     RESET = "reset"
-    """A reader was told that its position is not there any more."""
+    """A reader was told that its position does not exist any more."""
 
 
 Log = Sequence[tuple[int, int]]

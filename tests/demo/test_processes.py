@@ -23,7 +23,7 @@ def test_a_child_is_heard_to_its_end(tmp_path: Path) -> None:
     child = Child("version", "headrace", ["--version"], inbox.hear, tmp_path / "log")
     message = inbox.next()
     assert isinstance(message, Failed)
-    assert message.reason.startswith("said what nobody understands: headrace ")
+    assert message.reason.startswith("sent a line that cannot be parsed: headrace ")
     while not isinstance(message, Ended):
         message = inbox.next()
     assert message == Ended(0)

@@ -55,6 +55,14 @@ def test_every_page_stands_in_the_navigation() -> None:
     assert sorted(named(settings["project"]["nav"])) == sorted(wanted), "docs/zensical.toml says where each page stands"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_has_a_title_a_status_and_a_date(page: Path) -> None:
+    title, blank, status, *_ = page.read_text("utf-8").splitlines()
+    assert re.fullmatch(rf"# {page.name[:4]}: .*[^.]", title)
+    assert blank == ""
+    assert re.match(r"Status: (accepted|superseded by \[\d+\]\([\w.-]+\)), \d{4}-\d\d-\d\d\.", status)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does: a warning fails it."""

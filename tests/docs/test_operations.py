@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 from tests.harness.member import commit, position
+from tests.harness.pages import guides
 from tests.harness.wire import Wire, batch, fetch_request, opened
 
 from headrace.kafka.errors import Code
 from headrace.testing import Server
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = (ROOT / "docs/guides/operations.md").read_text("utf-8")
-TROUBLESHOOTING = (ROOT / "docs/guides/troubleshooting.md").read_text("utf-8")
+OPERATIONS = guides(
+    "operations", "container", "kubernetes", "backup", "upgrade", "sizing", "external-redis", "monitoring"
+)
+TROUBLESHOOTING = guides("troubleshooting")
 
 
 def commands(name: str) -> list[str]:

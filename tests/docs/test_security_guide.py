@@ -1,4 +1,4 @@
-"""What the guide to security shows is run: from nothing to a server with TLS and users, and a client that logs in."""
+"""What the guides to security show is run: from nothing to a server with TLS and users, and a client that logs in."""
 
 import datetime as dt
 import os
@@ -13,12 +13,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 from tests.harness.issuer import Issuer
-from tests.harness.pages import Shell, lines, steps
+from tests.harness.pages import Shell, guides, lines, steps
 
 from headrace.security.tls.files import create
 from headrace.testing import Server
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "security.md").read_text("utf-8")
+GUIDE = guides("security", "quotas")
 SAID = "127.0.0.1:9093"
 
 
@@ -54,9 +54,9 @@ def test_the_way_from_nothing_to_a_client_that_logs_in(tmp_path: Path) -> None:
 
 
 def test_the_tokens_of_the_guide_let_in(tmp_path: Path) -> None:
-    section = GUIDE.partition("## Tokens instead of passwords")[2].partition("\n## ")[0]
-    (settings,) = re.findall(r"^```properties\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    (program,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    page = guides("oauth")
+    (settings,) = re.findall(r"^```properties\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     made = create(tmp_path / "certificates", (), "client", dt.datetime.now(dt.UTC))
     # The guide's issuer and audience are those of this one; its keys lie in a file here.
     issuer = Issuer()
@@ -76,8 +76,7 @@ def test_the_tokens_of_the_guide_let_in(tmp_path: Path) -> None:
 
 
 def test_the_listeners_of_the_guide_take_logins_and_certificates_of_partners(tmp_path: Path) -> None:
-    section = GUIDE.partition("## Several listeners")[2].partition("\n## ")[0]
-    (settings,) = re.findall(r"^```properties\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (settings,) = re.findall(r"^```properties\n(.*?)^```$", guides("listeners"), re.MULTILINE | re.DOTALL)
     now = dt.datetime.now(dt.UTC)
     own, partners = (create(tmp_path / name, (), "client", now) for name in ("certificates", "partners"))
     (tmp_path / "first-user").write_text("jane:a-password")

@@ -282,7 +282,7 @@ class MemoryTopics:
         self._shared.check()
         stored = self.stored.get(topic.name)
         if stored is None or stored.id != topic.id:
-            raise UnknownTopic(f"topic {topic.name!r} is not there any more")
+            raise UnknownTopic(f"topic {topic.name!r} does not exist any more")
         del self.stored[topic.name]
         await self.drop_streams(stored)
         return stored

@@ -9,11 +9,19 @@ from pathlib import Path
 
 from headrace.testing import Server
 
+_DOCS = Path(__file__).parents[2] / "docs"
 ADDRESS = "127.0.0.1:9092"
 """Where pages say that the server is; commands of a `Shell` find the real one by their environment."""
-BLOCK = re.compile(r"^```(?P<kind>console|python|sql)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?P<kind>console|python|sh|sql)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 # A backslash at its end continues a line.
 _STEP = re.compile(r"(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n")
+
+
+def guides(*names: str) -> str:
+    """Return the text of guides, one after the other."""
+    return "\n".join((_DOCS / "guides" / f"{name}.md").read_text("utf-8") for name in names)
 
 
 def steps(page: str) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,7 @@ class RedisTls:
     def options(self, port: int) -> dict[str, str]:
         """The configuration of a server, of a cluster or not."""
         return {
-            **self._options(port, "servers.acl", f">{PASSWORD} {rules_in('security.md')}"),
+            **self._options(port, "servers.acl", f">{PASSWORD} {rules_in('external-redis.md')}"),
             "tls-cluster": "yes",
             "masteruser": _ADMIN,
             "masterauth": _ADMIN_PASSWORD,
@@ -52,7 +52,7 @@ class RedisTls:
     def sentinel_options(self, port: int, monitored: str) -> dict[str, str]:
         """The configuration of a Sentinel, behind its line `sentinel monitor`."""
         return {
-            **self._options(port, "sentinels.acl", f">{SENTINEL_PASSWORD} {rules_in('cluster.md')}"),
+            **self._options(port, "sentinels.acl", f">{SENTINEL_PASSWORD} {rules_in('sentinel.md')}"),
             f"sentinel auth-user {monitored}": _ADMIN,
             f"sentinel auth-pass {monitored}": _ADMIN_PASSWORD,
         }

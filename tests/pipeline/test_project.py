@@ -168,7 +168,7 @@ def test_what_is_not_there_ends_as_it_does_with_every_command(
     assert run([*begun, broker.kafka]) == Status.MISSING
     told = capsys.readouterr().err
     assert "no topic 'nowhere'" in told
-    assert "`headrace topics list` shows those that are there" in told
+    assert "`headrace topics list` shows the existing ones" in told
     assert run([*begun, "127.0.0.1:1"]) == Status.UNREACHABLE
 
 

@@ -54,7 +54,9 @@ class Passage(NamedTuple):
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences, items of lists and cells of tables."""
-        for item in _ITEM.split(self.prose):
+        # Examples and templates have lines.
+        items = self.prose.splitlines() if self.kind == "message" else _ITEM.split(self.prose)
+        for item in items:
             for sentence in _END.split(item):
                 if sentence.strip():
                     yield " ".join(sentence.split())

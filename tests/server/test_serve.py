@@ -196,7 +196,9 @@ def test_a_signal_ends_it_at_once_whoever_is_waiting(number: signal.Signals) -> 
 def test_the_oci_listener_is_not_opened_to_other_machines_unverified(folder: Path) -> None:
     data = ("--data", str(folder / "data"))
     line = refused(serve(*data, "--http", "0.0.0.0:0"), 2)
-    assert line.startswith("headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse lets everybody in")
+    assert line.startswith(
+        "headrace: --http 0.0.0.0 is open to other machines, and oci.auth=parse accepts every client"
+    )
     assert "--set headrace.insecure=true" in line
     assert not (folder / "data").exists()
 

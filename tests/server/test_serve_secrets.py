@@ -63,8 +63,10 @@ def test_a_user_of_redis_whose_password_is_in_a_file(tmp_path: Path) -> None:
     file.write_text(f"{secret}\nanother line\n")
     with RedisServer() as external:
         with redis.Redis(unix_socket_path=str(external.socket)) as admin:
-            # As docs/guides/security.md has it: no more than what it needs.
-            admin.execute_command("ACL", "SETUSER", "headrace", "on", f">{secret}", *rules_in("security.md").split())
+            # As docs/guides/external-redis.md has it: no more than what it needs.
+            admin.execute_command(
+                "ACL", "SETUSER", "headrace", "on", f">{secret}", *rules_in("external-redis.md").split()
+            )
             admin.execute_command("ACL", "SETUSER", "default", "off")
         url = f"unix://headrace@{external.socket}"
         with (

@@ -1,4 +1,4 @@
-"""The guide to the archive, run as it stands: its Python and its commands."""
+"""The guides to the archive, run as they stand: their Python and their commands."""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
-from tests.harness.pages import ADDRESS, BLOCK, Shell, steps
+from tests.harness.pages import ADDRESS, BLOCK, Shell, guides, steps
 from tests.harness.store import ObjectStore, object_store
 
 from headrace.testing import Server
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "archive.md").read_text("utf-8")
+GUIDE = guides("archive", "iceberg", "tiered-storage", "table-maintenance")
 ARCHIVING = [command for command, _ in steps(GUIDE) if command.startswith("headrace archive")]
 OTHERS = [command for command, _ in steps(GUIDE) if command not in ARCHIVING]
 

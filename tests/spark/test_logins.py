@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AclOperation, AdminClient
 from deltalake import DeltaTable
-from tests.harness.pages import BLOCK
+from tests.harness.pages import BLOCK, guides
 from tests.harness.secured import ESCAPED, PASSWORD, SecuredServer, secured_server
 
 from headrace.client import options as client_options
@@ -31,9 +31,6 @@ from .conftest import run_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "security.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +102,7 @@ def test_what_the_guide_shows(secured: SecuredServer, spark: "SparkSession", tmp
     for operation, resource in ((AclOperation.READ, {"topic": "orders"}), (AclOperation.READ, {"group": "copy"})):
         secured.allow("etl", operation, **resource)
     secured.allow("etl", AclOperation.WRITE, topic="copies")
-    chapter = GUIDE.partition("## Spark, the archive and pipelines\n")[2].partition("\n## ")[0]
+    chapter = guides("spark-logins")
     file = chapter.partition("```properties etl.properties\n")[2].partition("```")[0]
     login = file.replace("PASSWORD", ESCAPED).replace("certificates/ca.pem", str(secured.made.authority))
     (tmp_path / "etl.properties").write_text(login, "utf-8")

@@ -1,6 +1,6 @@
 """Bronze, silver, gold, the first of them: every record as it came, and as a flight where it is one.
 
-Spark's pipelines have no expectations. Bad rows go into a table beside (medallion.sql), and `observe` counts them while
+Spark's pipelines have no expectations. Bad rows go into another table (medallion.sql), and `observe` counts them while
 they pass: `headrace pipeline run` shows the counts.
 """
 

@@ -10,7 +10,7 @@ SELECT CAST(value AS STRING) AS value, partition, offset, timestamp
 FROM STREAM(flights_bronze)
 WHERE flight IS NULL;
 
--- Gold: what a report asks for, computed anew by every run.
+-- Gold: the data of a report, computed again by every run.
 CREATE MATERIALIZED VIEW flights_gold AS
 SELECT origin, to_date(time_hour) AS day, count(*) AS flights, count(dep_delay) AS departed, avg(dep_delay) AS delay
 FROM flights_silver

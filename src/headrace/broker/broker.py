@@ -244,7 +244,7 @@ class Broker:
         if not any(prefix == "*" or stream.startswith(prefix) for prefix in prefixes):
             raise InvalidConfig(
                 f"stream {stream!r} may not become a topic: headrace.adopt.prefixes is {allowed!r}; "
-                "start the server with --set headrace.adopt.prefixes=PREFIX for streams whose keys begin so"
+                "to allow it, start the server with --set headrace.adopt.prefixes=PREFIX"
             )
         return await adopt(self.topics, name, stream, partition, config)
 

@@ -84,20 +84,20 @@ class KafkaServer(msgspec.Struct, frozen=True):
 USERNAME = click.option(
     "--username",
     metavar="NAME",
-    help="Log in by SASL PLAIN as a user, or as TENANCY/USER/OCID of a stream pool; the password is in "
-    "HEADRACE_KAFKA_PASSWORD. [HEADRACE_KAFKA_USERNAME]",
+    help="User for SASL PLAIN, or TENANCY/USER/OCID of a stream pool. HEADRACE_KAFKA_PASSWORD has "
+    "the password. [HEADRACE_KAFKA_USERNAME]",
 )
 CA = click.option(
     "--ca",
     metavar="FILE",
-    help="Connect with TLS to a server whose certificate is of the authority in FILE (PEM). [HEADRACE_KAFKA_CA]",
+    help="Connect with TLS, and trust the certificate authority in FILE (PEM). [HEADRACE_KAFKA_CA]",
 )
 KAFKA_PROPERTIES = click.option(
     "--kafka-properties",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Log in as a file of client settings says, such as Kafka's tools take by --command-config: SCRAM, a client's "
-    "certificate (PEM). It goes over --username and --ca.",
+    help="File with client settings, as for --command-config of Kafka's tools, such as SCRAM or a "
+    "client certificate (PEM). It overrides --username and --ca.",
 )
 
 
@@ -110,7 +110,7 @@ def client_options(function: F) -> F:
     ) -> object:
         return function(*arguments, kafka=named_server(bootstrap, username, profile, ca), **named)
 
-    click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")(with_server)
+    click.option("--json", "as_json", is_flag=True, help="Print JSON.")(with_server)
     return cast("F", server_flags(with_server))
 
 
@@ -273,7 +273,7 @@ class Client:
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
         """The error for a topic that is not there, with the nearest name of one that is."""
-        hint = suggestion(topic, found) or "`headrace topics list` shows those that are there"
+        hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def groups(self) -> list[str]:
@@ -283,7 +283,7 @@ class Client:
 
     def no_group(self, group: str) -> CommandFailed:
         """The error for a group that is not there, with the nearest name of one that is."""
-        hint = suggestion(group, self.groups()) or "`headrace groups list` shows those that are there"
+        hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:

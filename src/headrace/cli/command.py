@@ -11,7 +11,11 @@ from confluent_kafka import KafkaError
 from headrace.text.escaping import shown
 
 # Asking a person before something is deleted for good.
-YES = click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
+YES = click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask for confirmation. Implied if standard input is not a terminal.",
+)
 """The flag of a command that deletes; it gets `yes`."""
 
 
@@ -37,7 +41,7 @@ class Status(IntEnum):
     FAILED = 1, "It could not be done, for another reason than these."
     USAGE = 2, "The command line, a variable or a profile is not right; nothing was tried."
     UNREACHABLE = 3, "No server answers there, or it went away."
-    MISSING = 4, "The topic, partition or group that was named is not there."
+    MISSING = 4, "The topic, partition or group does not exist."
     REFUSED = 5, "The server does not let this user in, or not do this."
     INTERRUPTED = 130, "Ctrl-C."
 
@@ -139,7 +143,7 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
         ),
         Status.FAILED,
     ),
-    KafkaError.TOPIC_ALREADY_EXISTS: ("it is there already", Status.FAILED),
+    KafkaError.TOPIC_ALREADY_EXISTS: ("it exists already", Status.FAILED),
     KafkaError.NON_EMPTY_GROUP: ("it has members: stop them first", Status.FAILED),
     KafkaError.UNKNOWN_MEMBER_ID: ("it has members: stop them first", Status.FAILED),
     KafkaError.REBALANCE_IN_PROGRESS: ("its members are being rebalanced: stop them first", Status.FAILED),
@@ -151,16 +155,16 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError._MSG_TIMED_OUT: ("there was no acknowledgement in time", Status.UNREACHABLE),
     KafkaError.COORDINATOR_NOT_AVAILABLE: ("the group's coordinator is not ready: try again", Status.FAILED),
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS: ("the group's coordinator is not ready: try again", Status.FAILED),
-    KafkaError.KAFKA_STORAGE_ERROR: ("the server cannot use its storage: its log says why", Status.FAILED),
+    KafkaError.KAFKA_STORAGE_ERROR: ("the server cannot use its storage: see its log", Status.FAILED),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: ("this user may not do that with the topic", Status.REFUSED),
     KafkaError.GROUP_AUTHORIZATION_FAILED: ("this user may not do that with the group", Status.REFUSED),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: ("this user may not do that on this cluster", Status.REFUSED),
     KafkaError.SECURITY_DISABLED: (NO_RULES, Status.FAILED),
     KafkaError.UNSUPPORTED_VERSION: ("the server does not have this request", Status.FAILED),
     KafkaError._UNSUPPORTED_FEATURE: ("the server does not have this request", Status.FAILED),
-    KafkaError._TRANSPORT: ("the server does not answer any more", Status.UNREACHABLE),
-    KafkaError._TIMED_OUT: ("the server does not answer any more", Status.UNREACHABLE),
-    KafkaError._ALL_BROKERS_DOWN: ("the server does not answer any more", Status.UNREACHABLE),
+    KafkaError._TRANSPORT: ("the server no longer responds", Status.UNREACHABLE),
+    KafkaError._TIMED_OUT: ("the server no longer responds", Status.UNREACHABLE),
+    KafkaError._ALL_BROKERS_DOWN: ("the server no longer responds", Status.UNREACHABLE),
     KafkaError._RESOLVE: ("the server names an address that cannot be found (--advertise)", Status.UNREACHABLE),
 }
 _SAYS_LITTLE = frozenset({KafkaError.SECURITY_DISABLED})

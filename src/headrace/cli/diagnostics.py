@@ -125,9 +125,9 @@ def _external(url: str) -> Iterator[Finding]:
     warnings = kept.warnings()
     yield Finding("redis", State.CAREFUL if warnings else State.OK, f"{name}: version {version}", "; ".join(warnings))
     if better := kept.better():
-        beside = "it does work beside its append-only file that may take half of the CPU"
+        beside = "it does other work than its append-only file, which may take half of the CPU"
         wanted = ", ".join(f"{name} {value or _EMPTY}" for name, value in better.items())
-        advice = f"set {wanted}, or have the server do so: sizing in docs/guides/operations.md says how"
+        advice = f"set {wanted}, or let the server do so: see docs/guides/external-redis.md"
         yield Finding("redis settings", State.NOTE, beside, advice)
     if ahead:
         differs = f"this machine's clock is {abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} Redis'"
@@ -180,7 +180,7 @@ def _directory(path: Path) -> Finding:
         return Finding("data", State.CAREFUL, found, f"chmod 700 {path}")
     trouble = journal.trouble(path / "journal")
     if trouble is not None:
-        return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "docs/guides/operations.md, Upgrade")
+        return Finding("data", State.FAILED, f"{path / 'journal'} {trouble}", "see docs/guides/upgrade.md")
     user = user_of(path)
     used = "not in use" if user is None else f"in use by the server with pid {user or 'unknown'}"
     return Finding("data", State.OK, f"{path}, {used}")
@@ -299,7 +299,7 @@ def clock() -> Iterator[Finding]:
     try:
         ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):
-        yield Finding("clock", State.OK, f"{now}; this system does not say whether it is synchronized")
+        yield Finding("clock", State.OK, f"{now}; this system does not report whether it is synchronized")
         return
     if timex.status & _UNSYNCHRONIZED:
         advice = "run an NTP client: timestamps, retention and signatures go by this clock"
@@ -314,7 +314,7 @@ def spark() -> Iterator[Finding]:
     try:
         from headrace.spark import java  # noqa: PLC0415  # Spark is an extra
     except ImportError:
-        yield Finding("java", State.NOTE, "not looked for: Spark is not installed, which comes with one", install)
+        yield Finding("java", State.NOTE, "not checked: Spark, which includes one, is not installed", install)
     else:
         try:
             program = java.find(*environment.java_places())
@@ -365,7 +365,9 @@ def _leaderless(client: Client) -> Iterator[Finding]:
     ]
     if found:
         named = ", ".join(map(shown, found[:_MOST_NAMED])) + (", ..." if len(found) > _MOST_NAMED else "")
-        advice = f"headrace topics describe {shown(found[0].rpartition('-')[0])} says why; see troubleshooting.md"
+        advice = (
+            f"headrace topics describe {shown(found[0].rpartition('-')[0])} shows the reason; see troubleshooting.md"
+        )
         yield Finding("partitions", State.FAILED, f"{len(found)} without a leader: {named}", advice)
 
 

@@ -20,34 +20,34 @@ from headrace.text.escaping import shown
 # A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client
 # library, nor `headrace --help` for anything. So what the list of commands says of each stands here.
 COMMANDS = {
-    "serve": ("headrace.cli.commands.serve:serve", "Start a server; it runs until Ctrl-C or SIGTERM."),
+    "serve": ("headrace.cli.commands.serve:serve", "Start a server."),
     "demo": (
         "headrace.cli.commands.demo:demo",
-        "A year of flights through server, group and Spark, every figure checked.",
+        "Run the demo: a year of flights, all checked.",
     ),
-    "topics": ("headrace.cli.commands.topics:topics", "Create, list, describe, change and delete topics."),
+    "topics": ("headrace.cli.commands.topics:topics", "Create, list, describe and change topics."),
     "groups": (
         "headrace.cli.commands.groups:groups",
-        "Show who reads what and how far behind, reset and delete groups.",
+        "List, describe, reset and delete groups.",
     ),
-    "acls": ("headrace.cli.commands.acls:acls", "Say who may do what: list, create and delete access rules."),
-    "quotas": ("headrace.cli.commands.quotas:quotas", "Say how much clients may do: list, set and delete quotas."),
-    "records": ("headrace.cli.commands.records:records", "Send records, show them, and delete old ones."),
+    "acls": ("headrace.cli.commands.acls:acls", "List, create and delete ACLs."),
+    "quotas": ("headrace.cli.commands.quotas:quotas", "List, set and delete quotas."),
+    "records": ("headrace.cli.commands.records:records", "Produce, show and delete records."),
     "brokers": ("headrace.cli.commands.brokers:brokers", "List the brokers of the cluster."),
     "archive": (
         "headrace.cli.commands.archive:archive",
-        "Archive topics into Delta tables, every record exactly once.",
+        "Copy topics into Delta tables, exactly once.",
     ),
-    "tables": ("headrace.cli.commands.tables:tables", "Look after the archive's tables: compact, expire, vacuum."),
+    "tables": ("headrace.cli.commands.tables:tables", "Compact, expire and vacuum archived tables."),
     "pipeline": (
         "headrace.cli.commands.pipeline:pipeline",
-        "Declare tables and topics from topics, and run that with Spark.",
+        "Create, check and run Spark pipelines.",
     ),
-    "users": ("headrace.cli.commands.users:users", "Create, list and delete the users who log in with a password."),
-    "tls": ("headrace.cli.commands.tls:tls", "Make certificates for a server and its clients."),
-    "oci-config": ("headrace.cli.commands.oci_config:oci_config", "Write a profile for Oracle's oci command and SDKs."),
-    "doctor": ("headrace.cli.commands.doctor:doctor", "Look for what would keep a server from working here."),
-    "completion": ("headrace.cli.commands.completion:completion", "Print what makes a shell complete names."),
+    "users": ("headrace.cli.commands.users:users", "Create, list and delete users with a password."),
+    "tls": ("headrace.cli.commands.tls:tls", "Create certificates for servers and clients."),
+    "oci-config": ("headrace.cli.commands.oci_config:oci_config", "Write a profile for Oracle's tools and SDKs."),
+    "doctor": ("headrace.cli.commands.doctor:doctor", "Check whether a server can run on this machine."),
+    "completion": ("headrace.cli.commands.completion:completion", "Print a script for shell completion."),
 }
 
 
@@ -113,17 +113,17 @@ Examples:
   headrace topics create flights --partitions 6
   echo 'hello' | headrace records produce flights
   headrace records tail flights --from-beginning
-  headrace groups describe billing                      who reads what, and how far behind
-  eval "$(headrace oci-config)"                         Oracle's oci command talks to this server""",
+  headrace groups describe billing                      members, committed offsets and lag
+  eval "$(headrace oci-config)"                         use this server with the oci command""",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show versions and exit."
 )
 def root() -> None:
-    """A streaming log server with server-managed consumer groups.
+    """A Kafka-compatible streaming server with an OCI Streaming API.
 
-    Speaks the Kafka protocol; keeps its data in Redis Streams, in a private Valkey that it starts itself or in a
-    Redis of yours. `headrace COMMAND --help` shows each command with examples.
+    Headrace keeps its data in Redis Streams, in an embedded Valkey or in an external Redis. `headrace COMMAND
+    --help` shows each command with examples.
     """
 
 

@@ -69,7 +69,7 @@ def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: flo
         raise CommandFailed(refused[0], Status.UNREACHABLE)
     said = f", named by {where}" if where else ""
     raise CommandFailed(
-        f"nobody answers at {shown(servers)} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
+        f"no server responds at {shown(servers)} ({', '.join(reasons)}{said}): start a server with `headrace serve`, "
         f"or name another address with {flag} HOST:PORT",
         Status.UNREACHABLE,
     )
@@ -93,7 +93,7 @@ def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) 
     if ca is None and any(_speaks_tls(text) for text in named):
         return f"{shown(servers)} speaks TLS: name the authority of its certificate by --ca FILE or HEADRACE_KAFKA_CA"
     return (
-        f"{shown(servers)} takes connections but does not answer as a Kafka broker: "
+        f"{shown(servers)} accepts connections but does not respond as a Kafka broker: "
         "is it the right port, and does it want a login (--username)? (These commands show no certificate.)"
     )
 

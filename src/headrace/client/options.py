@@ -220,7 +220,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
         kafka = _of_file(path) | kafka
     if "bootstrap.servers" not in kafka:
         if kafka:
-            raise OptionError(f"option 'kafka.{min(kafka)}' needs 'kafka.bootstrap.servers' beside it")
+            raise OptionError(f"option 'kafka.{min(kafka)}' needs 'kafka.bootstrap.servers' as well")
         return None
     protocol = _choice(kafka, "security.protocol", _PROTOCOLS, "PLAINTEXT")
     login = _login(kafka) if protocol.startswith("SASL") else {}
@@ -320,11 +320,11 @@ def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
         if text.strip() and text.split(maxsplit=1)[0].rstrip(";").rpartition(".")[2] != class_name:
             raise OptionError(f"option 'kafka.{name}' must name {class_name} for OAUTHBEARER: tokens come from a file")
     if "unsecuredLogin" in jaas:
-        raise OptionError("option 'kafka.sasl.jaas.config': no server takes tokens that nobody has signed")
+        raise OptionError("option 'kafka.sasl.jaas.config': servers refuse unsigned tokens")
     url = urlsplit(kafka.get(TOKEN_URL, "").strip())
     if url.scheme != "file" or url.netloc not in {"", "localhost"} or not url.path.startswith("/"):
         raise OptionError(
-            f"OAUTHBEARER needs option 'kafka.{TOKEN_URL}': file:///PATH of a token that somebody keeps fresh; "
+            f"OAUTHBEARER needs option 'kafka.{TOKEN_URL}': file:///PATH of a token that another program renews; "
             "no other address is asked for one"
         )
     return unquote(url.path)

@@ -103,7 +103,7 @@ class Forms:
         self._secret = secrets.token_bytes(32)
 
     def token(self, value: str) -> str:
-        """Return the token that a form sends in addition to the cookie."""
+        """The code that a form brings beside a cookie's value."""
         return hmac.new(self._secret, value.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     @staticmethod
@@ -127,7 +127,7 @@ class Forms:
                     raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
             # The client is gone: it gets no response, and the log has no line for it.
-            raise InvalidFormToken("The form did not come whole.") from None
+            raise InvalidFormToken("The form is incomplete.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:

@@ -75,7 +75,7 @@ class Lakehouse:
             self._naming.processAllAvailable()
             self._naming.stop()
         except StreamingQueryException as error:
-            raise SparkError(f"the query beside the archive ended: {' '.join(str(error).split())[:500]}") from None
+            raise SparkError(f"the query next to the archive ended: {' '.join(str(error).split())[:500]}") from None
 
 
 def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:

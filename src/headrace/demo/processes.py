@@ -121,7 +121,7 @@ class Child:
             try:
                 message = self._read(line)
             except (msgspec.DecodeError, ValueError):
-                message = Failed(f"said what nobody understands: {line.decode(errors='replace').strip()[:200]}")
+                message = Failed(f"sent a line that cannot be parsed: {line.decode(errors='replace').strip()[:200]}")
             self._hear(self, message)
         status = self._process.wait()
         self._process.stdout.close()

@@ -274,4 +274,4 @@ class Group:
 
 def _forgotten(name: str) -> InstanceRefused:
     """The answer where a get's plan is not known, since everything after what storage has was given up meanwhile."""
-    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} has begun anew meanwhile: try again")
+    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")

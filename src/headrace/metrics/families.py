@@ -29,7 +29,7 @@ class Family(msgspec.Struct, frozen=True):
     doc: str
 
 
-INFO = Family("headrace_info", Kind.GAUGE, ("version",), "Always 1; the label tells the version.")
+INFO = Family("headrace_info", Kind.GAUGE, ("version",), "Always 1; the label is the version.")
 
 
 SERIES_EXCESS = Family(
@@ -145,7 +145,7 @@ LOOP_DELAY = Family(
     "headrace_event_loop_delay_seconds",
     Kind.HISTOGRAM,
     (),
-    "How late the event loop came to a timer, ten times a second: how long every request waits at worst.",
+    "Delay of the event loop at a timer, ten times per second: the longest wait of any request.",
 )
 
 RECORDS_IN = Family(
@@ -228,7 +228,7 @@ STORE_APPEND_DURATION = Family(
     "headrace_store_append_duration_seconds", Kind.HISTOGRAM, (), "From sending batches to Redis to its answer."
 )
 STORE_RECONNECTS = Family(
-    "headrace_store_reconnects_total", Kind.COUNTER, (), "Connections to Redis made anew after a loss."
+    "headrace_store_reconnects_total", Kind.COUNTER, (), "Connections to Redis opened again after a loss."
 )
 STORE_OPENINGS = Family(
     "headrace_store_openings_total", Kind.COUNTER, (), "Partitions opened, at the start or after a doubt."
@@ -249,7 +249,7 @@ UNOPENED = Family(
     "headrace_unopened_partitions",
     Kind.GAUGE,
     (),
-    "Partitions that take no records just now: offline ones, and those whose logs this broker is to open.",
+    "Partitions that accept no records now: offline ones, and those that this broker is about to lead.",
 )
 JOURNAL = Family("headrace_store_journal_bytes", Kind.GAUGE, (), "Size of the journal; 0: there is none.")
 JOURNAL_WAITING = Family(
@@ -283,7 +283,7 @@ ARCHIVE_GROUP_FAILURES = Family(
     "headrace_archive_group_failures_total",
     Kind.COUNTER,
     ("topic",),
-    "Batches whose positions the group could not be told; the next one tells them.",
+    "Batches whose offsets could not be committed to the group; the next batch commits them.",
 )
 ARCHIVE_LAG = Family(
     "headrace_archive_lag",

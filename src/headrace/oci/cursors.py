@@ -107,7 +107,7 @@ class Signer:
         """The token. Raises ValueError when it would be longer than `LONGEST`; `most_offsets` tells what fits."""
         content = _pack(cursor)
         if _MAC + len(content) > _MOST_BYTES:
-            raise ValueError(f"a cursor of {len(content)} bytes cannot be told in {LONGEST} characters")
+            raise ValueError(f"a cursor of {len(content)} bytes does not fit into {LONGEST} characters")
         # The header of MessagePack's list comes first, so that a token begins with a letter: with a dash in front it
         # would be an option to Oracle's command line.
         return b64encode(content + self._mac(content), _URL_SAFE).rstrip(b"=").decode("ascii")

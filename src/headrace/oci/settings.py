@@ -13,41 +13,45 @@ PREFIX = "oci."
 
 OCI_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("oci.auth", ConfigType.STRING, "parse", choices=("verify", "parse", "off"),
-        doc="HTTP signatures: verified against keys (verify), only read (parse), or ignored (off)."),
+        doc="HTTP signatures: verify checks them against keys, parse only reads the user, and off ignores them."),
     ConfigKey("oci.auth.keys", ConfigType.STRING, "",
-        doc="Directory of public keys for oci.auth=verify, <tenancy>/<user>/<fingerprint>.pem with dashes for colons."),
+        doc="Directory of public keys for oci.auth=verify: <tenancy>/<user>/<fingerprint>.pem, with dashes instead "
+            "of colons."),
     ConfigKey("oci.auth.tokens", ConfigType.STRING, "",
-        doc="File of auth tokens for Kafka clients with oci.auth=verify; each line is <tenancy>/[<domain>/]<user>, a "
+        doc="File of auth tokens of Kafka clients for oci.auth=verify. Each line is <tenancy>/[<domain>/]<user>, a "
             "space, and the token or sha256:<its SHA-256 in hex>."),
     ConfigKey("oci.auth.kafka", ConfigType.STRING, "auto", choices=("auto", "required", "optional"),
-        doc="Whether Kafka clients have to log in (SASL PLAIN); auto: with oci.auth=verify on other addresses than "
-            "loopback. Who does not log in sees the default stream pool."),
+        doc="Whether Kafka clients must log in (SASL PLAIN). auto: with oci.auth=verify on addresses other than "
+            "loopback. Clients without a login use the default stream pool."),
     ConfigKey("oci.kafka", ConfigType.STRING, "off", choices=("off", "strict"),
-        doc="Whether Kafka listeners refuse what OCI Streaming's endpoint does not support (strict), for tests. With "
-            "strict, auto.create.topics.enable is false unless given."),
-    ConfigKey("oci.region", ConfigType.STRING, "local", doc="The region in the OCIDs of new resources."),
+        doc="Whether Kafka listeners refuse what the endpoint of OCI Streaming does not support (strict), for "
+            "tests. With strict, the default of auto.create.topics.enable is false."),
+    ConfigKey("oci.region", ConfigType.STRING, "local", doc="Region in the OCIDs of new resources."),
     ConfigKey("oci.messages.endpoint", ConfigType.STRING, "",
-        doc="The messagesEndpoint that streams tell; empty: the address by which the client asked."),
+        doc="messagesEndpoint of streams. Empty: the address of the client's request."),
     ConfigKey("oci.pools", ConfigType.STRING, "shared", choices=("shared", "compartment"),
-        doc="Whether all compartments share one default stream pool, the one Kafka clients see, or each has its own."),
+        doc="Whether all compartments share one default stream pool, which Kafka clients use (shared), or each has "
+            "its own (compartment)."),
     ConfigKey("oci.limits", ConfigType.STRING, "off", choices=("off", "strict"),
-        doc="Rate limits as the service has them: 1 MB/s written per partition, 5 reads/s per partition and group."),
+        doc="Rate limits of the service: 1 MB/s written per partition, 5 reads/s per partition and group."),
     ConfigKey("oci.partitions.max", ConfigType.INT, "0", minimum=0,
-        doc="The most partitions of all streams of a tenancy together; 0: no limit (the service has 50 or 200)."),
+        doc="Maximum number of partitions of all streams of a tenancy. 0: unlimited (50 or 200 in the service)."),
     ConfigKey("oci.get.bytes", ConfigType.INT, "1048576", minimum=1,
-        doc="About how many bytes of keys and values one GetMessages answers, at least one message."),
+        doc="Approximate maximum number of bytes of keys and values in a GetMessages response. It has at least one "
+            "message."),
     ConfigKey("oci.cursor.expiry.ms", ConfigType.LONG, "300000", minimum=1,
-        doc="How long a cursor is good for after it was handed out."),
+        doc="Time for which a cursor is valid."),
     ConfigKey("oci.committed.offset", ConfigType.STRING, "last", choices=("last", "next"),
-        doc="What GetGroup tells as committedOffset: the last offset committed (-1: none), or the next one to read."),
+        doc="committedOffset in GetGroup responses: the last committed offset (-1: none), or the next one to read."),
     ConfigKey("oci.lifecycle.delay.ms", ConfigType.LONG, "0", minimum=0,
-        doc="How long streams, pools and harnesses stay in CREATING, UPDATING and DELETING."),
+        doc="Time for which streams, pools and harnesses are in the states CREATING, UPDATING and DELETING."),
     ConfigKey("oci.work.requests", ConfigType.BOOLEAN, "true",
-        doc="Whether answers carry opc-work-request-id, which newer waiters need and older examples wait for in vain."),
+        doc="Whether responses have opc-work-request-id. Newer waiters need it, and older examples wait for it in "
+            "vain."),
     ConfigKey("oci.faults", ConfigType.STRING, "",
-        doc="Faults on purpose, for tests of retries, such as PutMessages:429*3: see docs/oci-operations.md."),
+        doc="Injected faults for tests of retries, such as PutMessages:429*3: see docs/oci-operations.md."),
     ConfigKey("oci.faults.header", ConfigType.BOOLEAN, "false",
-        doc="Whether a request may ask for faults with the header x-headrace-fault; for tests only."),
+        doc="Whether a request may inject faults with the header x-headrace-fault. For tests only."),
 )  # fmt: skip
 
 OCI_KEY = {key.name: key for key in OCI_KEYS}

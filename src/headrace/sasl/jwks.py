@@ -67,7 +67,7 @@ def checked(url: str, *, insecure: bool) -> str:
         if insecure or _is_loopback(place.hostname):
             return url
         raise ValueError(
-            f"sasl.oauthbearer.jwks.endpoint.url={url}: whoever sits between could bring keys of their own: use https"
+            f"sasl.oauthbearer.jwks.endpoint.url={url}: a man in the middle could replace the keys: use https"
         )
     raise ValueError(f"sasl.oauthbearer.jwks.endpoint.url={url}: expected https://HOST/PATH or file:///PATH")
 

@@ -46,7 +46,8 @@ def _parts(token: bytes) -> tuple[str, str]:
         )
     if identity not in {"", username}:
         raise LoginRefused(
-            "Authentication failed: the authorization id is not the user name", "it asks to act for somebody else"
+            "Authentication failed: the authorization id is not the user name",
+            "it requests another authorization identity",
         )
     return username, password
 
@@ -133,7 +134,7 @@ class ListenerLogins:
         if self._pools is not None and (self._users is None or self._is_pool_name(name)):
             return msgspec.structs.replace(self._pools(name, password), lifetime_ms=self._lifetime_ms)
         if self._users is None:
-            raise LoginRefused(_WRONG, "nobody has a password here")
+            raise LoginRefused(_WRONG, "no user has a password here")
         try:
             fits = await self._users.check(name, password)
         except TooManyLogins:

@@ -45,7 +45,8 @@ class OAuthBearer:
             return Answer(str(refused).encode(), refused=refused)
         if identity not in {"", bearer.name}:
             raise LoginRefused(
-                "Authentication failed: the authorization id is not the token's", "it asks to act for somebody else"
+                "Authentication failed: the authorization id is not the token's",
+                "it requests another authorization identity",
             )
         return Answer(admitted=self._admitted(bearer))
 

@@ -226,7 +226,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
         where = f"profile {name or profiles.DEFAULT}"
     else:
         # It was both until 0.2, so whoever has set it may wonder.
-        where = f"nobody: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
+        where = f"unused: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
     return Client(
         bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",
         bootstrap_where=where,

@@ -135,8 +135,8 @@ def reached_host(listener: str, host: str) -> str:
         return host
     name = socket.gethostname()
     _log.warning(
-        "a listener is on every address of this machine, and none of them was named: others are told the machine's "
-        "name; say what they reach with --advertise HOST:PORT, or with advertised.listeners",
+        "a listener is on every address of this machine, and none was named: the server advertises the machine's "
+        "name; set the address with --advertise HOST:PORT, or with advertised.listeners",
         listener=listener,
         told=name,
     )
@@ -146,7 +146,7 @@ def reached_host(listener: str, host: str) -> str:
 def open_listeners(
     options: ServerOptions, settings: BrokerSettings, oci: OciSettings, stack: contextlib.AsyncExitStack
 ) -> Listening:
-    """Bind every socket; raises StartError, SettingsError for one that lets everybody in or lacks a certificate."""
+    """Bind every socket; raises StartError, SettingsError for one that accepts every client or lacks a certificate."""
     where = "listeners" if settings.listeners else "--kafka HOST:PORT"
     sockets = [(each, bind_socket(each.address, where, stack)) for each in options.listeners]
     http = bind_socket(options.http, "--http HOST:PORT", stack)
@@ -170,12 +170,12 @@ def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
     """Raise SettingsError where settings contradict each other about who asks, or name keys that are not there."""
     if settings.authorizer_class_name and oci.auth != "verify":
         raise SettingsError(
-            f"authorizer.class.name has to know who asks, and oci.auth={oci.auth} believes everybody: "
+            f"authorizer.class.name needs authenticated clients, and oci.auth={oci.auth} does not check signatures: "
             "add --set oci.auth=verify --set oci.auth.keys=DIR, or leave authorizer.class.name out"
         )
     if settings.authorizer_class_name and settings.headrace_testing_reset:
         raise SettingsError(
-            "headrace.testing.reset=true lets everybody delete everything, whatever the access rules say: "
+            "headrace.testing.reset=true lets every client delete everything, whatever the ACLs: "
             "leave it out, or authorizer.class.name"
         )
     if oci.auth == "verify" and not Path(oci.auth_keys).is_dir():
@@ -246,7 +246,7 @@ def _http(bound: socket.socket, settings: BrokerSettings, oci: OciSettings, *, h
         host=host,
         encrypted=https,
         login=login,
-        why=f"oci.auth={oci.auth} lets everybody in",
+        why=f"oci.auth={oci.auth} accepts every client",
         remedy=f"{remedy}encrypt with --http https://HOST:PORT",
     )
 

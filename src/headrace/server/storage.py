@@ -189,5 +189,5 @@ async def _external(
             this_machine=f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} Redis",
         )
     if settings.authorizer_class_name and not has_password(url):
-        _log.warning("access rules do not hold for whoever reaches the Redis, which asks for no password")
+        _log.warning("ACLs do not apply to clients of Redis itself, which needs no password")
     return opened

@@ -122,7 +122,7 @@ class RedisMembership:
         except (AttributeError, RuntimeError) as error:
             if not _is_closed(error):
                 raise
-            raise StorageUnavailable("Redis does not answer: the connection was closed meanwhile") from error
+            raise StorageUnavailable("Redis does not answer: the connection was closed") from error
 
 
 def _is_closed(error: AttributeError | RuntimeError) -> bool:

@@ -60,7 +60,7 @@ class RedisDocuments:
     async def _keep(self, kind: str, name: str, document: bytes) -> bytes:
         key = self._keyspace.documents(kind)
         connection = self._scripts.shards.at(key)
-        # Where it is there already it is only read: a server has to start while Redis is full, or takes no writes.
+        # Where it exists already it is only read: a server has to start while Redis is full, or takes no writes.
         kept: bytes | None = checked(await connection.call("HGET", key, name))
         if kept is None:
             checked(await connection.call("HSETNX", key, name, document))

@@ -75,7 +75,7 @@ _WHERE = re.compile(r"(?<! in) script: .*", re.DOTALL)
 
 
 class Stray(Exception):
-    """A log's stream has entries that somebody else wrote. Never leaves this room."""
+    """A log's stream has entries of another program. Never leaves this room."""
 
 
 def without_script_line(text: str) -> str:

@@ -123,7 +123,7 @@ class RedisTopics:
         Raises TopicChanged where it is not that any more; Fenced where there is a later view.
         """
         if not await self._put("replace", topic, before, view):
-            raise TopicChanged(f"topic {topic.name!r} was changed by another broker meanwhile")
+            raise TopicChanged(f"topic {topic.name!r} was changed by another broker")
 
     async def _put(self, what: str, topic: Topic, before: Topic | None = None, view: int | None = None) -> int:
         keyspace = self._keyspace
@@ -145,12 +145,12 @@ class RedisTopics:
         the next start.
 
         Raises:
-            UnknownTopic: it is not there any more: deleted, or moved to another virtual cluster with its records.
+            UnknownTopic: it does not exist any more: deleted, or moved to another virtual cluster with its records.
             StorageUnavailable: whether it is still there has to be asked (`find`).
         """
         found = await self._remove("begin", str(topic.id), self._keyspace.cluster, topic.name)
         if found is None:
-            raise UnknownTopic(f"topic {topic.name!r} is not there any more")
+            raise UnknownTopic(f"topic {topic.name!r} does not exist any more")
         # With the partitions that another broker has added.
         stored = registry.topic(found)
         with contextlib.suppress(StorageUnavailable):
@@ -215,7 +215,7 @@ class RedisTopics:
         text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
         if text is None:
             self._unreadable.clear(self._kind, name)
-            raise UnknownTopic(f"topic {name!r} is not there any more")
+            raise UnknownTopic(f"topic {name!r} does not exist any more")
         try:
             _entry(name, text)
         except UnreadableTopic:

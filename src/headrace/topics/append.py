@@ -108,7 +108,7 @@ class OffsetAssigner:
     def _check_behind(self, append: Append, expected: int | None, error: OutOfOrderSequence) -> None:
         """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
         if self.refused.waits(append, expected):
-            raise BehindRefused(f"{error}: sent behind one that was refused") from None
+            raise BehindRefused(f"{error}: sent after a batch that was refused") from None
 
     def _make_room(self) -> None:
         if len(self.producers) >= MOST_PRODUCERS:

@@ -29,44 +29,45 @@ _RECOMPRESSION = dict.fromkeys(
 TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("cleanup.policy", ConfigType.LIST, "delete", choices=("delete",), may_be_empty=True,
         refused={"compact": "this server does not compact logs yet, only cleanup.policy=delete is possible"},
-        doc="What happens to old records: `delete` drops those beyond retention.ms and retention.bytes. Empty: "
-            "nothing is dropped (Kafka 4.1)."),
+        doc="Handling of old records. `delete` removes records beyond retention.ms and retention.bytes. Empty: none "
+            "are removed (Kafka 4.1)."),
     ConfigKey("retention.ms", ConfigType.LONG, "604800000", minimum=-1,
-        doc="How long records are kept, in milliseconds; -1: without limit of time."),
+        doc="Retention time in milliseconds. -1: unlimited."),
     ConfigKey("retention.bytes", ConfigType.LONG, "-1", minimum=-1,
-        doc="How many bytes of record batches a partition keeps; -1: without limit of size."),
+        doc="Maximum number of bytes of record batches in a partition. -1: unlimited."),
     ConfigKey("remote.storage.enable", ConfigType.BOOLEAN, "false",
-        doc="Whether records that the archive has may go from Redis and are read from its table from then on. "
-            "Nothing goes that the archive has not. Not for native topics."),
+        doc="Whether archived records may be removed from Redis and read from the archive's table instead. Records "
+            "that are not archived stay. Not for native topics."),
     ConfigKey("local.retention.ms", ConfigType.LONG, "-2", minimum=-2,
-        doc="With remote.storage.enable: how long records stay in Redis, in milliseconds; -2: as retention.ms says, "
-            "-1: without limit of time."),
+        doc="With remote.storage.enable: time for which records stay in Redis, in milliseconds. -2: as "
+            "retention.ms. -1: unlimited."),
     ConfigKey("local.retention.bytes", ConfigType.LONG, "-2", minimum=-2,
-        doc="With remote.storage.enable: how many bytes of record batches a partition keeps in Redis; -2: as "
-            "retention.bytes says, -1: without limit of size."),
+        doc="With remote.storage.enable: maximum number of bytes of record batches of a partition in Redis. -2: as "
+            "retention.bytes. -1: unlimited."),
     ConfigKey("max.message.bytes", ConfigType.INT, "1048588", minimum=0,
-        doc="The largest record batch taken, in bytes, after compression."),
+        doc="Maximum size of a record batch in bytes, after compression."),
     ConfigKey("message.timestamp.type", ConfigType.STRING, "CreateTime", choices=("CreateTime", "LogAppendTime"),
-        doc="Whether a record's timestamp is its producer's or the time at which the server took it."),
+        doc="Source of timestamps: the producer (CreateTime) or the server (LogAppendTime)."),
     ConfigKey("message.timestamp.before.max.ms", ConfigType.LONG, str(MAX_LONG), minimum=0,
-        doc="How far a record's timestamp may lie behind the server's clock, in milliseconds (CreateTime only)."),
+        doc="Maximum time by which a timestamp may be earlier than the server's clock, in milliseconds (CreateTime "
+            "only)."),
     ConfigKey("message.timestamp.after.max.ms", ConfigType.LONG, "3600000", minimum=0,
-        doc="How far a record's timestamp may lie ahead of the server's clock, in milliseconds (CreateTime only)."),
+        doc="Maximum time by which a timestamp may be later than the server's clock, in milliseconds (CreateTime "
+            "only)."),
     ConfigKey("compression.type", ConfigType.STRING, "producer", choices=("producer",), refused=_RECOMPRESSION,
-        doc="Batches stay compressed as their producer compressed them."),
+        doc="Batches keep the compression of their producer."),
     ConfigKey(MIN_INSYNC, ConfigType.INT, "1", minimum=1, maximum=_MOST_COPIES,
-        doc="How many servers must have a batch before acks=all is answered: the Redis primary, and beyond 1 its "
-            "replicas. Not above 1 with the embedded Valkey, which has none."),
+        doc="Number of Redis servers that must have a batch before the server responds to acks=all: the primary, "
+            "and above 1 its replicas. Must be 1 with the embedded Valkey, which has no replicas."),
     ConfigKey(STORAGE, ConfigType.STRING, "log", choices=("log", "native"),
-        doc="How a topic lies in Redis: `log`, an entry per record batch, or `native`, a plain Redis Stream with an "
-            "entry per record that any Redis client may write and read. Fixed when the topic is created (not in "
-            "Kafka)."),
+        doc="Storage of a topic in Redis. `log` has one entry per record batch. `native` is a plain Redis Stream "
+            "with one entry per record, which Redis clients can write and read. Fixed at creation (not in Kafka)."),
     ConfigKey(SEQUENCE_BITS, ConfigType.INT, str(DEFAULT_BITS), minimum=0, maximum=12,
-        doc="Native topics: how many bits of an offset hold the sequence of the entry id, the rest its milliseconds. "
-            "Fixed when the topic is created (not in Kafka)."),
+        doc="Native topics: number of bits of an offset for the sequence of the entry id. The others hold its "
+            "milliseconds. Fixed at creation (not in Kafka)."),
     ConfigKey(ADOPTED, ConfigType.LIST, "",
-        doc="Native topics: partitions whose streams were there before the topic, and stay when it is deleted. Set "
-            "by `headrace topics adopt` (not in Kafka)."),
+        doc="Native topics: partitions whose streams existed before the topic. They remain when the topic is "
+            "deleted. Set by `headrace topics adopt` (not in Kafka)."),
     ConfigKey("segment.bytes", ConfigType.INT, "1073741824", minimum=14, effective=False, doc=_UNUSED),
     ConfigKey("segment.ms", ConfigType.LONG, "604800000", minimum=1, effective=False, doc=_UNUSED),
     ConfigKey("segment.jitter.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),

@@ -57,7 +57,7 @@ class UnsupportedFormat(TopicError):
 
 
 class InvalidRecord(TopicError):
-    """A well-formed batch that breaks a rule: control bit, counts that disagree, a null key in a compacted topic."""
+    """A well-formed batch that breaks a rule: control bit, counts that disagree."""
 
 
 class InvalidTimestamp(TopicError):

@@ -108,7 +108,9 @@ async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
         return await read(*args)
 
     monkeypatch.setattr(storage.logs, "read", read_while_another_one_joins)
-    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+    with pytest.raises(
+        InvalidConfig, match="topic 't' stays as it is: another broker has joined or left in the meantime"
+    ):
         await convert(broker.topics, "t", "native", NoPositions())
     assert live.topic == before == await storage.topics.find("t")
     assert not live.partitions[0].paused
@@ -196,7 +198,9 @@ async def test_groups_of_a_topic_that_stays_native_stand_where_they_stood(
         monkeypatch.setattr(storage.native, "read", read_while_another_one_joins)
     at = appended.base_offset
     positions = Recording(at, join)
-    with pytest.raises(InvalidConfig, match="topic 't' stays as it is: another broker has joined or left meanwhile"):
+    with pytest.raises(
+        InvalidConfig, match="topic 't' stays as it is: another broker has joined or left in the meantime"
+    ):
         await convert(broker.topics, "t", "log", positions)
     assert positions.carried == ([] if when == "copying" else [{(0, at): 0}, {(0, at): at}])
     assert live.topic == before == await storage.topics.find("t")
@@ -246,7 +250,7 @@ async def test_groups_that_read_on_meanwhile_have_it_stay_as_it_is(open_storage:
     live = await broker.topics.create("t", 1, {})
     answers: list[Appended | Exception] = []
     put(broker, answers)
-    with pytest.raises(InvalidConfig, match="groups have read on in topic 't' meanwhile"):
+    with pytest.raises(InvalidConfig, match="groups have continued to read topic 't' meanwhile"):
         await convert(broker.topics, "t", "native", Reading())
     assert not live.config.native
     assert not live.partitions[0].paused

@@ -23,7 +23,7 @@ from tests.cli.conftest import CommandLine
 from headrace.cli.command import Status
 from headrace.testing import Server, server
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "access-rules.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "acls.md").read_text("utf-8")
 BLOCKS = [
     block.replace("\\\n", " ")
     for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

@@ -169,7 +169,7 @@ tell(Ended())
     supervise(body, runs.parent, monkeypatch, heard.append).run()
     assert runs.read_text() == "xxx"
     notes = [message.text for message in heard if isinstance(message, Note)]
-    assert notes == ["the archive's process was killed by SIGKILL; starting anew in 0 s"] * 2
+    assert notes == ["the archive's process was killed by SIGKILL; restarting in 0 s"] * 2
     assert list(temporary.iterdir()) == []
 
 

@@ -72,7 +72,7 @@ def test_a_group_that_reads_is_shown_and_not_moved(headrace: Any, running: Serve
     with reader(running, "busy", "being-read", 1):
         assert "It has 1 member to be stopped before." in headrace.run("groups", "reset", "busy", "--to-earliest")
         headrace.run("groups", "reset", "busy", "--to-earliest", "--execute", status=1)
-        assert "has 1 member, which would go on from where they are: stop them first" in headrace.err
+        assert "has 1 member, which would continue from their own offsets: stop them first" in headrace.err
         assert positions(headrace, "busy") == {0: 1}
 
 

@@ -40,7 +40,7 @@ def test_tail_says_when_the_server_goes_away_and_goes_on_when_it_is_back(tmp_pat
         with Command(own.kafka, "records", "tail", "kept", "--from-beginning", "--max", "2") as tail:
             assert tail.out.readline().endswith("first\n")
             own.stop()
-            assert f"{own.kafka} does not answer any more" in tail.err.readline()
+            assert f"{own.kafka} no longer responds" in tail.err.readline()
             own.start()
             run(own.kafka, "records", "produce", "kept", stdin="second\n")
             assert tail.out.readline().endswith("second\n")

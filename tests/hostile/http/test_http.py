@@ -77,7 +77,7 @@ def fill(started: Server) -> Target:
 
 @pytest.fixture(scope="module")
 def attacked(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Bystander]]:
-    """A server that lets everybody in, full of bombs, and its bystander."""
+    """A server that accepts every client, full of bombs, and its bystander."""
     with server(oci_auth="off", oci_cursor_expiry_ms=86_400_000, console_write=True) as started:
         target = fill(started)
         bystander = Bystander(started)

@@ -252,7 +252,7 @@ async def test_a_move_by_another_broker_is_taken_over_from_either_end(world: Wor
     record = await world.stream("t", pool_id=world.pool_id(pool))
     source = world.clusters.get(pool.cluster).topics
     await world.storage.move_topic(source.get("t").topic, pool.cluster, "default")
-    # Where everything is loaded anew, in the order of the virtual clusters.
+    # Where everything is loaded again, in the order of the virtual clusters.
     tables = [source, world.default.topics]
     for table in tables if first == "source" else reversed(tables):
         await refresh_all(table)

@@ -85,7 +85,7 @@ def test_two_queries_with_one_group_are_told(broker: Server) -> None:
     ):
         committer.commit(offsets("shared", {0: offset}))
         assert committer.intruder is not None
-        assert committer.intruder.startswith(f"group 'shared-group' is committed by somebody else too ({told})")
+        assert committer.intruder.startswith(f"group 'shared-group' is committed by another program as well ({told})")
     other.commit(offsets("shared", {0: 7}))
     assert other.intruder is None
 

@@ -80,7 +80,7 @@ async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkey
             await said(first, second)
             await until(lambda: connection.made == 4)
             assert await port(connection) == second[1]
-            # One that takes nobody: back to what the Sentinels say.
+            # One that takes unused: back to what the Sentinels say.
             sentinels.primary = second
             await said(nobody)
             await until(lambda: connection.made == 5)

@@ -72,7 +72,7 @@ async def test_a_redis_that_is_set_to_evict_is_told_of_once_and_when_it_ends() -
                 await admin.config_set("maxmemory-policy", "noeviction")
                 for _ in range(2):
                     await watch.look_at_settings()
-            assert told(logged)[1:] == [("info", "Redis removes no keys any more when it is full")]
+            assert told(logged)[1:] == [("info", "Redis no longer removes keys when it is full")]
         finally:
             await storage.close()
 
@@ -117,7 +117,7 @@ def test_a_directory_that_is_gone_is_told_of_once_and_so_is_its_return() -> None
         with structlog.testing.capture_logs() as logged:
             watch.look_at_disk()
         lines.append(told(logged))
-    gone = ("error", "the data directory is not where it was: no record is taken until it is back")
+    gone = ("error", "the data directory was moved: no record is accepted until it is back")
     assert lines == [[], [gone], [], [("info", "the data directory is back")], []]
 
 

@@ -37,7 +37,7 @@ class LeaderRegistry:
     """Who has opened each log last, as all brokers have been told; common to all virtual clusters.
 
     What this server itself opens is known here, too, when all are told. Until then they name who led it before, or
-    nobody: one leader epoch is one broker's on all of them, and hardly one names the old leader when another one has
+    unused: one leader epoch is one broker's on all of them, and hardly one names the old leader when another one has
     named the new one. librdkafka takes a leader under the epoch of the one before, and two quick changes of mind leave
     it at a broker that does not lead (its pull request 5593; before 2.1 it does not look at epochs).
     """
@@ -71,7 +71,7 @@ class LeaderRegistry:
                     await self._publish(due)
                 except Exception as error:  # nobody would tell any more
                     if not isinstance(error, Fenced | StorageUnavailable):
-                        _log.exception("leaders could not be told")
+                        _log.exception("leaders could not be announced")
                     self._due = due | self._due
                     await asyncio.sleep(_AGAIN_S)
         finally:

@@ -164,7 +164,7 @@ class Membership:
                 _log.exception("a heartbeat failed")
                 continue
             if step.lost:
-                _log.error("this broker is no member any more", reason=step.lost)
+                _log.error("this broker is no longer a member of the cluster", reason=step.lost)
                 self.on_lost(step.lost)
                 return
 
@@ -184,8 +184,8 @@ class Membership:
         late_ms = self._late_ms()
         if late_ms:
             _log.warning(
-                "this server sent no heartbeat for longer than its session: its process or its machine stood still; "
-                "others may lead what it led",
+                "this server sent no heartbeat for longer than its session: its process or its machine was paused; "
+                "other brokers may lead its partitions now",
                 seconds=round(late_ms / 1000),
             )
         self._sent_ms = now_ms

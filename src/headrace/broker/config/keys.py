@@ -7,56 +7,57 @@ from headrace.topics.config_keys import ConfigKey, ConfigType, InvalidSetting
 
 SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("listeners", ConfigType.LIST, "",
-        doc="Where the Kafka protocol is served, NAME://HOST:PORT, with commas between; instead of --kafka. Port 0 "
-            "picks a free one; no host means every address."),
+        doc="Addresses of the Kafka listeners as NAME://HOST:PORT, separated by commas. Overrides --kafka. Port 0 "
+            "selects a free port. Without a host, the listener binds to all addresses."),
     ConfigKey("advertised.listeners", ConfigType.LIST, "",
         doc="Addresses as NAME://HOST:PORT that the server advertises to Kafka clients, for listeners that clients "
             "reach by another address. Overrides --advertise."),
     ConfigKey("listener.security.protocol.map", ConfigType.LIST,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        doc="What each listener speaks, NAME:PROTOCOL: PLAINTEXT; SSL, with TLS; SASL_PLAINTEXT, with a login; "
-            "SASL_SSL, with both."),
+        doc="Security protocol of each listener as NAME:PROTOCOL. PLAINTEXT has neither TLS nor a login, SSL has "
+            "TLS, SASL_PLAINTEXT has a login, and SASL_SSL has both."),
     ConfigKey("ssl.keystore.location", ConfigType.STRING, "",
-        doc="PEM file with the server's private key, without a passphrase, and the chain of its certificate, for "
-            "listeners with TLS. Read again when it changes."),
+        doc="PEM file with the private key of the server, without a passphrase, and its certificate chain. "
+            "Listeners with TLS need it. The server reloads it when it changes."),
     ConfigKey("ssl.keystore.type", ConfigType.STRING, "PEM", choices=("PEM",),
-        doc="The form of ssl.keystore.location (JKS in Kafka)."),
+        doc="Format of ssl.keystore.location (JKS in Kafka)."),
     ConfigKey("ssl.truststore.location", ConfigType.STRING, "",
-        doc="PEM file with the certificates of the authorities whose clients' certificates are taken. Read again "
-            "when it changes."),
+        doc="PEM file with the certificate authorities that the server trusts for client certificates. The server "
+            "reloads it when it changes."),
     ConfigKey("ssl.truststore.type", ConfigType.STRING, "PEM", choices=("PEM",),
-        doc="The form of ssl.truststore.location (JKS in Kafka)."),
+        doc="Format of ssl.truststore.location (JKS in Kafka)."),
     ConfigKey("ssl.client.auth", ConfigType.STRING, "none", choices=("none", "requested", "required"),
-        doc="Whether clients need a certificate of their own at listeners with SSL, and at https; requested: they "
-            "may have one. At listeners with SASL_SSL only listener.name.NAME.ssl.client.auth counts."),
+        doc="Whether clients of SSL listeners and of HTTPS must present a certificate. With requested, they may "
+            "present one. SASL_SSL listeners use only listener.name.NAME.ssl.client.auth."),
     ConfigKey("ssl.principal.mapping.rules", ConfigType.STRING, "DEFAULT",
-        doc="The principal of a client's certificate: DEFAULT, its distinguished name, or RULE:pattern/replacement/ "
-            "with L or U behind it for lower or upper case; the first that fits decides."),
+        doc="Rules that derive a principal from a client certificate. DEFAULT uses the distinguished name. "
+            "RULE:pattern/replacement/ rewrites it, and L or U after it converts it to lower or upper case. The "
+            "first matching rule applies."),
     ConfigKey("sasl.enabled.mechanisms", ConfigType.LIST, "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
-        doc="How clients may log in at listeners with SASL (GSSAPI in Kafka). OAUTHBEARER needs "
+        doc="SASL mechanisms of listeners with SASL (GSSAPI in Kafka). OAUTHBEARER needs "
             "sasl.oauthbearer.jwks.endpoint.url and the extra headrace[oauth]."),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.url", ConfigType.STRING, "",
-        doc="Where the public keys are that tokens are signed with, a JSON Web Key Set: https://HOST/PATH or "
-            "file:///PATH. A file is read again when it changes. With it the pages and /metrics take tokens, too "
-            "(Authorization: Bearer)."),
+        doc="Address of the JSON Web Key Set with the public keys of token issuers: https://HOST/PATH or "
+            "file:///PATH. The server reloads a file when it changes. With this setting, the web console and "
+            "/metrics also accept tokens (Authorization: Bearer)."),
     ConfigKey("sasl.oauthbearer.jwks.endpoint.refresh.ms", ConfigType.LONG, "3600000", minimum=1_000,
-        doc="After how long the keys of an address are asked for again; besides, a token with the id of an unknown "
-            "key makes the server ask, every ten seconds at most."),
+        doc="Interval at which the server loads the key set again. It also loads it for a token with an unknown key "
+            "id, at most every ten seconds."),
     ConfigKey("sasl.oauthbearer.expected.audience", ConfigType.LIST, "",
-        doc="One of these has to be in a token's claim aud; empty: anything may. Without it tokens for other "
-            "services are accepted, too."),
+        doc="Accepted values of a token's aud claim. Without it, tokens that were issued for other services are "
+            "accepted."),
     ConfigKey("sasl.oauthbearer.expected.issuer", ConfigType.STRING, "",
-        doc="What a token's claim iss has to be; empty: anything."),
+        doc="Required value of a token's iss claim. Empty: any."),
     ConfigKey("sasl.oauthbearer.sub.claim.name", ConfigType.STRING, "sub",
-        doc="The claim of a token that has the principal's name."),
+        doc="Claim of a token with the name of the principal."),
     ConfigKey("sasl.oauthbearer.clock.skew.seconds", ConfigType.INT, "30", minimum=0, maximum=3_600,
         doc="Tolerated difference between the clocks of the token issuer and of this machine."),
     ConfigKey("connection.failed.authentication.delay.ms", ConfigType.INT, "100", minimum=0,
         doc="Delay of the response to a failed login, and of the end of its connection."),
     ConfigKey("connections.max.reauth.ms", ConfigType.LONG, "0", minimum=0,
-        doc="After how long clients of listeners with SASL have to log in again; 0: never. A connection that has not "
-            "is closed with its next request."),
+        doc="Time after which clients of SASL listeners must log in again. 0: never. The server closes other "
+            "connections at their next request."),
 )  # fmt: skip
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
@@ -66,14 +67,14 @@ UNLIMITED_RATE = 2**31 - 1
 """`max.connection.creation.rate` where there is none."""
 QUOTA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("max.connection.creation.rate", ConfigType.INT, str(UNLIMITED_RATE), minimum=1,
-        doc="How many connections a second the Kafka listeners take up together, measured over the windows of "
-            "quotas. Those beyond wait for their turn, or are closed where that would take more than ten seconds."),
+        doc="Maximum number of new connections per second of all Kafka listeners together, measured over the quota "
+            "windows. Further connections wait, or are closed if they would wait for more than ten seconds."),
     ConfigKey("quota.window.num", ConfigType.INT, "11", minimum=2,
-        doc="Windows of time over which bytes, request time and connections are measured where quotas limit them."),
-    ConfigKey("quota.window.size.seconds", ConfigType.INT, "1", minimum=1, doc="How long one of these is."),
+        doc="Number of windows over which quotas measure bytes, request time and connections."),
+    ConfigKey("quota.window.size.seconds", ConfigType.INT, "1", minimum=1, doc="Length of such a window."),
     ConfigKey("controller.quota.window.num", ConfigType.INT, "11", minimum=2,
-        doc="Windows of time whose controller_mutation_rate may be used up at once."),
-    ConfigKey("controller.quota.window.size.seconds", ConfigType.INT, "1", minimum=1, doc="How long one of these is."),
+        doc="Number of windows of controller_mutation_rate that a client may use at once."),
+    ConfigKey("controller.quota.window.size.seconds", ConfigType.INT, "1", minimum=1, doc="Length of such a window."),
 )  # fmt: skip
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
@@ -89,8 +90,8 @@ ACCESS_KEYS: tuple[ConfigKey, ...] = (
         doc="Authorizer. Empty: every client that reaches a listener has all rights. With Kafka's authorizer, ACLs "
             "apply to every API."),
     ConfigKey("super.users", ConfigType.STRING, "",
-        doc="Principals who may do everything whatever the access rules say, such as User:admin;User:backup. A user "
-            "of the OCI API is User:<tenancy>/<user>."),
+        doc="Principals with all rights, independent of ACLs, such as User:admin;User:backup. A user of the OCI API "
+            "is User:<tenancy>/<user>."),
     ConfigKey("allow.everyone.if.no.acl.found", ConfigType.BOOLEAN, "false",
         doc="Whether all principals have all rights on a resource without ACLs."),
 )  # fmt: skip
@@ -115,146 +116,150 @@ def _as_topic(name: str, topic_name: str) -> ConfigKey:
     return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
 
 
-_PRODUCERS_KEPT = "How long the sequences of an idle producer are remembered."
-_UNTIL_COPIED = "How long acks=all waits for replicas at most, where min.insync.replicas is above 1."
+_PRODUCERS_KEPT = "Time for which the server remembers the sequence numbers of an idle producer."
+_UNTIL_COPIED = "Maximum time for which acks=all waits for replicas, if min.insync.replicas is above 1."
 _UNTIL_STORED = (
-    "How long a request of a group, or for a producer id, is waited for where Redis does not answer; then it is to be "
-    "sent again."
+    "Maximum time for which a request of a group, or for a producer id, waits for Redis. Then the client must "
+    "repeat it."
 )
 BROKER_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("node.id", ConfigType.INT, "1", minimum=0,
-        doc="This broker's id; those that share a Redis need different ones."),
-    ConfigKey("broker.id", ConfigType.INT, None, minimum=0, doc="Older name of node.id; set one of them."),
+        doc="Id of this broker. Brokers that share a Redis need different ids."),
+    ConfigKey("broker.id", ConfigType.INT, None, minimum=0, doc="Older name of node.id. Set only one of them."),
     ConfigKey("broker.heartbeat.interval.ms", ConfigType.INT, "500", minimum=10,
-        doc="How often the brokers of one Redis tell each other that they are alive (2 000 in Kafka)."),
+        doc="Interval of the heartbeats that brokers write to the shared Redis (2,000 in Kafka)."),
     ConfigKey("broker.session.timeout.ms", ConfigType.INT, "3000", minimum=100,
-        doc="After how long without a heartbeat the other brokers take over what a broker has (9 000 in Kafka)."),
+        doc="Time without a heartbeat after which other brokers take over the partitions and groups of a broker "
+            "(9,000 in Kafka)."),
     ConfigKey("auto.create.topics.enable", ConfigType.BOOLEAN, "true",
-        doc="Whether a topic that a client asks for is created when it is missing."),
+        doc="Whether the server creates a missing topic that a client requests."),
     ConfigKey("delete.topic.enable", ConfigType.BOOLEAN, "true", doc="Whether clients may delete topics."),
     ConfigKey("num.partitions", ConfigType.INT, "1", minimum=1,
-        doc="Partitions of a topic that is created without saying how many."),
+        doc="Number of partitions of a new topic, unless its request states one."),
     ConfigKey("default.replication.factor", ConfigType.INT, "1", minimum=1, maximum=2**15 - 1,
-        doc="The replication factor of a topic that is created without one. It needs that many brokers. Redis "
-            "replicates: the factor only says how many brokers are named as replicas."),
+        doc="Replication factor of a new topic, unless its request states one. It needs that many brokers. Redis "
+            "replicates the data: the factor is only the number of brokers that are listed as replicas."),
     ConfigKey("offsets.topic.num.partitions", ConfigType.INT, "50", minimum=1, maximum=1_000,
-        doc="How many partitions `__consumer_offsets` has. Groups are stored elsewhere: the topic is empty, and "
-            "there for programs that look for it."),
+        doc="Number of partitions of `__consumer_offsets`. The topic is empty, because groups are stored elsewhere. "
+            "It exists for programs that read its metadata."),
     _as_topic("min.insync.replicas", "min.insync.replicas"),
     ConfigKey("replica.lag.time.max.ms", ConfigType.INT, "30000", minimum=1, doc=_UNTIL_COPIED),
     _as_topic("compression.type", "compression.type"),
     _as_topic("log.cleanup.policy", "cleanup.policy"),
     ConfigKey("log.retention.hours", ConfigType.INT, "168", minimum=-1,
-        doc="How long records are kept, in hours, unless minutes or milliseconds are set; -1: without limit."),
+        doc="Retention time in hours, unless minutes or milliseconds are set. -1: unlimited."),
     ConfigKey("log.retention.minutes", ConfigType.INT, None, minimum=-1,
         doc="Retention time in minutes. Overrides log.retention.hours. -1: unlimited."),
     ConfigKey("log.retention.ms", ConfigType.LONG, None, minimum=-1,
         doc="Retention time in milliseconds. Overrides minutes and hours. -1: unlimited."),
     _as_topic("log.retention.bytes", "retention.bytes"),
     ConfigKey("log.retention.check.interval.ms", ConfigType.LONG, "300000", minimum=1,
-        doc="How often logs are trimmed to their retention."),
+        doc="Interval at which the server applies retention."),
     _as_topic("message.max.bytes", "max.message.bytes"),
     _as_topic("log.message.timestamp.type", "message.timestamp.type"),
     _as_topic("log.message.timestamp.before.max.ms", "message.timestamp.before.max.ms"),
     _as_topic("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms"),
     ConfigKey("socket.request.max.bytes", ConfigType.INT, "104857600", minimum=1,
-        doc="The largest request taken; a connection that announces a larger one is closed."),
+        doc="Maximum size of a request. The server closes a connection that announces a larger one."),
     ConfigKey("queued.max.request.bytes", ConfigType.LONG, "268435456", minimum=-1,
-        doc="Memory for requests of all clients of a listener, from their first byte until they are answered; beyond "
-            "it clients are not read from for a while. -1: no limit, which is Kafka's default."),
+        doc="Memory for the requests of all clients of a listener, from their first byte to their response. When it "
+            "is used up, the server stops reading from clients for a while. -1: unlimited, which is Kafka's "
+            "default."),
     ConfigKey("headrace.request.max.elements", ConfigType.INT, "10000", minimum=1,
-        doc="The most elements that the arrays of one request may have together, such as topics and partitions; a "
-            "request with more closes its connection (not in Kafka)."),
+        doc="Maximum number of elements in the arrays of one request together, such as topics and partitions. The "
+            "server closes the connection of a larger request (not in Kafka)."),
     ConfigKey("max.connections", ConfigType.INT, str(_MAX_INT), minimum=0,
-        doc="The most connections at a time, of both listeners; further ones are closed. So are those that the "
-            "process has no descriptors for (ulimit -n, less 64 of its own)."),
+        doc="Maximum number of connections of both listeners. The server closes further ones, and those without a "
+            "free file descriptor (ulimit -n, minus 64 for its own use)."),
     ConfigKey("max.connections.per.ip", ConfigType.INT, str(_MAX_INT), minimum=0,
-        doc="The most connections from one address, of both listeners; from one IPv6 network of 64 bits."),
+        doc="Maximum number of connections of both listeners from one address, or from one IPv6 network of 64 bits."),
     ConfigKey("connections.max.idle.ms", ConfigType.LONG, "600000",
-        doc="After how long without a request a connection is closed; negative: never."),
+        doc="Time without a request after which the server closes a connection. Negative: never."),
     ConfigKey("fetch.max.bytes", ConfigType.INT, "57671680", minimum=1024,
-        doc="The most bytes one Fetch answer carries, whatever the client asks for."),
+        doc="Maximum size of a Fetch response, whatever the client requests."),
     ConfigKey("metrics.max.series", ConfigType.INT, "20000", minimum=1,
-        doc="The most series that /metrics tells; more are only counted. Topics, partitions and groups have several "
-            "each (not in Kafka)."),
+        doc="Maximum number of series in /metrics. Further ones are only counted. Topics, partitions and groups "
+            "have several each (not in Kafka)."),
     ConfigKey("group.min.session.timeout.ms", ConfigType.INT, "6000", minimum=0,
-        doc="The shortest session timeout a member may ask for."),
+        doc="Minimum session timeout of a group member."),
     ConfigKey("group.max.session.timeout.ms", ConfigType.INT, "1800000", minimum=0,
-        doc="The longest session timeout a member may ask for."),
+        doc="Maximum session timeout of a group member."),
     ConfigKey("group.initial.rebalance.delay.ms", ConfigType.INT, "100", minimum=0,
-        doc="How long the first rebalance of an empty group waits for more members (Kafka waits 3000)."),
+        doc="Time for which the first rebalance of an empty group waits for more members (3,000 in Kafka)."),
     ConfigKey("group.max.size", ConfigType.INT, "10000", minimum=1,
-        doc="The most members a group may have (Kafka has no limit)."),
+        doc="Maximum number of members of a group (unlimited in Kafka)."),
     ConfigKey("headrace.group.max.bytes", ConfigType.INT, "16777216", minimum=1,
-        doc="The most bytes that the members of a group may say of themselves, all together; who comes with more is "
-            "refused with GROUP_MAX_SIZE_REACHED (not in Kafka, whose groups must fit into one record)."),
+        doc="Maximum number of bytes of member data in a group. The server refuses a member beyond it with "
+            "GROUP_MAX_SIZE_REACHED (not in Kafka, where a group must fit into one record)."),
     ConfigKey("headrace.groups.max.bytes", ConfigType.LONG, str(256 << 20), minimum=1,
-        doc="The most bytes that the members of all groups of a server take together: metadata, assignments and "
-            "names, and 6,000 for each group. A join that adds more than 1/16 of what is left is refused with "
-            "GROUP_MAX_SIZE_REACHED. Members that exist are not affected (not in Kafka)."),
+        doc="Maximum number of bytes of the members of all groups of a server: metadata, assignments and names, and "
+            "6,000 for each group. A join that adds more than 1/16 of the rest is refused with "
+            "GROUP_MAX_SIZE_REACHED. Existing members are not affected (not in Kafka)."),
     ConfigKey("headrace.offsets.max.bytes", ConfigType.LONG, str(512 << 20), minimum=1,
-        doc="The most bytes that the committed offsets of all groups of a server take together, 400 for each, its "
-            "metadata, and 6,000 for each group. A commit for a partition without a committed offset is refused with "
-            "POLICY_VIOLATION then; a commit that replaces an offset is not (not in Kafka)."),
+        doc="Maximum number of bytes of the committed offsets of all groups of a server: 400 for each, its "
+            "metadata, and 6,000 for each group. Beyond it, a commit for a partition without a committed offset is "
+            "refused with POLICY_VIOLATION. Other commits are accepted (not in Kafka)."),
     ConfigKey("headrace.max.groups", ConfigType.INT, "20000", minimum=1,
-        doc="The most groups of a virtual cluster, of Kafka and OCI clients together; a new one is refused then "
-            "(POLICY_VIOLATION; LimitExceeded in the OCI API). What is there at the start stays (Kafka has no limit)."),
+        doc="Maximum number of groups of a virtual cluster, of Kafka and OCI clients together. A new one is refused "
+            "beyond it (POLICY_VIOLATION, in the OCI API LimitExceeded). Groups that exist at the start are kept "
+            "(unlimited in Kafka)."),
     ConfigKey("headrace.max.producers", ConfigType.INT, "400000", minimum=1,
-        doc="The most idempotent producers of all partitions together, each counted for each of its partitions. Near "
-            "it those silent for longest, three minutes at least, are forgotten before producer.id.expiration.ms; "
-            "where that is not enough a producer that is new to its partition is refused with POLICY_VIOLATION (not "
-            "in Kafka)."),
+        doc="Maximum number of idempotent producers of all partitions, counted for each partition. Near it, the "
+            "server forgets those silent for longest before producer.id.expiration.ms, after at least three "
+            "minutes. If this is not enough, a new producer of a partition is refused with POLICY_VIOLATION (not in "
+            "Kafka)."),
     ConfigKey("max.broker.partitions", ConfigType.INT, "20000", minimum=1,
-        doc="The most partitions of all topics together; no more are created then (POLICY_VIOLATION). What is there "
-            "at the start stays (the name that KIP-578 gave it; Kafka has no limit)."),
+        doc="Maximum number of partitions of all topics. A request for more is refused with POLICY_VIOLATION. "
+            "Partitions that exist at the start are kept (named by KIP-578; unlimited in Kafka)."),
     ConfigKey("offsets.retention.minutes", ConfigType.INT, "10080", minimum=1,
-        doc="How long positions are kept after their group lost its last member."),
+        doc="Time for which committed offsets are kept after a group has lost its last member."),
     ConfigKey("offsets.retention.check.interval.ms", ConfigType.LONG, "600000", minimum=1,
-        doc="How often expired positions are looked for."),
+        doc="Interval at which the server removes expired committed offsets."),
     ConfigKey("offsets.commit.timeout.ms", ConfigType.INT, "5000", minimum=1, doc=_UNTIL_STORED),
     ConfigKey("offset.metadata.max.bytes", ConfigType.INT, "4096", minimum=0,
-        doc="The longest note a commit may carry."),
+        doc="Maximum size of the metadata of a committed offset."),
     ConfigKey("producer.id.expiration.ms", ConfigType.INT, "86400000", minimum=1, doc=_PRODUCERS_KEPT),
     ConfigKey("headrace.cache.bytes", ConfigType.LONG, "-1", minimum=-1,
-        doc="Memory for the newest record batches, from which consumers are served without asking Redis; it stays "
-            "with the server once it was used. -1: 32 MiB where the rest can be read from the embedded Valkey's "
-            "append-only file, which the page cache has anyway; else a sixteenth of the machine's, 128 MiB to 1 GiB "
-            "(not in Kafka)."),
+        doc="Memory for the newest record batches, from which the server reads without Redis. It stays allocated "
+            "after its first use. -1: 32 MiB if older batches can be read from the embedded Valkey's append-only "
+            "file, otherwise 1/16 of the machine's memory, from 128 MiB to 1 GiB (not in Kafka)."),
     ConfigKey("headrace.reads.bytes", ConfigType.LONG, "268435456", minimum=1 << 20,
-        doc="Memory for records on their way to clients, from the moment they are read until the client has taken "
-            "them; when it gets short answers become smaller, and then wait (not in Kafka)."),
+        doc="Memory for records on their way to clients, from their read until the client has received them. As it "
+            "gets short, responses get smaller, and then wait (not in Kafka)."),
     ConfigKey("headrace.journal.bytes", ConfigType.INT, "16777216", minimum=0,
-        doc="Size of the file in which small batches are acknowledged before the embedded Valkey has them, at least "
-            "1 MiB. 0: none, every batch waits for Valkey, as with --fsync always or --redis (not in Kafka)."),
+        doc="Size of the journal, a file from which the server acknowledges small batches before the embedded "
+            "Valkey has them. At least 1 MiB. 0: no journal, so every batch waits for Valkey, as with --fsync "
+            "always or --redis (not in Kafka)."),
     ConfigKey("headrace.stream.prefix", ConfigType.STRING, KEY_PREFIX,
-        doc="What the Redis keys of new partitions' streams begin with, before a colon (not in Kafka)."),
+        doc="Prefix of the Redis keys of new partitions, before a colon (not in Kafka)."),
     ConfigKey("headrace.redis.manage", ConfigType.BOOLEAN, "false",
-        doc="The Redis of --redis is for this server alone: where it writes an append-only file, have it make no "
-            "snapshots, compress nothing, and rewrite that file when the server says, as the embedded Valkey does. "
-            "Its configuration file stays as it is (not in Kafka)."),
+        doc="Whether the server tunes the Redis of --redis as it tunes the embedded Valkey. That Redis must serve "
+            "only this server. If it writes an append-only file, the server disables its snapshots and compression, "
+            "and starts its rewrites. Its configuration file is not changed (not in Kafka)."),
     ConfigKey("headrace.insecure", ConfigType.BOOLEAN, "false",
-        doc="Listen on other addresses than loopback although clients need not prove who they are (not in Kafka)."),
+        doc="Allow listeners on addresses other than loopback without authentication (not in Kafka)."),
     ConfigKey("headrace.testing.reset", ConfigType.BOOLEAN, "false",
-        doc="Whether DELETE /_headrace/state empties the server between tests: topics, groups, positions, streams "
-            "and pools go. From loopback only (not in Kafka)."),
+        doc="Whether DELETE /_headrace/state deletes all topics, groups, committed offsets, streams and pools, for "
+            "use between tests. From loopback only (not in Kafka)."),
     ConfigKey("console.write", ConfigType.BOOLEAN, "false",
-        doc="Whether the console may change something: move the positions of groups (not in Kafka)."),
+        doc="Whether the web console can make changes, such as a reset of committed offsets (not in Kafka)."),
     ConfigKey("console.session.ms", ConfigType.LONG, "43200000", minimum=60_000, maximum=2_592_000_000,
-        doc="How long a login by the console's page lasts, used or not (not in Kafka). It ends before when the "
-            "user's password changes, and when the server stops."),
+        doc="Lifetime of a login in the web console. It ends earlier if the user's password changes or the server "
+            "stops (not in Kafka)."),
     ConfigKey("headrace.traces.endpoint", ConfigType.STRING, "",
-        doc="URL of an OpenTelemetry receiver (OTLP over HTTP, such as http://127.0.0.1:4318): traces that requests "
-            "and records tell in `traceparent` are continued and sent there. Needs headrace[otel]. Empty: none are "
-            "(not in Kafka)."),
+        doc="URL of an OpenTelemetry receiver (OTLP over HTTP, such as http://127.0.0.1:4318). The server continues "
+            "traces from the `traceparent` of requests and records, and exports them there. Needs headrace[otel]. "
+            "Empty: no traces (not in Kafka)."),
     ConfigKey("headrace.http.hosts", ConfigType.LIST, "",
-        doc="Names by which HTTP requests may call the server (Host), and whose pages may send them (Origin), "
-            "besides loopback's and the listener's own; *: every name (not in Kafka)."),
+        doc="Names that HTTP requests may use for the server (Host) and for the pages that send them (Origin), in "
+            "addition to loopback names and the listener's own name. *: every name (not in Kafka)."),
     ConfigKey("headrace.adopt.prefixes", ConfigType.LIST, "",
-        doc="Prefixes of the Redis Streams that may become topics (headrace topics adopt); *: every stream. Unless "
-            "it is set: every stream of the embedded Valkey, none of an external Redis (not in Kafka)."),
+        doc="Prefixes of Redis Streams that may become topics (headrace topics adopt). *: every stream. If not set: "
+            "every stream of the embedded Valkey, and none of an external Redis (not in Kafka)."),
     ConfigKey("headrace.native.max.pending", ConfigType.INT, "100000", minimum=1,
-        doc="Native topics: how many entries of a group Redis keeps as pending per partition. A member that commits "
-            "less often reads on, but what it reads beyond is recorded only by its next commit (not in Kafka)."),
+        doc="Native topics: maximum number of entries that Redis keeps as pending per group and partition. A member "
+            "with more uncommitted entries continues to read, and Redis records them at its next commit (not in "
+            "Kafka)."),
     *SECURITY_KEYS,
     *ACCESS_KEYS,
     *QUOTA_KEYS,

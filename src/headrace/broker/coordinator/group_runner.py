@@ -351,7 +351,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     def refusal(self, request: Event, reason: str) -> Result:
         """See `Runner`."""
         error = GroupError.NOT_COORDINATOR if self.moved else GroupError.COORDINATOR_NOT_AVAILABLE
-        assert not isinstance(request, TimerFired | DropTopic), "nobody waits for those"
+        assert not isinstance(request, TimerFired | DropTopic), "no caller waits for those"
         return refusal(request, error, reason)
 
     def call_off(self) -> None:

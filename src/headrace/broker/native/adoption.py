@@ -123,7 +123,7 @@ async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) 
         for each in replaced:
             each.paused = False
         if isinstance(error, Fenced) and view is not None:
-            why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
+            why = f"topic {name!r} stays as it is: another broker has joined or left in the meantime"
             raise InvalidConfig(why) from error
         raise
     live.topic = topic

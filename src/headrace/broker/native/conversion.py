@@ -286,7 +286,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
             with contextlib.suppress(TopicError):
                 await table.storage.topics.finish_deletions()
             if isinstance(error, Fenced) and view is not None:
-                why = f"topic {name!r} stays as it is: another broker has joined or left meanwhile"
+                why = f"topic {name!r} stays as it is: another broker has joined or left in the meantime"
                 raise InvalidConfig(why) from error
             raise
         closed = live.partitions
@@ -321,9 +321,7 @@ async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: 
     """
     for partition, offsets in (await move.wanted(live)).items():
         if offsets - wanted.get(partition, set()):
-            raise InvalidConfig(
-                f"groups have read on in topic {live.topic.name!r} meanwhile: stop their consumers first"
-            )
+            raise InvalidConfig(f"groups have continued to read topic {live.topic.name!r}: stop their consumers first")
 
 
 async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None:

@@ -163,7 +163,7 @@ class NativePartition:
             self._barren = (0, 0)
             self.log_end = 0
             _log.warning(
-                "the stream has taken fewer entries than it had: it was lost, or deleted and begun anew",
+                "the stream has fewer entries than before: it was lost, or deleted and created again",
                 topic=self.topic,
                 partition=self.index,
                 stream=self.stream,
@@ -293,7 +293,7 @@ class NativePartition:
         if isinstance(result, NotAStream) or (isinstance(result, TopicError) and type(result) is TopicError):
             self.go_offline(result)
         if type(result) is OutOfOrderSequence and self.refusals.waits(append):
-            result = BehindRefused(f"{result}: sent behind one that was refused")
+            result = BehindRefused(f"{result}: sent after a batch that was refused")
         elif isinstance(result, StorageUnavailable | StorageFull | Fenced):
             self.refusals.refuse(append)
         done(result)

@@ -182,7 +182,7 @@ class ReplicationQueue:
 
     def _confirmed(self, held: _Held, events: ReplicationEvents, error: Exception | None) -> None:
         if held.result is not None:
-            # Somebody else's copies came behind it, or the log was opened anew meanwhile.
+            # Somebody else's copies came behind it, or the log was recovered again meanwhile.
             return
         if isinstance(error, StorageUnavailable):
             self._doubted(error, events)

@@ -42,7 +42,7 @@ def check_room(budget: CacheBudget) -> None:
     This includes requests with acks=0 or 1, and requests of clients that disconnected: their batches are held as well.
     """
     if budget.held >= budget.most_held:
-        raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag behind")
+        raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag")
 
 
 def done_with_copies(copies: InSyncReplicas, stream: str, wanted: int, wait_ms: int, done: AppendDone) -> AppendDone:

@@ -123,7 +123,7 @@ class LeaderPartition(ReadableLog):
         """
         view = self._view
         opened = await self._storage.open(self.stream, self.on_lost, create=create, view=view)
-        # By a later view another broker may have opened it meanwhile: it is opened by that one.
+        # By a later view another broker may have opened it in the meantime: it is opened by that one.
         if self.leader is None and view == self._view:
             self._take_over(opened)
         if self.deleted:
@@ -131,7 +131,7 @@ class LeaderPartition(ReadableLog):
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Placed while the log was in doubt: whoever sends it again finds it.
-        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"), self._events())
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"), self._events())
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
@@ -200,7 +200,7 @@ class LeaderPartition(ReadableLog):
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
             self._saving.overtake()
-            self.on_lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} meanwhile"))
+            self.on_lost(StorageUnavailable(f"another broker has opened {self.topic}-{self.index} in the meantime"))
         if self.leader is not None or self._epochs is None:
             self._fenced_reason = self._elsewhere = NotLeader(f"{self.topic}-{self.index} is being opened")
         self.leader = None
@@ -406,7 +406,7 @@ class LeaderPartition(ReadableLog):
         """Raise NotLeader where it is not known how far it can be read."""
         self.replication.check_end()
         if not self._saving.proven:
-            raise NotLeader(f"{self.topic}-{self.index}: Redis has yet to say whether another broker has led it")
+            raise NotLeader(f"{self.topic}-{self.index}: it is not known yet whether another broker has led it")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""

@@ -140,7 +140,7 @@ def log_given_up(topic: str, index: int, why: Exception, view: int | None) -> No
 def log_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
     """Tell in our log that so many records are gone."""
     _log.error(
-        "Redis came back without records that it had acknowledged: the leader epoch rises, consumers are told",
+        "Redis came back without records that it had acknowledged: the leader epoch rises, so that consumers notice",
         topic=topic,
         partition=index,
         lost=lost,

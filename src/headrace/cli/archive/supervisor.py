@@ -81,7 +81,7 @@ class Supervisor:
             if failures >= _TRIES:
                 raise ArchiveFailed(f"{why}; that was {failures} times in a row")
             pause = min(_LONGEST_PAUSE_S, 2.0 ** (failures - 1))
-            self._tell(Note(f"{why}; starting anew in {pause:.0f} s"))
+            self._tell(Note(f"{why}; restarting in {pause:.0f} s"))
             self._asked.wait(pause)
 
     def stop(self) -> None:

@@ -33,14 +33,17 @@ _TYPES = {
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
 }
 _WORDS = {kind: word for word, kind in _TYPES.items()}
-_NONE_GIVEN = "say what the rule is about: --topic NAME, --group NAME, --transactional-id NAME or --cluster"
+_NONE_GIVEN = "name the resource of the ACL: --topic NAME, --group NAME, --transactional-id NAME or --cluster"
 
 Resource = tuple[ResourceType, str]
 
 
 @click.group("acls", cls=TeachingGroup)
 def acls() -> None:
-    """Say who may do what, where the server was started with access rules."""
+    """List, create and delete ACLs.
+
+    The server must run with an authorizer.
+    """
 
 
 def _resources(function: Callable[..., None]) -> Callable[..., None]:
@@ -49,10 +52,10 @@ def _resources(function: Callable[..., None]) -> Callable[..., None]:
     click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="A transactional id.")(
         function
     )
-    click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group; '*': every group.")(
+    click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group. '*': all groups.")(
         function
     )
-    click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; '*': every topic.")(function)
+    click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic. '*': all topics.")(function)
     return function
 
 
@@ -76,7 +79,7 @@ def _named(
     """,
 )
 @_resources
-@click.option("--principal", metavar="User:NAME", help="Only rules about this principal.")
+@click.option("--principal", metavar="User:NAME", help="Only ACLs of this principal.")
 @client_options
 def list_(
     topics: tuple[str, ...],
@@ -87,7 +90,10 @@ def list_(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """List access rules: all, or those about what is named, prefixes and '*' that mean it included."""
+    """List ACLs.
+
+    With a resource, lists its ACLs, including those on prefixes and on '*' that match it.
+    """
     client = Client(kafka)
     found = _found(client, _named(topics, groups, transactional_ids, cluster), principal, ResourcePatternType.MATCH)
     _show(found, as_json)
@@ -102,18 +108,20 @@ def list_(
     """,
 )
 @_resources
-@click.option("--principal", "principals", multiple=True, required=True, metavar="User:NAME", help="Whom it is about.")
+@click.option(
+    "--principal", "principals", multiple=True, required=True, metavar="User:NAME", help="Principal of the ACL."
+)
 @click.option(
     "--operation",
     "operations",
     multiple=True,
     required=True,
     type=click.Choice(list(_OPERATIONS)),
-    help="What is allowed, or denied.",
+    help="Operation to allow or deny.",
 )
-@click.option("--host", default=ANYTHING, show_default=True, metavar="ADDRESS", help="Where requests come from.")
-@click.option("--prefixed", is_flag=True, help="Names are what names begin with.")
-@click.option("--deny", is_flag=True, help="Deny it, whatever other rules allow.")
+@click.option("--host", default=ANYTHING, show_default=True, metavar="ADDRESS", help="Host of the client.")
+@click.option("--prefixed", is_flag=True, help="Resource names are prefixes.")
+@click.option("--deny", is_flag=True, help="Deny the operation, even if other ACLs allow it.")
 @client_options
 def create(
     topics: tuple[str, ...],
@@ -128,7 +136,7 @@ def create(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Create access rules: one for each principal, operation and resource. One that is there already stays."""
+    """Create ACLs, one for each principal, operation and resource. An ACL that exists already stays."""
     resources = _named(topics, groups, transactional_ids, cluster)
     if not resources:
         raise CommandFailed(_NONE_GIVEN, Status.USAGE)
@@ -163,7 +171,7 @@ def create(
     """,
 )
 @_resources
-@click.option("--principal", metavar="User:NAME", help="Only rules about this principal.")
+@click.option("--principal", metavar="User:NAME", help="Only ACLs of this principal.")
 @YES
 @client_options
 def delete(
@@ -176,10 +184,10 @@ def delete(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Delete access rules with exactly these names, prefixed or not, and about this principal."""
+    """Delete the ACLs with exactly this resource, pattern type and principal."""
     resources = _named(topics, groups, transactional_ids, cluster)
     if not resources and principal is None:
-        raise CommandFailed("say which rules: --principal User:NAME, or what they are about", Status.USAGE)
+        raise CommandFailed("name the ACLs: --principal User:NAME, or a resource", Status.USAGE)
     client = Client(kafka)
     found = _found(client, resources, principal, ResourcePatternType.ANY)
     if not found:

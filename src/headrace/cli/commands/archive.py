@@ -44,8 +44,8 @@ STORAGE = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=storage_options,
-    help="An option of the tables' object store, as delta-rs has it, such as aws_endpoint_url=...; several times. "
-    "Without them: its environment variables, such as AWS_ACCESS_KEY_ID.",
+    help="Option of delta-rs for the object store, such as aws_endpoint_url=... Repeatable. The "
+    "default is environment variables, such as AWS_ACCESS_KEY_ID.",
 )
 
 
@@ -55,7 +55,7 @@ ICEBERG = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=storage_options,
-    help="A setting of the Iceberg catalog, such as uri=...; several times. Others: pyiceberg's configuration.",
+    help="Setting of the Iceberg catalog, such as uri=... Repeatable. The default is pyiceberg's configuration.",
 )
 
 
@@ -68,54 +68,58 @@ ICEBERG = click.option(
     headrace archive --topic flights --table ./flights-table --group archiver --bootstrap 127.0.0.1:9092
     """,
 )
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to archive; several times.")
-@click.option(
-    "--pattern", metavar="REGEX", help="Archive all topics whose whole name matches, those created later too."
-)
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic to archive. Repeatable.")
+@click.option("--pattern", metavar="REGEX", help="Archive all topics whose full name matches, including future ones.")
 @click.option(
     "--table",
     required=True,
     metavar="PLACE",
-    help="The Delta table: a directory or the URL of an object store; created when it is not there. {topic} stands for "
-    "the topic's name: a table for each.",
+    help="Delta table, as a directory or a URL of an object store. A missing table is created. "
+    "{topic} is replaced by the name of each topic.",
 )
 @STORAGE
 @click.option(
     "--schema",
     metavar="WHAT",
-    help="Typed tables: json (objects, their columns as they are found), variant (any JSON, in one VARIANT column; "
-    "variant-struct: for readers without that type), confluent (values that name a schema), or a schema file: .json "
-    "(JSON Schema), .avsc, .proto, .desc. What cannot be decoded goes to <table>_dlq.",
+    help="Write typed tables. json: objects with inferred columns. variant: any JSON in one VARIANT column. "
+    "variant-struct: the same for readers without that type. confluent: values with a schema id. Or a schema file: "
+    ".json (JSON Schema), .avsc, .proto, .desc. Other records go to <table>_dlq.",
 )
-@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: where schemas are by their id.")
-@click.option("--schema-message", metavar="NAME", help="Protobuf: the message's full name.")
+@click.option("--schema-registry", metavar="URL|DIR", help="With --schema confluent: the schema registry.")
+@click.option("--schema-message", metavar="NAME", help="Full name of the Protobuf message.")
 @click.option(
     "--iceberg",
     metavar="CATALOG:TABLE",
-    help="Register the same files in an Iceberg table too, such as lake:archive.flights, under a catalog of "
-    "pyiceberg's; {topic} stands for the topic's name.",
+    help="Also register the files in an Iceberg table, such as lake:archive.flights, in a catalog of "
+    "pyiceberg. {topic} is replaced by the topic's name.",
 )
 @ICEBERG
-@click.option("--redis", metavar="URL", help="The server's storage URL (its `ready` line). [HEADRACE_REDIS]")
+@click.option("--redis", metavar="URL", help="URL of the server's storage, from its `ready` line. [HEADRACE_REDIS]")
 @click.option(
     "--redis-password-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File with the password of the storage in its first line. Of a server with access rules and a Valkey of its "
-    "own: storage.password in its data directory. [HEADRACE_REDIS_PASSWORD_FILE]",
+    help="File with the password of the storage in its first line. With ACLs and an embedded Valkey, "
+    "it is storage.password in the data directory. [HEADRACE_REDIS_PASSWORD_FILE]",
 )
-@click.option("--group", metavar="NAME", help="A consumer group whose positions follow the tables.")
+@click.option("--group", metavar="NAME", help="Consumer group whose committed offsets follow the tables.")
 @click.option(
-    "--bootstrap", "--kafka", "kafka", metavar="HOST:PORT", help="Where the group is committed. [HEADRACE_BOOTSTRAP]"
+    "--bootstrap",
+    "--kafka",
+    "kafka",
+    metavar="HOST:PORT",
+    help="Address of the server for commits of the group. [HEADRACE_BOOTSTRAP]",
 )
 @USERNAME
 @CA
 @KAFKA_PROPERTIES
 @click.option("--profile", metavar="NAME", help="A profile of profiles.toml. [HEADRACE_PROFILE]")
 @click.option(
-    "--checkpoint", metavar="DIR", help="Keep Spark's checkpoint there; not needed, the tables know their place."
+    "--checkpoint",
+    metavar="DIR",
+    help="Directory of Spark's checkpoint. It is optional, because the tables store the progress.",
 )
-@click.option("--once", is_flag=True, help="End when everything there is now has been archived.")
+@click.option("--once", is_flag=True, help="End when all present records are archived.")
 @click.option(
     "--trigger",
     "trigger_s",
@@ -123,23 +127,23 @@ ICEBERG = click.option(
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="The longest that records wait for their commit.",
+    help="Maximum time between commits.",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Answer Prometheus at /metrics of this loopback address (port 0: a free one), as long as it runs.",
+    help="Serve /metrics for Prometheus on this loopback address. Port 0 selects a free port.",
 )
 @click.option(
     "--traces",
     metavar="URL",
-    help="Continue the traces of records to this OpenTelemetry receiver, such as http://127.0.0.1:4318.",
+    help="Export traces of records to this OpenTelemetry receiver, such as http://127.0.0.1:4318.",
 )
-@click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were archived.")
+@click.option("--skip-lost", is_flag=True, help="Continue if retention removed records before they were archived.")
 @click.option(
     "--skip-unreadable",
     is_flag=True,
-    help="Go on where a stored batch cannot be read; its bytes are kept.",
+    help="Continue if a stored batch cannot be read. Its bytes are kept.",
 )
 def archive(
     *,
@@ -154,11 +158,11 @@ def archive(
     metrics: str | None,
     **given: Any,
 ) -> None:
-    """Archive topics into Delta tables, every record exactly once.
+    """Copy topics into Delta tables, every record exactly once.
 
-    Runs until Ctrl-C or SIGTERM, which end it with the batch that is under way, or with --once until everything there
-    is now has been archived. Killed at any moment and started again, it goes on where the tables stand; a process of
-    it that is killed is replaced.
+    Runs until Ctrl-C or SIGTERM, which let the current batch finish. With --once, ends when all present records are
+    archived. You can kill and restart it at any time: it continues after the last commit of each table. It replaces a
+    worker process that is killed.
     """
     committing = {"--bootstrap": given["kafka"], "--username": username, "--ca": ca}
     committing["--kafka-properties"] = kafka_properties

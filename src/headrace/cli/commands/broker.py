@@ -55,7 +55,7 @@ def _line() -> bytes:
     while not received.endswith(b"\n"):
         chunk = os.read(_STDIN, 65_536)
         if not chunk:
-            sys.exit("whoever has started this broker is gone")
+            sys.exit("the process that started this broker has ended")
         received += chunk
     return received
 

@@ -19,7 +19,7 @@ from headrace.text.escaping import shown
 )
 @client_options
 def brokers(kafka: KafkaServer, as_json: bool) -> None:
-    """List the brokers of the cluster, where they tell clients to connect to, and how many partitions each leads."""
+    """List the brokers of the cluster, their advertised addresses, and the number of partitions that each leads."""
     client = Client(kafka)
     cluster = client.result(client.admin.describe_cluster(), "describe the cluster")
     leads = Counter(partition.leader for topic in client.topics.values() for partition in topic.partitions.values())

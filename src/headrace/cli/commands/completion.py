@@ -22,9 +22,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands and options, and the topics and groups of the server.
+    """Print a script that completes commands, options, topics and groups in SHELL.
 
-    Names come from the server that the line so far names: by --bootstrap, --profile, a variable or a profile.
+    Names of topics and groups come from the server of the command line: --bootstrap, --profile, an environment variable
+    or a profile.
     """
     found = get_completion_class(shell)
     assert found is not None

@@ -19,25 +19,25 @@ from headrace.cli.output import console
     headrace demo --kafka 127.0.0.1:19092 --http 127.0.0.1:18080
     """,
 )
-@click.option("--exit", "leave", is_flag=True, help="End when done, with status 0 only if every figure agreed.")
-@click.option("--cluster", is_flag=True, help="On three brokers over a Redis Cluster; one broker is killed, too.")
+@click.option("--exit", "leave", is_flag=True, help="End when done. The status is 0 only if all figures agree.")
+@click.option("--cluster", is_flag=True, help="Use three brokers over a Redis Cluster, and kill one of them.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
     default="./.headrace-demo",
     show_default=True,
     metavar="DIR",
-    help="The demo's directory, emptied at start: the server's data, the table and the logs.",
+    help="Directory for data, table and logs. The demo empties it at the start.",
 )
 @click.option(
     "--kafka",
     metavar="HOST:PORT",
-    help="Where the Kafka protocol is served (default: 127.0.0.1:9092, else a free port).",
+    help="Address of the Kafka listener (default: 127.0.0.1:9092, or a free port).",
 )
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Where the OCI API and the pages are served (default: 127.0.0.1:8080, else a free port).",
+    help="Address of the OCI API and the web console (default: 127.0.0.1:8080, or a free port).",
 )
 @click.option(
     "--rate",
@@ -45,18 +45,18 @@ from headrace.cli.output import console
     default=20_000,
     show_default=True,
     metavar="N",
-    help="Flights sent per second, slow enough to watch; 0: as fast as it goes.",
+    help="Flights sent per second. 0: as fast as possible.",
 )
 @click.option("--flights", type=click.IntRange(min=1), metavar="N", hidden=True, help="Only the first N flights.")
 def demo(
     leave: bool, cluster: bool, data: Path, kafka: str | None, http: str | None, rate: int, flights: int | None
 ) -> int:
-    """Send a year of flights through a server, a consumer group and Spark into a table, and check every figure.
+    """Run a year of flights through a server, a consumer group and Spark, and check every figure.
 
-    Starts a server of its own. The 336,776 flights that left New York in 2013 go into a topic; three processes read
-    them as a consumer group, one is killed half way and another one joins; Spark archives the topic into a Delta
-    table and computes flights and mean departure delay from it, beside the same figures from the data's package.
-    Then the server stays up for you to try things, until Ctrl-C.
+    Starts its own server. Sends the 336,776 flights that left New York in 2013 to a topic. Three processes read them as
+    a consumer group. One is killed and another one joins. Spark archives the topic into a Delta table, and computes
+    flights and mean departure delay. The demo compares them with the same figures from the source data. Then the server
+    stays up until Ctrl-C.
     """
     try:
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not

@@ -20,13 +20,13 @@ from headrace.server.config import SettingsError, load, option_source
     headrace doctor --json | jq '.[] | select(.state == "failed")'
     """,
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @server_options
 def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
-    """Look at ports, Valkey or Redis, Java, Spark, disk, memory, clock, permissions and versions.
+    """Check ports, Valkey or Redis, Java, Spark, disk, memory, clock, permissions and versions.
 
-    Takes the options of `headrace serve`, and says of each thing whether a server with them could start and work here,
-    and what to do where it could not. Changes nothing. Ends with 1 when something is in the way.
+    Takes the options of `headrace serve`. For each item, reports whether a server with these options can start and work
+    on this machine, and what to do otherwise. Changes nothing. Exits with status 1 if a server cannot start.
     """
     given = {name.replace("_", "-"): text for name, text in flags.items()}
     found = [*diagnostics.versions()]

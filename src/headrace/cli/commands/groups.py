@@ -45,17 +45,17 @@ Rates = dict[tuple[str, str | None], float]
     """,
 )
 @click.argument("names", metavar="[GROUP]...", nargs=-1, shell_complete=complete_groups)
-@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only what is to come of this topic.")
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--topic", metavar="T", shell_complete=complete_topics, help="Only future changes of this topic.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often --watch looks.",
+    help="Interval of --watch.",
 )
-@click.option("-n", "most", type=click.IntRange(min=1), metavar="N", help="With --watch: look N times.")
+@click.option("-n", "most", type=click.IntRange(min=1), metavar="N", help="With --watch: number of measurements.")
 @client_options
 def lag(
     names: tuple[str, ...],
@@ -66,9 +66,9 @@ def lag(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show how many records each GROUP (default: every one) has to come, a line for each topic.
+    """Show the number of unread records of each GROUP (default: all groups), per topic.
 
-    With --watch the change per second stands beside it; with --json too, each look is a line.
+    With --watch, also shows the change per second. With --json as well, prints one line per measurement.
     """
     if most is not None and not watch:
         raise click.UsageError("-n counts the looks of --watch")
@@ -133,9 +133,7 @@ class _Watch:
                 if error.status is not Status.UNREACHABLE:
                     raise
                 if not told:
-                    click.echo(
-                        f"headrace: {self._kafka} does not answer any more; waiting for it (Ctrl-C ends)", err=True
-                    )
+                    click.echo(f"headrace: {self._kafka} no longer responds; waiting for it (Ctrl-C ends)", err=True)
                     told = True
                 time.sleep(every)
 
@@ -186,7 +184,7 @@ def _print_lag(seen: list[GroupLag], rates: Rates) -> None:
 
 @click.group("groups", cls=TeachingGroup)
 def groups() -> None:
-    """Show who reads what and how far behind, move positions, and delete groups."""
+    """List, describe, reset and delete groups."""
 
 
 @groups.command(
@@ -223,10 +221,9 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 @click.argument("group", shell_complete=complete_groups)
 @client_options
 def describe(group: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Show the members of GROUP, which partitions they have, their positions, the ends of the logs and the lag.
+    """Show the members of GROUP, their partitions, committed offsets, log end offsets and lag.
 
-    The lag is the number of records to come. Where nothing was committed the position is - and the lag counts from
-    the start of the log.
+    The lag is the number of unread records. Without a committed offset (-), it counts from the log start offset.
     """
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
@@ -313,7 +310,7 @@ groups.add_command(reset)
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete groups with all their positions; a group that has members is refused."""
+    """Delete groups and their committed offsets. A group with members is refused."""
     client = Client(kafka)
     there = client.groups()
     for name in names:

@@ -72,18 +72,24 @@ class Profile(msgspec.Struct, frozen=True):
     "--keys",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Put the public key there too, where a server with oci.auth=verify and oci.auth.keys=DIR finds it.",
+    help="Also write the public key to this directory, for a server with oci.auth=verify and oci.auth.keys=DIR.",
 )
 @click.option(
-    "--tenancy", metavar="OCID", default="ocid1.tenancy.oc1..headrace", show_default=True, help="The tenancy to be."
+    "--tenancy",
+    metavar="OCID",
+    default="ocid1.tenancy.oc1..headrace",
+    show_default=True,
+    help="Tenancy of the profile.",
 )
-@click.option("--user", metavar="OCID", default="ocid1.user.oc1..headrace", show_default=True, help="The user to be.")
+@click.option(
+    "--user", metavar="OCID", default="ocid1.user.oc1..headrace", show_default=True, help="User of the profile."
+)
 @click.option(
     "--region",
     metavar="NAME",
     default="us-ashburn-1",
     show_default=True,
-    help="Oracle's tools want one; nothing here does.",
+    help="Oracle's tools require one; Headrace does not.",
 )
 @click.option(
     "--profile", metavar="NAME", default="DEFAULT", show_default=True, help="Name of the profile in the file."
@@ -99,11 +105,11 @@ def oci_config(
     profile: str,
     as_json: bool,
 ) -> None:
-    """Write a profile for Oracle's oci command and SDKs.
+    """Write a profile for Oracle's tools and SDKs.
 
-    DIRECTORY (default ./.headrace-oci) gets a configuration file as in ~/.oci, and a new key; a key that is there
-    already is kept. What is printed are lines for a shell, so that eval "$(headrace oci-config)" is all it takes;
-    nothing outside of DIRECTORY and --keys is changed.
+    Creates a configuration file as in ~/.oci, and a key, in DIRECTORY (default: ./.headrace-oci). An existing key is
+    kept. Prints environment variables for a shell: eval "$(headrace oci-config)" sets them. Changes nothing outside of
+    DIRECTORY and --keys.
     """
     _check(tenancy, user, region, profile)
     endpoint = _endpoint(endpoint)

@@ -22,7 +22,7 @@ _SPARK = [4, 2]
 
 @click.group(cls=TeachingGroup)
 def pipeline() -> None:
-    """Declare tables and topics from topics, and run that with Spark."""
+    """Create, check and run Spark pipelines."""
 
 
 @pipeline.command(
@@ -33,7 +33,7 @@ def pipeline() -> None:
     """,
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--topic", required=True, metavar="NAME", help="The topic to begin with; a sample says its columns.")
+@click.option("--topic", required=True, metavar="NAME", help="The first topic; its columns come from a sample.")
 @server_flags
 @KAFKA_PROPERTIES
 def init(
@@ -45,9 +45,9 @@ def init(
     ca: str | None,
     kafka_properties: Path | None,
 ) -> None:
-    """Write a project that runs at once: bronze, silver and gold tables of a topic.
+    """Create a pipeline project with bronze, silver and gold tables of a topic.
 
-    A login goes into conf/login.properties, which only you may read and git leaves out.
+    Writes a login to conf/login.properties, which only you can read and git ignores.
     """
     _need_spark()
     from headrace.client import errors  # noqa: PLC0415  # Spark is an extra, and slow to import
@@ -58,7 +58,7 @@ def init(
     try:
         made = project.create(folder, topic, server.address, login)
     except errors.UnknownTopic as error:
-        raise CommandFailed(f"{error}; `headrace topics list` shows those that are there", Status.MISSING) from None
+        raise CommandFailed(f"{error}; `headrace topics list` shows the existing ones", Status.MISSING) from None
     except errors.ServerUnavailable as error:
         raise CommandFailed(str(error), Status.UNREACHABLE) from None
     except errors.LoginRefused as error:
@@ -83,18 +83,17 @@ def init(
     """,
 )
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
-@click.option("--dry-run", is_flag=True, help="Only see whether it could run.")
-@click.option("--refresh", metavar="TABLES", help="Bring only these up to date, with commas between.")
-@click.option("--full-refresh", metavar="TABLES", help="Compute these tables anew, with commas between.")
-@click.option("--full-refresh-all", is_flag=True, help="Compute everything anew.")
-@click.option("--verbose", is_flag=True, help="Show everything that Spark says.")
+@click.option("--dry-run", is_flag=True, help="Only check whether the project can run.")
+@click.option("--refresh", metavar="TABLES", help="Update only these tables, separated by commas.")
+@click.option("--full-refresh", metavar="TABLES", help="Recompute these tables, separated by commas.")
+@click.option("--full-refresh-all", is_flag=True, help="Recompute everything.")
+@click.option("--verbose", is_flag=True, help="Show Spark's whole output.")
 def run(
     folder: Path, dry_run: bool, refresh: str | None, full_refresh: str | None, full_refresh_all: bool, verbose: bool
 ) -> None:
-    """Bring every table and sink of a project up to date, and say what that did.
+    """Update all tables and sinks of a project, and report the result.
 
-    Sets the environment (Java, Python, a port of this machine's own for Spark Connect) and starts Spark's own
-    `spark-pipelines`.
+    Sets the environment (Java, Python, a local port for Spark Connect) and starts Spark's `spark-pipelines`.
     """
     _need_spark()
     from headrace.client.errors import SparkError  # noqa: PLC0415
@@ -121,7 +120,7 @@ def run(
             ended = runner.start(folder, arguments, told=tell, dry=dry_run, verbose=verbose)
             if ended.status:
                 raise CommandFailed(
-                    f"the pipeline failed: {status.failure(said)} (--verbose shows everything that Spark says)"
+                    f"the pipeline failed: {status.failure(said)} (--verbose shows Spark's whole output)"
                 )
             flows = [] if dry_run else status.of_run(ended.log)
             ends = check.ends(folder, {partition.topic for flow in flows for partition in flow.positions})

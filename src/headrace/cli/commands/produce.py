@@ -135,7 +135,7 @@ class Sending:
     def _heard(self, error: KafkaError) -> None:
         """The client library tries again and again, without a word."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._report_unreachable("does not answer any more")
+            self._report_unreachable("no longer responds")
 
     def _report_unreachable(self, how: str) -> None:
         if self._is_away:
@@ -168,16 +168,20 @@ def _idempotence(client: Client) -> dict[str, object]:
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--whole", is_flag=True, help="Each FILE, or all of standard input, is one record.")
-@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Each line is KEY<TEXT>VALUE (default: the line is the value).")
-@click.option("--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="On every record; repeatable.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Send all to this partition.")
+@click.option("--whole", is_flag=True, help="Send each FILE, or all of standard input, as one record.")
+@click.option("--key", "-k", metavar="TEXT", help="Key of every record.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Text between key and value in each line (default: the line is the value)."
+)
+@click.option(
+    "--header", "-H", "headers", metavar="NAME=VALUE", multiple=True, help="Header of every record. Repeatable."
+)
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Partition of all records.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
-    help="How batches are compressed (default: none).",
+    help="Compression of batches (default: none).",
 )
 @click.option(
     "--timeout",
@@ -186,7 +190,7 @@ def _idempotence(client: Client) -> dict[str, object]:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a record is tried while the server does not take it.",
+    help="Maximum time of retries for a record.",
 )
 @client_options
 def produce(
@@ -204,8 +208,8 @@ def produce(
 ) -> None:
     """Send each line of the FILEs, or of standard input, to TOPIC as a record.
 
-    With --json, lines are JSON objects with key, value, headers and timestamp. A topic that is not there is created if
-    the server does so, and that is told. Ends when every record is acknowledged.
+    With --json, lines are JSON objects with key, value, headers and timestamp. If the server creates a missing topic,
+    the command reports it. Ends when the server has acknowledged every record.
     """
     given = _checked(files, whole, as_json, key, key_separator, headers)
     client = Client(kafka)

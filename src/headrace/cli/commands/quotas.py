@@ -27,14 +27,14 @@ Names = tuple[str | None, str | None, str | None]
 
 @click.group(cls=TeachingGroup)
 def quotas() -> None:
-    """Say how much users, client ids and addresses may do."""
+    """List, set and delete quotas."""
 
 
 def _entity(function: Callable[..., None]) -> Callable[..., None]:
     """Flags that name an entity; the function gets `user`, `client_id` and `ip`."""
-    click.option("--ip", metavar="ADDRESS", help="An address; '*': every other.")(function)
-    click.option("--client-id", metavar="NAME", help="A client id; '*': every other.")(function)
-    click.option("--user", metavar="NAME", help="A user; '*': every other.")(function)
+    click.option("--ip", metavar="ADDRESS", help="An address. '*': all others.")(function)
+    click.option("--client-id", metavar="NAME", help="A client id. '*': all others.")(function)
+    click.option("--user", metavar="NAME", help="A user. '*': all others.")(function)
     return function
 
 
@@ -53,7 +53,7 @@ def _keys(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 @_entity
 @client_options
 def list_(user: str | None, client_id: str | None, ip: str | None, kafka: KafkaServer, as_json: bool) -> None:
-    """List quotas: all, or those about who is named."""
+    """List quotas of all entities, or of the named ones."""
     found = _found(kafka, (user, client_id, ip), strict=False)
     rows = [(_told(entity), key, value) for entity, values in found.items() for key, value in sorted(values.items())]
     if as_json:
@@ -82,11 +82,11 @@ def set_(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Set quotas of one user, client id, user with a client id, or address.
+    """Set quotas of a user, a client id, a user with a client id, or an address.
 
-    A limit is a number per second: bytes (producer_byte_rate, consumer_byte_rate), percent of the server's event loop
-    (request_percentage), partitions created and deleted (controller_mutation_rate), connections of an address
-    (connection_creation_rate). Each broker counts for itself.
+    A limit is a rate per second: bytes (producer_byte_rate, consumer_byte_rate), percent of the server's event loop
+    (request_percentage), created and deleted partitions (controller_mutation_rate), or connections of an address
+    (connection_creation_rate). Each broker applies it separately.
     """
     entity = _named(user, client_id, ip)
     values = dict(_limit(entity, text) for text in limits)
@@ -114,17 +114,17 @@ def delete(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Delete quotas of exactly this user, client id or address: those named, or all."""
+    """Delete the named quotas, or all quotas, of exactly this entity."""
     entity = _named(user, client_id, ip)
     found = _found(kafka, (user, client_id, ip), strict=True).get(entity, {})
     for key in keys:
         if key not in found:
-            hint = suggestion(key, found) or "`headrace quotas list` shows those that are there"
+            hint = suggestion(key, found) or "`headrace quotas list` shows the existing ones"
             raise CommandFailed(f"{shown(str(entity))} has no quota {quoted(key)}; {shown(hint)}", Status.MISSING)
     gone = {key: found[key] for key in keys or sorted(found)}
     if not gone:
         raise CommandFailed(
-            f"{shown(str(entity))} has no quotas; `headrace quotas list` shows those that are there", Status.MISSING
+            f"{shown(str(entity))} has no quotas; `headrace quotas list` shows the existing ones", Status.MISSING
         )
     confirm(f"Delete {len(gone)} quotas of {shown(str(entity))} at {kafka}?", yes)
     _alter(kafka, entity, dict.fromkeys(gone), _DELETE)
@@ -135,7 +135,7 @@ def _named(user: str | None, client_id: str | None, ip: str | None) -> Entity:
     given = ((USER, user), (CLIENT_ID, client_id), (IP, ip))
     parts = [(kind, None if name == EVERYBODY else name) for kind, name in given if name is not None]
     if not parts:
-        raise CommandFailed("say whose quotas: --user NAME, --client-id NAME or both, or --ip ADDRESS", Status.USAGE)
+        raise CommandFailed("name the entity: --user NAME, --client-id NAME or both, or --ip ADDRESS", Status.USAGE)
     try:
         return Entity.of(parts)
     except InvalidQuota as error:

@@ -20,8 +20,10 @@ from headrace.text.escaping import quoted
     """,
 )
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--offset", metavar="N", help="Keep from here on: an offset, -N for the last N, latest for none at all.")
-@click.option("--since", metavar="TIME", help="Keep from the first record of this time on: 7d, 2026-11-22T06:00.")
+@click.option(
+    "--offset", metavar="N", help="First offset to keep: an offset, -N for the last N, or latest to keep none."
+)
+@click.option("--since", metavar="TIME", help="Keep records from this time on: 7d, 2026-11-22T06:00.")
 @click.option("-n", "last", type=click.IntRange(min=0), metavar="N", help="Keep the last N of each partition.")
 @click.option(
     "--partition",
@@ -29,7 +31,7 @@ from headrace.text.escaping import quoted
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only of this partition; repeatable.",
+    help="Only this partition. Repeatable.",
 )
 @YES
 @client_options
@@ -43,7 +45,7 @@ def trim(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Delete the oldest records of TOPIC, for good. In a native topic offsets are sparse: -N counts offsets there."""
+    """Delete the oldest records of TOPIC permanently. Offsets of native topics have gaps: -N counts offsets there."""
     at_most_one(offset=offset, since=since, n=last is not None)
     if offset is None and since is None and last is None:
         raise click.UsageError("give --offset, --since or -n: which records are to stay?")
@@ -77,7 +79,7 @@ def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int
 
 @click.group("records", cls=TeachingGroup)
 def records() -> None:
-    """Send records, show them, and delete old ones."""
+    """Produce, show and delete records."""
 
 
 for each in (produce, tail, trim):

@@ -27,13 +27,13 @@ from headrace.text.escaping import quoted, shown
     """,
 )
 @click.argument("group", shell_complete=complete_groups)
-@click.option("--to-earliest", is_flag=True, help="To the start of the log: everything is read again.")
-@click.option("--to-latest", is_flag=True, help="To the end of the log: what is there now is passed over.")
+@click.option("--to-earliest", is_flag=True, help="To the log start offset, to read all records again.")
+@click.option("--to-latest", is_flag=True, help="To the log end offset, to skip present records.")
 @click.option(
-    "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest that the log has."
+    "--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset, or the nearest one in the log."
 )
 @click.option(
-    "--to-time", metavar="TIME", help="To the first record of this time or later: 2026-11-22T06:00, @1700000000000."
+    "--to-time", metavar="TIME", help="To the first record at or after a time: 2026-11-22T06:00, @1700000000000."
 )
 @click.option("--by-duration", metavar="D", help="To the first record of the last D: 90s, 2h, 1d, PT1H30M.")
 @click.option(
@@ -42,9 +42,9 @@ from headrace.text.escaping import quoted, shown
     metavar="T[:P,P]",
     multiple=True,
     shell_complete=complete_topics,
-    help="Only this topic, or these partitions of it; repeatable (default: all that the group has positions in).",
+    help="Only this topic, or partitions of it. Repeatable (default: all committed offsets).",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without it, the command only shows them.")
 @client_options
 def reset(
     group: str,
@@ -58,7 +58,7 @@ def reset(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show where the positions of GROUP would go, and with --execute move them. The group must have no members."""
+    """Show new committed offsets for GROUP, and set them with --execute. The group must have no members."""
     target = _target(to_earliest, to_latest, to_offset, to_time, by_duration)
     client = Client(kafka)
     found = client.result(client.admin.describe_consumer_groups([group])[group], f"describe group {quoted(group)}")
@@ -66,12 +66,12 @@ def reset(
     if not committed and not topics:
         if found.state == ConsumerGroupState.DEAD:
             raise client.no_group(group)
-        raise CommandFailed(f"group {quoted(group)} has no positions yet: say with --topic which it is to get")
+        raise CommandFailed(f"group {quoted(group)} has no committed offsets yet: name a topic with --topic")
     partitions = _partitions(client, topics) if topics else sorted(p for p in committed if _is_there(client, p))
     if found.members and execute:
         many = len(found.members)
         raise CommandFailed(
-            f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would go on from where they are: "
+            f"group {quoted(group)} has {many} member{'s' * (many > 1)}, which would continue from their own offsets: "
             "stop them first"
         )
     moves = _moves(client, target, partitions, committed)
@@ -93,9 +93,7 @@ def reset(
 def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | None, by_duration: str | None) -> Target:
     given = [earliest or None, latest or None, offset, to_time, by_duration]
     if sum(each is not None for each in given) != 1:
-        raise click.UsageError(
-            "give one of --to-earliest, --to-latest, --to-offset, --to-time and --by-duration: where to?"
-        )
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset, --to-time and --by-duration")
     now_ms = round(time.time() * 1000)
     moment = None
     try:

@@ -36,9 +36,9 @@ def server_options(function: F) -> F:
         "sets",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A broker setting under Kafka's name; may be repeated. [HEADRACE_SET, separated by spaces]",
+        help="Broker setting with Kafka's name. Repeatable. [HEADRACE_SET, separated by spaces]",
     )(function)
-    click.option("--config", metavar="FILE", help="TOML file with any of these options. [HEADRACE_CONFIG]")(function)
+    click.option("--config", metavar="FILE", help="TOML file with these options. [HEADRACE_CONFIG]")(function)
     return function
 
 
@@ -55,11 +55,11 @@ def server_options(function: F) -> F:
 )
 @server_options
 def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
-    """Start a server; it runs until Ctrl-C or SIGTERM.
+    """Start a server.
 
-    Prints one line that starts with `ready ` once every listener answers, and logs to stderr. A flag goes over its
-    environment variable, that over the file, and the file over the default. In the file, options have the names of
-    the flags without dashes in front, and broker settings stand in a table [set].
+    Prints a line that starts with `ready ` when every listener responds, and logs to stderr. Runs until Ctrl-C or
+    SIGTERM. A flag overrides its environment variable, which overrides the configuration file. In the file, options
+    have the names of the flags without dashes, and broker settings are in the table [set].
     """
     try:
         given = {name.replace("_", "-"): text for name, text in flags.items()}

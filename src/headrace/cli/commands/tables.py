@@ -19,10 +19,10 @@ _MIB = 1 << 20
 
 @click.group("tables", cls=TeachingGroup)
 def tables() -> None:
-    """Look after the tables that `headrace archive` writes: join files, let old records go, delete what is left over.
+    """Compact, expire and vacuum archived tables.
 
-    Each of these may run beside the archive and beside readers. Run one of them at a time for a table; a second one
-    gives way.
+    You can run these commands while the archive and readers work. Run one of them at a time per table: the second one
+    stops.
     """
 
 
@@ -44,12 +44,12 @@ def _table_arguments(wrapped: Callable[..., None]) -> Callable[..., None]:
     default=128,
     show_default=True,
     metavar="MIB",
-    help="How large files become, about.",
+    help="Approximate size of merged files.",
 )
 def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], target: int) -> None:
-    """Join neighbouring small files of each partition, in offset order.
+    """Merge small neighboring files of each partition, in offset order.
 
-    The files that were joined stay until `vacuum`, for those who are reading them.
+    Readers can use the old files until `vacuum` deletes them.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415  # delta-rs, where it is used
@@ -70,12 +70,12 @@ def compact(*, place: str, storage: dict[str, str], iceberg_options: dict[str, s
     type=click.FloatRange(min=0),
     required=True,
     metavar="DAYS",
-    help="Records go whose time, and that of all before them, is so many days ago.",
+    help="Age in days. Removes records that are older, and whose predecessors all are.",
 )
 def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: float) -> None:
-    """Take old records out of the table, whole files from the start of each partition.
+    """Remove old records from the table, in whole files from the start of each partition.
 
-    A file with one record that is younger stays, and all after it. Disk space comes back with `vacuum`.
+    A file with a younger record stays, and so do all files after it. `vacuum` frees the disk space.
     """
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415
@@ -100,13 +100,13 @@ def expire(*, place: str, storage: dict[str, str], iceberg_options: dict[str, st
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Files stay for so long after the table lists them no more: queries may still read them.",
+    help="Time for which unlisted files are kept, because queries may still read them.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only list the files to delete.")
 def vacuum(
     *, place: str, storage: dict[str, str], iceberg_options: dict[str, str], older_than: int, dry_run: bool
 ) -> None:
-    """Delete files that the table lists no more, and those of batches that were never committed."""
+    """Delete files that the table no longer lists, and files of uncommitted batches."""
     with _table(place, storage, iceberg_options) as (table, twin):
         from headrace.lakehouse.write import maintenance  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ def _table(
         yield table, twin_of(table, iceberg_options)
     except Conflict:
         raise click.ClickException(
-            f"{place}: somebody else changed the same files meanwhile; nothing was changed, try again"
+            f"{place}: another program changed the same files at the same time; nothing was changed, try again"
         ) from None
     except SparkError as error:
         raise click.ClickException(str(error)) from None

@@ -38,16 +38,14 @@ _PATIENCE_S = 30
     """,
 )
 @click.argument("topic", shell_complete=complete_topics)
-@click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: what comes from now on).")
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record (default: only new records).")
 @click.option(
     "--offset",
     "-o",
     metavar="N",
-    help="Start here: earliest, latest, an offset, -N for the last N of each partition, +N for N after its start.",
+    help="Start offset: earliest, latest, an offset, -N for the last N of each partition, or +N for N after its start.",
 )
-@click.option(
-    "--since", metavar="TIME", help="Start at the first record of this time: 10m, 2h, 2026-11-22T06:00, @1700000000000."
-)
+@click.option("--since", metavar="TIME", help="Start at a time: 10m, 2h, 2026-11-22T06:00, @1700000000000.")
 @click.option(
     "--partition",
     "-p",
@@ -55,13 +53,11 @@ _PATIENCE_S = 30
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only this one; repeatable.",
+    help="Only this partition. Repeatable.",
 )
 @click.option("--key", "-k", metavar="TEXT", help="Only records with this key.")
 @click.option("--max", "-n", "most", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option(
-    "--exit", "-e", "--end", "to_end", is_flag=True, help="Stop where the log ended when the command started."
-)
+@click.option("--exit", "-e", "--end", "to_end", is_flag=True, help="Stop at the log end offset of the start.")
 @click.option(
     "--format",
     "-f",
@@ -83,7 +79,7 @@ def tail(
     kafka: KafkaServer,
     as_json: bool,
 ) -> None:
-    """Show the records of TOPIC as they come, until Ctrl-C. Joins no group and commits nothing."""
+    """Show new records of TOPIC until Ctrl-C. Joins no group and commits nothing."""
     at_most_one(from_beginning=from_beginning, offset=offset, since=since)
     printer = _printer(template, as_json)
     client = Client(kafka)
@@ -113,7 +109,7 @@ def tail(
 
 def _printer(template: str | None, as_json: bool) -> "Printer":
     if template is not None and as_json:
-        raise click.UsageError("--format and --json both say how records are printed: give one of them")
+        raise click.UsageError("--format and --json exclude each other: give one of them")
     try:
         return Printer(None if template is None else record_lines.compile_format(template), as_json)
     except ValueError as error:
@@ -163,7 +159,7 @@ class _View:
         """Say that the server went away: the client library tries again for ever, without a word."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
-            text = f"headrace: {self._client.address} does not answer any more; waiting for it (Ctrl-C ends)"
+            text = f"headrace: {self._client.address} no longer responds; waiting for it (Ctrl-C ends)"
             click.echo(text, err=True)
 
     def show(self, consumer: Consumer) -> None:
@@ -330,4 +326,4 @@ def at_most_one(**flags: object) -> None:
     """Raises a usage error when more than one of these flags was given."""
     given = [f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}" for name, value in flags.items() if value]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} both say where to begin: give one of them")
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: give one of them")

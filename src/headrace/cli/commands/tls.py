@@ -13,7 +13,7 @@ from headrace.text.escaping import shown
 
 @click.group(cls=TeachingGroup)
 def tls() -> None:
-    """Make certificates for a server and its clients."""
+    """Create certificates for servers and clients."""
 
 
 @tls.command(
@@ -25,22 +25,26 @@ def tls() -> None:
     """,
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Name or address of the server. Repeatable.")
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME", help="A name or an address of the server; may be repeated."
+    "--client",
+    default="client",
+    metavar="NAME",
+    show_default=True,
+    help="Common name (CN) in the client's certificate.",
 )
-@click.option("--client", default="client", metavar="NAME", show_default=True, help="Whom the client's is for (CN).")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def create(directory: Path, hosts: tuple[str, ...], client: str, as_json: bool) -> None:
-    """Make an authority, and certificates of it for a server and a client.
+    """Create a certificate authority, and certificates for a server and a client.
 
-    Writes into DIR, for its owner's eyes only: ca.pem, which the other side has to trust; ca-key.pem, with which more
-    certificates can be made: keep it elsewhere; server.pem and client.pem, each a private key and its certificate. The
-    server's is for localhost, 127.0.0.1 and ::1 besides every --host. They are good for 397 days.
+    Writes to DIR, with access for its owner only: ca.pem, which the other side must trust; ca-key.pem, which can sign
+    more certificates and must be kept safe; server.pem and client.pem, each with a private key and its certificate. The
+    server's certificate is valid for localhost, 127.0.0.1, ::1 and every --host. All are valid for 397 days.
     """
     try:
         made = files.create(directory, hosts, client, dt.datetime.now(dt.UTC))
     except FileExistsError as error:
-        raise CommandFailed(f"{shown(error.filename)} is there already: name another directory") from None
+        raise CommandFailed(f"{shown(error.filename)} exists already: name another directory") from None
     except OSError as error:
         raise CommandFailed(f"cannot write into {shown(str(directory))}: {error.strerror}") from None
     except ValueError as error:

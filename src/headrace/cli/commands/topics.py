@@ -37,7 +37,7 @@ STREAMS = "headrace.streams"
 
 @click.group("topics", cls=TeachingGroup)
 def topics() -> None:
-    """Create, list, describe, change and delete topics."""
+    """Create, list, describe and change topics."""
 
 
 @topics.command(
@@ -50,9 +50,12 @@ def topics() -> None:
 )
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), metavar="N", help="How many (default: the server's)."
+    "--partitions",
+    type=click.IntRange(1, MOST_PARTITIONS),
+    metavar="N",
+    help="Number of partitions (default: the server's setting).",
 )
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration; may be repeated.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Topic configuration. Repeatable.")
 @client_options
 def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
     """Create the topic NAME."""
@@ -90,7 +93,7 @@ def _pairs(pairs: Iterable[str]) -> dict[str, str]:
 @click.option("--internal", is_flag=True, help="Also list Kafka's internal topics, such as __consumer_offsets.")
 @client_options
 def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """List the topics, with how many records each holds."""
+    """List topics with their numbers of records."""
     client = Client(kafka)
     found = client.metadata.topics if internal else client.topics
     partitions = [(name, number) for name in sorted(found) for number in found[name].partitions]
@@ -133,7 +136,7 @@ def _records(native: dict[str, Any]) -> int | None:
 @click.argument("name", shell_complete=complete_topics)
 @client_options
 def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Show where the logs of topic NAME start and end, where they lie in Redis, and what is configured."""
+    """Show the partitions of topic NAME with their offsets and Redis keys, and its configuration."""
     client = Client(kafka)
     keys = [(name, number) for number in client.partitions(name)]
     starts = client.offsets(keys, OffsetSpec.earliest, some=True)
@@ -193,11 +196,13 @@ def _streams(text: str) -> list[str]:
     """,
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Set this; may be repeated.")
-@click.option("--unset", "unset", metavar="KEY", multiple=True, help="Back to the server's default; may be repeated.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration to set. Repeatable.")
+@click.option(
+    "--unset", "unset", metavar="KEY", multiple=True, help="Key to reset to the server's default. Repeatable."
+)
 @client_options
 def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: KafkaServer, as_json: bool) -> None:
-    """Change the configuration of topic NAME; what is not named stays. Shows each value before and after."""
+    """Change the configuration of topic NAME, and show each value before and after. Other values stay."""
     config = _pairs(pairs)
     if not config and not unset:
         raise click.UsageError("give --config KEY=VALUE or --unset KEY: what is to change?")
@@ -241,13 +246,13 @@ def alter(name: str, pairs: tuple[str, ...], unset: tuple[str, ...], kafka: Kafk
     type=click.IntRange(2, MOST_PARTITIONS),
     metavar="N",
     required=True,
-    help="How many it is to have then.",
+    help="New number of partitions.",
 )
 @client_options
 def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
-    """Give topic NAME more partitions, for good.
+    """Add partitions to topic NAME. This cannot be undone.
 
-    Keys go to other partitions from then on; records stay where they are.
+    New records of a key may go to another partition. Existing records stay.
     """
     client = Client(kafka)
     before = len(client.partitions(name))
@@ -268,29 +273,29 @@ def grow(name: str, partitions: int, kafka: KafkaServer, as_json: bool) -> None:
     headrace topics adopt --stream sensors:garden --topic sensors
     """,
 )
-@click.option("--stream", required=True, metavar="KEY", help="The stream's key in the server's Redis.")
+@click.option("--stream", required=True, metavar="KEY", help="Key of the stream in the server's Redis.")
 @click.option(
     "--topic",
     "name",
     required=True,
     metavar="T",
     shell_complete=complete_topics,
-    help="The topic; it is created if it does not exist.",
+    help="Topic. A missing topic is created.",
 )
 @click.option(
     "--partition",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Which partition it becomes (default: the next one, which is 0 of a new topic).",
+    help="Partition (default: the next one, which is 0 in a new topic).",
 )
-@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a topic that is created.")
+@click.option("--config", "pairs", metavar="KEY=VALUE", multiple=True, help="Configuration of a new topic.")
 @client_options
 def adopt(
     stream: str, name: str, partition: int | None, pairs: tuple[str, ...], kafka: KafkaServer, as_json: bool
 ) -> None:
-    """Make a Redis Stream that is there a partition of a native topic. The stream itself is not touched.
+    """Make an existing Redis Stream a partition of a native topic. The stream itself is not changed.
 
-    Without --config nothing in it is ever trimmed, and deleting the topic leaves it where it is.
+    Without --config, the server never trims it, and it remains when you delete the topic.
     """
     client = Client(kafka)
     if partition is None:
@@ -313,14 +318,16 @@ def adopt(
     """,
 )
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Where it moves to.")
-@click.option("--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (3600).")
+@click.option("--to", "storage", type=click.Choice(["log", "native"]), required=True, help="Target virtual cluster.")
+@click.option(
+    "--timeout", type=click.IntRange(min=1), default=3_600, metavar="S", help="Seconds to wait (default: 3600)."
+)
 @client_options
 def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
     """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.
 
-    OFFSETS CHANGE: positions of groups are carried over, offsets that somebody has written down elsewhere are not.
-    Groups must have no members; producers may go on, and are held up for the last moment only.
+    OFFSETS CHANGE. The command converts the committed offsets of groups, but not offsets that other programs have
+    stored. Groups must have no members. Producers can continue, and wait only at the end.
     """
     client = Client(kafka)
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
@@ -359,7 +366,7 @@ def _topic_id(client: Client, name: str) -> str | None:
 @YES
 @client_options
 def delete(names: tuple[str, ...], yes: bool, kafka: KafkaServer, as_json: bool) -> None:
-    """Delete topics with all their records; if one of them is not there, none is deleted."""
+    """Delete topics and their records. If one of them does not exist, none is deleted."""
     client = Client(kafka)
     for name in names:
         if name not in client.metadata.topics:

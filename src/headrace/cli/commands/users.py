@@ -29,7 +29,7 @@ _NAMES = {each.value: each.name.replace("_", "-") for each in _MECHANISMS}
 
 @click.group(cls=TeachingGroup)
 def users() -> None:
-    """Create, list and delete the users who log in with a password."""
+    """Create, list and delete users with a password."""
 
 
 @users.command(
@@ -41,14 +41,17 @@ def users() -> None:
 )
 @click.argument("name")
 @click.option(
-    "--password-file", required=True, metavar="FILE", help="File with the password, the first line of it; -: stdin."
+    "--password-file",
+    required=True,
+    metavar="FILE",
+    help="File with the password in its first line. -: standard input.",
 )
 @client_options
 def create(name: str, password_file: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Give NAME a password, or another one.
+    """Set the password of NAME, and create this user if necessary.
 
-    It is good for SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and for HTTP's Basic. What the server keeps of it are
-    SCRAM credentials, which the password cannot be told from.
+    The password is valid for SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and for HTTP Basic authentication. The server
+    stores SCRAM credentials, from which the password cannot be recovered.
     """
     password = _password(password_file)
     client = Client(kafka)
@@ -72,7 +75,7 @@ def create(name: str, password_file: str, kafka: KafkaServer, as_json: bool) -> 
 )
 @client_options
 def list_(kafka: KafkaServer, as_json: bool) -> None:
-    """List the users and the mechanisms that they can log in by besides PLAIN."""
+    """List users, and their SCRAM mechanisms in addition to PLAIN."""
     found = _described(kafka)
     answer = [{"user": name, "mechanisms": found[name]} for name in sorted(found)]
     if as_json:
@@ -90,11 +93,11 @@ def list_(kafka: KafkaServer, as_json: bool) -> None:
 @click.argument("name")
 @client_options
 def delete(name: str, kafka: KafkaServer, as_json: bool) -> None:
-    """Take NAME's password away. Connections that are open stay until they end."""
+    """Delete the password of NAME. Open connections stay."""
     found = _described(kafka)
     if name not in found:
         raise CommandFailed(
-            f"no user {quoted(name)} at {kafka}; `headrace users list` shows those that are there", Status.MISSING
+            f"no user {quoted(name)} at {kafka}; `headrace users list` shows the existing ones", Status.MISSING
         )
     client = Client(kafka)
     dropped = [UserScramCredentialDeletion(name, each) for each in _MECHANISMS if _NAMES[each.value] in found[name]]

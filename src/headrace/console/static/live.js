@@ -114,7 +114,7 @@ export function live(main) {
     source.addEventListener("gone", () => {
       close();
       say("off", "gone");
-      banner.textContent = "What this page is about is not there any more, or not for you: your login may be over.";
+      banner.textContent = "What this page is about does not exist any more, or not for you: your login may be over.";
       banner.hidden = false;
     });
     source.addEventListener("error", () => {

@@ -108,12 +108,12 @@ async def reset(ask: ViewRequest) -> View:
     name = ask.path["name"]
     target, topic, wrong = _target(ask, ask.form)
     if target is None or wrong:
-        return await _view(ask, refused=wrong or "Say where to.")
+        return await _view(ask, refused=wrong or "Choose a target.")
     moves = await _moves(ask, target, topic)
     described = ask.broker.groups.describe(name)
     if described is not None and described.members:
         return await _view(
-            ask, refused="The group has members, which would go on from where they are: stop them first."
+            ask, refused="The group has members, which would continue from their own offsets: stop them first."
         )
     refused = await group_lag.reset(ask.broker, name, moves)
     if refused is not None:

@@ -59,7 +59,7 @@ class Delivered(msgspec.Struct, frozen=True):
     """(partition, leader epoch) of what goes out; everything in these logs up to there is what it was."""
     cuts: tuple[tuple[int, int, int], ...] = ()
     """(partition, offset, leader epoch) of logs that Redis has lost the end of: from that offset on there are others,
-    since it was opened anew with that leader epoch."""
+    since it was recovered again with that leader epoch."""
     token: Hashable | None = None
     """Names who waits until it is known for good; None: nobody does."""
 

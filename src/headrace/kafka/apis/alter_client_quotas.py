@@ -57,7 +57,7 @@ async def _alter(context: RequestContext, asked: _Asked, *, validate_only: bool)
     if any(name is not None and len(name) > LONGEST_NAME for _, name in entity.parts):
         raise RequestError(Code.INVALID_REQUEST, f"a name may not be longer than {LONGEST_NAME} characters")
     if entity.keys == OF_ADDRESSES and in_cluster != DEFAULT:
-        raise RequestError(Code.INVALID_REQUEST, "who connects has not chosen a virtual cluster yet")
+        raise RequestError(Code.INVALID_REQUEST, "quotas of addresses apply before a client selects a virtual cluster")
     try:
         if validate_only:
             quotas.altered({entity: values})

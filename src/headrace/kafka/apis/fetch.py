@@ -207,7 +207,7 @@ class _Wanted:
         )
 
     def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
-        """Give nothing of a log that was opened anew while the fetch waited: the client may be about to go back.
+        """Give nothing of a log that was recovered again while the fetch waited: the client may be about to go back.
 
         librdkafka then asks where its epoch ended and begins there again, and would have been given it twice.
         """

@@ -130,7 +130,7 @@ class Login:
     def _check_same(self, answer: Answer) -> None:
         """Who logs in again must be who it was, by the same mechanism (KIP-368)."""
         if answer.admitted is not None and self._who not in {None, (self._name, answer.admitted.principal)}:
-            raise LoginRefused("Cannot change principals during re-authentication", "it became somebody else")
+            raise LoginRefused("Cannot change principals during re-authentication", "its principal changed")
 
     def expire_in(self, lifetime_ms: int, clock: Clock) -> None:
         """Serve nothing more after so long (0: never) before there is another login."""

@@ -118,7 +118,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             self._write_soon()
 
     def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic is not there any more, or was moved, and it may have been heard of first where it is now."""
+        """A topic does not exist any more, or was moved, and it may have been heard of first where it is now."""
         unique = live.topic.id.hex
         place = self._live.get(unique)
         if place is not None and place[1] is live:

@@ -157,7 +157,7 @@ def receipts(places: Buffer, told: list[Told | None], head: bytes, tail: bytes, 
     for (place,) in _PLACE.iter_unpack(places):
         each = told[place + 1] if -1 <= place < len(told) - 1 else None
         if each is None:
-            raise ValueError("receipts: a place that nothing is told about")
+            raise ValueError("receipts: a place without a result")
         if each[1] < 0:
             texts.append(each[0])
         else:

@@ -53,7 +53,7 @@ def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime)
     names = [_general(host) for host in dict.fromkeys((*LOOPBACK, *hosts))]
     for path in (made.authority, made.authority_key, made.server, made.client):
         if path.exists():
-            raise FileExistsError(17, "it is there already", str(path))
+            raise FileExistsError(17, "it exists already", str(path))
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     issuer = _authority(now)
     write_private(made.authority, _pem(issuer.certificate))

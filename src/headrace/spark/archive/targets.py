@@ -155,7 +155,7 @@ class Targets:
             self._shared.add(name)
             named = ", ".join(map(repr, others[:_MOST_NAMED]))
             self._on_note(
-                f"careful: {table.place.name} has records of {named} as well; those of {name!r} go beside them, and "
+                f"careful: {table.place.name} has records of {named} as well; those of {name!r} are added, and "
                 "the column topic tells them apart"
             )
 

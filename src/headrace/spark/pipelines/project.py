@@ -286,7 +286,7 @@ SELECT
 FROM STREAM({dataset}_parsed)
 WHERE parsed IS NOT NULL AND parsed.{corrupt} IS NULL;
 
--- Those that do not fit lie beside.
+-- Records that do not fit are in another table.
 CREATE STREAMING TABLE {dataset}_bad AS
 SELECT key, value, topic, partition, offset, timestamp
 FROM STREAM({dataset}_parsed)
@@ -299,7 +299,7 @@ SELECT CAST(key AS STRING) AS key, CAST(value AS STRING) AS value, {place}
 FROM STREAM({dataset}_bronze);
 """
 _GOLD: Final = """\
--- One row an hour, computed anew by every run.
+-- One row an hour, recomputed by every run.
 CREATE MATERIALIZED VIEW {dataset}_gold AS
 SELECT date_trunc('HOUR', {timestamp}) AS hour, count(*) AS records
 FROM {dataset}_silver

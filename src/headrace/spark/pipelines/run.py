@@ -130,9 +130,9 @@ def _moved(folder: Path) -> list[str]:
     kept = f" It has {' and '.join(told)}, which stay as they are." if told else ""
     return [
         (
-            f"{folder / _spec(folder)}: an earlier version wrote this project for other folders than its own, because "
-            f"its path has special characters.{kept} Make a new project with `headrace pipeline init`, copy your "
-            "transformations into it and run that: it reads what its topics still have"
+            f"{folder / _spec(folder)}: an earlier version wrote this project for other folders, because its path has "
+            f"special characters.{kept} Create a new project with `headrace pipeline init`, and copy your "
+            "transformations into it. It reads the records that are still in the topics"
         )
     ]
 

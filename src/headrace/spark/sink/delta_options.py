@@ -46,9 +46,7 @@ def parse(options: Mapping[str, str]) -> DeltaOptions:
                 f"unknown option {name!r} of format 'headrace.delta'; {hint}it takes: {listed}, storage.*"
             )
     if not path:
-        raise OptionError(
-            "option 'path' must say where the table lies: a directory, or a URL such as s3://bucket/table"
-        )
+        raise OptionError("option 'path' must name the table: a directory, or a URL such as s3://bucket/table")
     application, number = given.get("txnappid"), given.get("txnversion")
     if (application is None) != (number is None):
         raise OptionError("options 'txnAppId' and 'txnVersion' go together: give both or neither")

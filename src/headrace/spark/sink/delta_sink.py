@@ -152,7 +152,7 @@ class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
         """Add the files, unless the table has this query's batch already."""
         query = next((one.query for one in messages if isinstance(one, Written) and one.query), None)
         if query is None and any(isinstance(one, Written) and one.files for one in messages):
-            raise TableError("Spark did not say which query writes, so a batch could not be told from one before it")
+            raise TableError("Spark did not report the id of the query, so a repeated batch could not be recognized")
         self._commit(messages, None if query is None else APPLICATION + query, batchId)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name

@@ -70,8 +70,8 @@ class GroupCommitter:
             return None
         one = other[0]
         return (
-            f"group {self._group!r} is committed by somebody else too ({one}: we said {self._done[one]}, now it is "
-            f"{found[one].offset}): give every query a group of its own, its lag is wrong otherwise"
+            f"group {self._group!r} is committed by another program as well ({one}: committed {self._done[one]}, "
+            f"found {found[one].offset}): give each query its own group, otherwise its lag is wrong"
         )
 
 

@@ -209,7 +209,7 @@ def _redis_login(given: Mapping[str, str], redis: str | None) -> tuple[str | Non
     if path is None:
         return redis, None
     if not redis:
-        raise OptionError("option 'redisPasswordFile' needs 'redis' beside it: the storage's URL, or ask")
+        raise OptionError("option 'redisPasswordFile' needs 'redis' as well: the storage's URL, or ask")
     try:
         password = password_in(Path(path))
         return (redis, password) if redis == ASK else (with_password(redis, password), None)

@@ -50,7 +50,7 @@ _EXTENT: Final = script("extent")
 _WANTS_LOGIN: Final = "already authenticated"
 """What Redis answers to HELLO of somebody without a password; redis-py makes no AuthenticationError of it."""
 _LOGIN: Final = (
-    "; reading straight from Redis takes a password of its own, beside any login of the server's: give option "
+    "; reading straight from Redis needs the password of Redis, in addition to any login at the server: set option "
     "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
     "protocol"
 )

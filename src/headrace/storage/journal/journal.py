@@ -429,6 +429,6 @@ def _trouble(descriptor: int, length: int) -> str | None:
     if head[:7] == _MAGIC[:7] and head[7:8] != _MAGIC[7:8] and head[7:8].isdigit():
         return (
             f"is of another version of Headrace (journal {head[7:8].decode()}, this one has {_MAGIC[7:].decode()}), "
-            "and so is the data beside it: start the version that wrote it, or name another data directory"
+            "and so is the data next to it: start the version that wrote it, or name another data directory"
         )
     return "is damaged, or no journal: what it holds may be missing from Redis. Move it away to start without that"

@@ -403,13 +403,13 @@ def _fault(log: LeaderLog, count: int, replies: list[Reply], last: Reply) -> Exc
                 return None
             if not isinstance(length, Exception):
                 _log.warning(
-                    "a log has other entries than were placed there: somebody else wrote to it; it is opened anew",
+                    "a log has unexpected entries: another program wrote to it; the leader recovers it",
                     stream=log.name,
                     entries=length,
                     expected=log.entries + count,
                 )
                 return StorageUnavailable(
-                    f"{log.name} has {length} entries instead of {log.entries + count}: somebody else wrote to it"
+                    f"{log.name} has {length} entries instead of {log.entries + count}: another program wrote to it"
                 )
             refusal = length
         elif not isinstance(refusal, Exception):

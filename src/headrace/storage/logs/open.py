@@ -44,7 +44,7 @@ _log = structlog.get_logger("headrace.storage.logs")
 
 
 def _stray(stream: str) -> StorageUnavailable:
-    return StorageUnavailable(f"{stream} has entries that somebody else wrote")
+    return StorageUnavailable(f"{stream} has entries of another program")
 
 
 class RedisLogs(Searching):
@@ -118,7 +118,7 @@ class RedisLogs(Searching):
             if log is None:
                 log = self._logs[stream] = LeaderLog(stream)
             # An opening makes an ownership of before void, also where nobody doubted it.
-            self._appender.fail(log, StorageUnavailable(f"{stream} is being opened anew"))
+            self._appender.fail(log, StorageUnavailable(f"{stream} is being recovered"))
             connection = self._shards.at(stream)
             try:
                 async with asyncio.timeout(_PATIENCE_S):
@@ -172,13 +172,13 @@ class RedisLogs(Searching):
         log.term, log.id = int(term), log_id
         if set_aside:
             _log.error(
-                "entries that somebody else wrote to a log were set aside",
+                "entries of another program in a log were moved aside",
                 stream=stream,
                 entries=set_aside,
                 to=foreign_of(stream),
             )
         if int(missing):
-            _log.error("the last records of a log were deleted by somebody else", stream=stream, records=int(missing))
+            _log.error("the last records of a log were deleted by another program", stream=stream, records=int(missing))
         opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
         return int(start), int(snapshot), int(high_watermark), opened, length
 
@@ -194,7 +194,7 @@ class RedisLogs(Searching):
                 # What lay before it was deleted by somebody else; it is stored at its offset all the same.
                 missing.append(each)
             _log.error(
-                "a log was written to by somebody else"
+                "another program wrote to a log"
                 if each.base_offset < opened.log_end
                 else "records before an acknowledged batch are gone",
                 stream=log.name,
@@ -228,7 +228,7 @@ class RedisLogs(Searching):
             try:
                 producer_id, known = int(name), partition.decode_producer(value)
             except (ValueError, TypeError):
-                _log.error("a stored producer cannot be read; it begins anew", stream=stream, producer=name[:20])
+                _log.error("a stored producer cannot be read; it starts again", stream=stream, producer=name[:20])
                 continue
             if known.last_use_ms >= least:
                 producers[producer_id] = known

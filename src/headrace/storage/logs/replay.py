@@ -76,7 +76,7 @@ def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
     """Say what of the journal is not in Redis, or may not be."""
     for entry in unfit:
         _log.error(
-            "an acknowledged batch cannot be placed: its log was written to by somebody else, or has lost records",
+            "an acknowledged batch cannot be placed: another program wrote to its log, or the log has lost records",
             stream=entry.stream,
             offset=entry.base_offset,
             records=entry.append.span,

@@ -263,7 +263,7 @@ class _Barrier:
                 raise _Deposed(_OTHER_PRIMARY)
         for reply in (written, reached, info):
             if isinstance(reply, BaseException):
-                raise StorageUnavailable(f"Redis does not say what its replicas have: {reply}")
+                raise StorageUnavailable(f"Redis does not report the progress of its replicas: {reply}")
         return 1 + int(str(reached)), standing.replicas
 
     def stop(self, error: Exception) -> None:

@@ -236,7 +236,7 @@ class RespProtocol(asyncio.BufferedProtocol):
         except hiredis.ProtocolError as error:
             self.reject(f"Redis sent something that is no answer: {error}")
         except IndexError:
-            self.reject(f"Redis sent an answer that nobody asked for: {reply!r}")
+            self.reject(f"Redis sent an unexpected reply: {reply!r}")
         if waiting:
             backlog.answered(answers, nbytes)
         else:

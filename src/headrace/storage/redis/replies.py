@@ -95,7 +95,7 @@ def native_error_of(reply: Exception) -> Exception:
         return NotAStream("the key of a native topic's stream holds something else")
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("CROSSSLOT"):
         return NotAStream(
-            "on a Redis Cluster a stream with braces in its key cannot be part of a topic: what is kept beside it "
+            "on a Redis Cluster a stream with braces in its key cannot be part of a topic: its other keys "
             "would be in another slot; rename it"
         )
     return error_of(reply)

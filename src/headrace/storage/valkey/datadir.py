@@ -180,7 +180,7 @@ class DataDirectory:
             found = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
         except OSError as error:
             raise StoreError(
-                f"cannot read {error.filename or folder}: {error.strerror}; it must be the user's who runs Headrace"
+                f"cannot read {error.filename or folder}: {error.strerror}; it must belong to the user of the server"
             ) from None
         # A first start that was killed has left files without a manifest, too, and nothing in them.
         if found > _NOTHING_BYTES:

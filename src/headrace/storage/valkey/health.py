@@ -122,7 +122,7 @@ class Watch:
         if why:
             _log.error("Redis may remove acknowledged records", reason=why)
         else:
-            _log.info("Redis removes no keys any more when it is full")
+            _log.info("Redis no longer removes keys when it is full")
 
     def look_at_disk(self) -> None:
         """Tell when little room is left, again as it gets less, and when there is enough again; or that it is gone."""
@@ -135,7 +135,7 @@ class Watch:
             if not self._lost:
                 self._lost = True
                 _log.error(
-                    "the data directory is not where it was: no record is taken until it is back",
+                    "the data directory was moved: no record is accepted until it is back",
                     data=place,
                     reason=error.strerror,
                 )

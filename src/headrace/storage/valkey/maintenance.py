@@ -128,8 +128,7 @@ class RedisMaintenance:
             return
         self._refused[server.name] = reason
         _log.warning(
-            "Redis cannot be managed: set it as sizing in docs/guides/operations.md says, or leave out "
-            "headrace.redis.manage",
+            "Redis cannot be managed: see docs/guides/external-redis.md, or leave out headrace.redis.manage",
             reason=reason,
             **_at(server),
         )

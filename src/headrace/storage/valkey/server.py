@@ -250,9 +250,9 @@ class EmbeddedValkey:
             file = directory.path / RECORDS / damaged[1]
             mend = f"exec -a valkey-check-aof {shlex.quote(command[0])} --fix {shlex.quote(os.fspath(file))}"
             raise StoreError(
-                f"{file} is damaged, as a loss of power or a bad disk leaves it: copy {directory.path} first, then cut "
-                f"the file off where the damage begins, which loses what is behind it (without --fix it only says from "
-                f"which byte on, ok_up_to; at 0 that is all): bash -c {shlex.quote(mend)} "
+                f"{file} is damaged, for example by a power loss or a bad disk. Copy {directory.path} first. Then "
+                f"truncate the file at the damage, which loses the records after it. Without --fix, the command only "
+                f"shows the position (ok_up_to; 0 is the whole file): bash -c {shlex.quote(mend)} "
                 f"(Valkey's log: {directory.log})"
             )
         raise StoreError(f"the embedded Valkey {what}{f': {said}' if said else ''} (its log: {directory.log})")
