@@ -1,7 +1,7 @@
-"""The bytes of recent record batches, bounded over all partitions, and what their headers say of consecutive ones.
+"""Cache recent record batches of all partitions in one bounded budget.
 
-A consumer at the tail is answered from here and never touches Redis. The batches of a partition lie in offset
-order without a gap and end at its log end. When the budget is used up the oldest batch of the whole server goes.
+Consumers at the tail read from this cache, not from Redis. A partition's batches are in offset order without gaps and
+end at its log end. When the budget is full, the server drops its oldest batch.
 """
 
 from bisect import bisect_right
@@ -15,49 +15,49 @@ from headrace.topics.model import StoredBatch
 Buffer = bytes | bytearray | memoryview
 
 ENTRY_OVERHEAD = 256
-"""Bytes charged for each batch beside its own: list slots and Python objects."""
+"""Bytes charged for each batch in addition to its size: list slots and Python objects."""
 
 LEAST_BYTES, MOST_BYTES = 128 << 20, 1 << 30
 BESIDE_FILE_BYTES = 32 << 20
-"""Where what is dropped can be read from the page cache, which has it a second time anyway."""
+"""Default cache size for file storage, where the page cache holds the same bytes."""
 MOST_HELD = 256 << 20
 _MEMORY_SHARE = 16
 _COMPACT_AFTER = 512
 _MOST_BATCHES = 8_192
-"""Batches of one read: going over more of them would hold up others."""
+"""Maximum batches of one read, so that a read does not block the event loop."""
 _COUNT_AT = 57
 _COUNT = Struct(">i")
 _SPAN = Struct(">q15xi")
-"""Base offset and last offset delta, at the beginning of a batch."""
+"""Base offset and last offset delta at the start of a batch."""
 
 
 def default_bytes(memory: int) -> int:
-    """How much to cache on a machine with so many bytes of memory, where nobody says otherwise."""
+    """Return the default cache size in bytes for a machine with `memory` bytes."""
     return min(max(memory // _MEMORY_SHARE, LEAST_BYTES), MOST_BYTES)
 
 
 class CacheBudget:
-    """Bytes that all tails together may hold."""
+    """Bytes that the tails of all partitions may hold."""
 
     def __init__(self, limit: int, most_held: int = MOST_HELD) -> None:
-        """Nothing is held yet.
+        """Start empty.
 
         Args:
-            limit: bytes; negative where nobody knows the machine: the least default.
-            most_held: bytes of batches that wait for replicas, beside them: nobody can read those, so none can go.
+            limit: bytes; negative if the machine's memory is unknown, for the smallest default.
+            most_held: additional bytes for batches that wait for replicas. Unreadable batches cannot be dropped.
         """
         self.most_held = most_held
         self.held = 0
         self.limit = limit if limit >= 0 else LEAST_BYTES
         self.used = 0
         self.order: deque[Tail] = deque()
-        """The tail of each batch that was charged, oldest first."""
-        self._empty = 0  # places in it of batches that were cleared since
+        """The tail of each charged batch, oldest first."""
+        self._empty = 0  # entries of `order` whose batches were cleared
 
     def shrink(self) -> None:
-        """Drop the server's oldest batches while over the limit."""
+        """Drop the server's oldest batches until the budget is within its limit."""
         while self.used > self.limit and self.order:
-            # A tail that was cleared has fewer batches than places in the queue: those places are empty.
+            # A cleared tail leaves empty entries in the queue.
             freed = self.order.popleft().drop_oldest()
             if freed:
                 self.used -= freed + ENTRY_OVERHEAD
@@ -65,11 +65,11 @@ class CacheBudget:
                 self._empty -= 1
 
     def release(self, size: int, batches: int) -> None:
-        """Give back what a cleared tail held."""
+        """Release the bytes of a cleared tail."""
         self.used -= size + batches * ENTRY_OVERHEAD
         self._empty += batches
         if self._empty >= _COMPACT_AFTER and self._empty * 2 >= len(self.order):
-            # Where topics come and go the budget may never be used up, and nothing else takes these places away.
+            # The budget may never fill up, so `shrink` alone would not remove these entries.
             self.order = deque(tail for tail in self.order if not tail.drop_empty())
             self._empty = 0
 
@@ -81,15 +81,15 @@ class Tail:
 
     def __init__(self, budget: CacheBudget, log_end: int) -> None:
         self._budget = budget
-        self._ends: list[int] = []  # the next offset after each batch: sorted, so it can be searched
+        self._ends: list[int] = []  # the next offset after each batch, sorted for binary search
         self._batches: list[Buffer | None] = []
-        self._head = 0  # places before it are already dropped
-        self._stale = 0  # places in the budget's queue that belong to batches cleared since
+        self._head = 0  # entries before it are dropped
+        self._stale = 0  # entries in the budget's queue whose batches were cleared
         self.start = log_end
         self.size = 0
 
     def append(self, next_offset: int, batch: Buffer) -> None:
-        """Add the batch that ends before `next_offset`; it must begin where the last one ended."""
+        """Add the batch that ends before `next_offset`. It must begin where the last one ended."""
         self._ends.append(next_offset)
         self._batches.append(batch)
         size = len(batch)
@@ -101,14 +101,14 @@ class Tail:
             budget.shrink()
 
     def drop_oldest(self) -> int:
-        """Forget the first batch; the bytes it had, or 0 when that place was cleared before."""
+        """Drop the first batch and return its size, or 0 if its queue entry was cleared before."""
         if self._stale:
             self._stale -= 1
             return 0
         head = self._head
         batches, ends = self._batches, self._ends
         batch = batches[head]
-        assert batch is not None  # places from the head on are filled
+        assert batch is not None  # entries from the head on are filled
         batches[head] = None
         self.start = ends[head]
         head += 1
@@ -121,14 +121,14 @@ class Tail:
         return freed
 
     def drop_empty(self) -> bool:
-        """Whether the tail's first place in the budget's queue was cleared before; it is forgotten then."""
+        """Drop the tail's first queue entry if it was cleared before. Return whether it was."""
         if not self._stale:
             return False
         self._stale -= 1
         return True
 
     def clear(self, log_end: int) -> None:
-        """Forget everything; the next batch begins at `log_end`."""
+        """Drop all batches. The next batch begins at `log_end`."""
         count = len(self._ends) - self._head
         self._stale += count
         self._budget.release(self.size, count)
@@ -139,13 +139,13 @@ class Tail:
         self.start = log_end
 
     def read(self, offset: int, limit: int, end: int | None = None, *, whole_first: bool) -> tuple[list[Buffer], int]:
-        """Whole batches from the one holding `offset` on, as many as fit in `limit` bytes, and their size.
+        """Return whole batches from the one that holds `offset`, and their total size.
 
         Args:
             offset: at least `start`.
-            limit: bytes.
-            end: batches that end at or before this offset; None: all.
-            whole_first: the first batch is returned even when it is larger than `limit` (KIP-74).
+            limit: maximum bytes.
+            end: only batches that end at or before this offset; None for no bound.
+            whole_first: return the first batch even if it exceeds `limit` (KIP-74).
         """
         ends = self._ends
         first = bisect_right(ends, offset, self._head)
@@ -154,7 +154,7 @@ class Tail:
         total = 0
         for index in range(first, min(until, first + _MOST_BATCHES)):
             batch = self._batches[index]
-            assert batch is not None  # places from the head on are filled
+            assert batch is not None  # entries from the head on are filled
             size = len(batch)
             if total + size > limit and (chunks or not whole_first):
                 break
@@ -164,19 +164,19 @@ class Tail:
 
 
 def first_readable(cold_start: int | None, local_start: int) -> int:
-    """Where a log begins for readers.
+    """Return the log start offset for readers.
 
     Args:
-        cold_start: where its archive begins; None: it is read from none.
-        local_start: where it begins in Redis.
+        cold_start: start of the archive; None without one.
+        local_start: start of the log in Redis.
     """
     return local_start if cold_start is None else min(cold_start, local_start)
 
 
 def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
-    """How many records are in consecutive batches, by what their headers say.
+    """Return the number of records in consecutive batches, from their headers.
 
-    Where offsets have no gaps the first and the last header tell it: there may be thousands in between.
+    Without offset gaps, the first and last headers are enough.
     """
     if has_gaps:
         return sum(_COUNT.unpack_from(batch, _COUNT_AT)[0] for batch in batches)
@@ -184,20 +184,20 @@ def count_records(batches: list[Buffer], *, has_gaps: bool) -> int:
 
 
 def next_offset(batches: list[Buffer]) -> int:
-    """The offset behind consecutive batches, of which the last is by itself."""
+    """Return the offset after consecutive batches. The last one must be separate."""
     base_offset, last_delta = _SPAN.unpack_from(batches[-1])
     return int(base_offset + last_delta + 1)
 
 
 def codecs(batches: list[Buffer]) -> Iterator[int]:
-    """The compression of each batch, by its number."""
+    """Yield the compression codec number of each batch."""
     return (batch[ATTRIBUTES_AT + 1] & 7 for batch in batches)
 
 
 def fitting(stored: list[StoredBatch], limit: int) -> tuple[list[Buffer], int]:
-    """Return the first batch and its successors that fit into `limit` bytes without a gap, and their size.
+    """Return the first batch and those after it that fit into `limit` bytes, and their size.
 
-    Retention between two reads leaves a gap. A reader that skipped it would not notice the missing records.
+    Stops at an offset gap, which retention may leave between two reads. A client must not skip one unnoticed.
     """
     chunks: list[Buffer] = []
     total, following = 0, -1

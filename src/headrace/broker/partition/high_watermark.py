@@ -1,4 +1,4 @@
-"""How far one log can be read where a topic's `min.insync.replicas` is above 1, and who waits for its copies."""
+"""Maintain the high watermark of one log and its batches that wait for replicas (`min.insync.replicas`)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from headrace.topics.errors import NotLeader, StorageUnavailable
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import Append, AppendDone, Appended, Lost, OpenedLog
 
-# Batches that came again before the first copy of them was acknowledged.
+# Duplicate batches that arrive before the first copy is acknowledged.
 _BATCH = "a repeated batch"
 
 
@@ -24,25 +24,24 @@ class _Waiting(NamedTuple):
 
 
 class DuplicateWaiters:
-    """Those of one partition, in order."""
+    """Requests of one partition that wait for a duplicate batch, in order."""
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        # Seldom more than a few, though a log whose storage is slow may have 100,000. An empty deque takes 700 bytes of
-        # each partition.
+        # Usually few, but up to 100,000 with slow storage. An empty deque would cost 700 bytes per partition.
         self.waiting: deque[_Waiting] | None = None
-        """None: nobody waits."""
+        """None if no request waits."""
 
     def add(self, end: int, appended: Appended, done: AppendDone) -> None:
-        """Tell `done` where the batch is, which ends before offset `end`, once storage has it."""
+        """Call `done` with `appended` once storage has everything before offset `end`."""
         if self.waiting is None:
             self.waiting = deque()
         self.waiting.append(_Waiting(end, appended, done))
 
     def answer(self, stored_end: int) -> None:
-        """Storage has everything before this offset."""
-        # Whoever is told may have more added, answered, or all the others fail.
+        """Complete requests whose batches end at or before `stored_end`."""
+        # A callback may append, complete or fail other requests.
         while self.waiting and self.waiting[0].end <= stored_end:
             first = self.waiting.popleft()
             tell(first.done, first.appended, _BATCH)
@@ -50,64 +49,63 @@ class DuplicateWaiters:
             self.waiting = None
 
     def fail(self, error: Exception) -> None:
-        """It is in doubt what storage has."""
+        """Fail all requests, because the contents of storage are in doubt."""
         waiting, self.waiting = self.waiting or (), None
         for each in waiting:
             tell(each.done, error, _BATCH)
 
 
-# What Redis has and may not be read yet: as in Kafka, the high watermark waits with it, for as long as it takes. What
-# nobody can read yet, nobody can miss when a replica takes over that has not got it. The sender of a batch waits for
-# `replica.lag.time.max.ms` at most.
+# As in Kafka, the high watermark waits for batches without enough replicas, without a time limit. A promoted replica
+# can therefore only lack batches that were never readable. The sender waits at most `replica.lag.time.max.ms`.
 _HELD_BATCH = "a batch that waits for copies"
 
 
 class ReplicationEvents(NamedTuple):
-    """What a log does with what its replication comes to know.
+    """Callbacks through which a log receives its replication events.
 
-    Each call that may wait for copies is given them, and only the callbacks of that wait hold them.
+    Each call that may wait receives them. Only the callbacks of that wait hold references to them.
     """
 
     placed: Callable[[Append, Appended, AppendDone, Exception | None], None]
-    """Make a batch readable, then call its `AppendDone`; or call that with an error. Called in log order."""
+    """Makes a batch readable and completes its request, or only reports an error. Called in log order."""
     opened: Callable[[int], None]
-    """Makes readable what was in the log when it was opened, up to an offset."""
+    """Makes the log readable up to an offset after a recovery."""
     on_lost: Lost
-    """Called if another primary may have taken over. The leader must recover the log."""
+    """Called when the primary may have changed and the log must be recovered."""
 
 
 class _Held:
-    """A batch that nobody can read yet, or all that was in the log when it was opened."""
+    """An unreadable batch, or everything that the log held when it was opened."""
 
     __slots__ = ("append", "done", "end", "overdue", "placed", "result")
 
     def __init__(self, append: Append | None, placed: Appended, end: int, done: AppendDone | None) -> None:
         self.append = append
-        """None: what was in the log when it was opened."""
+        """None for the contents of the log when it was opened."""
         self.placed = placed
         self.end = end
-        """The offset behind it."""
+        """The offset after it."""
         self.done = done
-        """None: whoever appended it has been told."""
+        """None if its request was completed."""
         self.overdue = append is None
-        """Whether nobody waits for its copies any more but those who want to read it."""
+        """Whether only readers still wait for its replicas."""
         self.result: Appended | Exception | None = None
-        """How it went; None: it is not known yet."""
+        """The outcome; None while it is unknown."""
 
 
 class ReplicationQueue:
-    """What waits in one log, in order: it lies between the high watermark and the offset that the next batch gets."""
+    """Batches of one log that wait between the high watermark and the next offset, in order."""
 
     __slots__ = ("_asked", "_budget", "_copies", "_held", "_stream", "_wanted")
 
     def __init__(self, copies: InSyncReplicas, stream: str, budget: CacheBudget, wanted: int) -> None:
-        """Hold nothing yet.
+        """Start empty.
 
         Args:
             copies: waits for replicas.
-            stream: the partition's.
-            budget: of the batches that all partitions hold.
-            wanted: how many servers are to have what can be read.
+            stream: Redis key of the partition's stream.
+            budget: memory for the held batches of all partitions.
+            wanted: number of servers that must have a batch before it is readable.
         """
         self._held: deque[_Held] = deque()
         self._copies = copies
@@ -115,20 +113,20 @@ class ReplicationQueue:
         self._budget = budget
         self._wanted = wanted
         self._asked: _Held | None = None
-        """Up to which batch copies are waited for however long it takes."""
+        """The last batch of the current wait without a time limit."""
 
     @property
     def holds(self) -> bool:
-        """Whether a batch waits: all that come behind it wait, too."""
+        """Whether a batch waits. All later batches then wait as well."""
         return bool(self._held)
 
     @property
     def end(self) -> int:
-        """The offset behind what waits last."""
+        """The offset after the last waiting batch."""
         return self._held[-1].end
 
     def want(self, copies: int, events: ReplicationEvents) -> None:
-        """So many servers are to have what can be read from now on, what waits already included."""
+        """Set the number of servers that must have a batch, waiting batches included."""
         self._wanted = copies
         if copies == 1 and self._held:
             self._asked = None
@@ -138,7 +136,7 @@ class ReplicationQueue:
             self._ask_on(events)
 
     def hold_opened(self, end: int, events: ReplicationEvents) -> None:
-        """The log was opened: what is in it, up to `end`, can be read when so many servers have it as are wanted."""
+        """Hold the contents of an opened log up to `end` until enough servers have them."""
         self._hold(_Held(None, Appended(end), end, None))
         self._ask_on(events)
 
@@ -152,16 +150,16 @@ class ReplicationQueue:
         error: Exception | None,
         events: ReplicationEvents,
     ) -> None:
-        """Redis has a batch, unless there is an error: it can be read when so many servers have it.
+        """Hold a batch that Redis stored or refused until enough servers have it.
 
         Args:
             append: the batch.
-            placed: where it is.
-            done: told when so many servers have it, or time is over; or now, where `wait_ms` is 0.
-            wanted: how many servers shall have it.
-            wait_ms: how long `done` waits at most.
-            error: why Redis has not got it.
-            events: what comes of it.
+            placed: its place in the log.
+            done: called when enough servers have the batch or the wait ends; immediately if `wait_ms` is 0.
+            wanted: number of servers.
+            wait_ms: maximum wait of `done`.
+            error: why Redis did not store the batch.
+            events: callbacks for the outcome.
         """
         if error is not None:
             events.placed(append, placed, done, error)
@@ -182,7 +180,7 @@ class ReplicationQueue:
 
     def _confirmed(self, held: _Held, events: ReplicationEvents, error: Exception | None) -> None:
         if held.result is not None:
-            # Somebody else's copies came behind it, or the log was recovered again meanwhile.
+            # Later batches were replicated, or the log was recovered during the wait.
             return
         if isinstance(error, StorageUnavailable):
             self._doubted(error, events)
@@ -195,14 +193,13 @@ class ReplicationQueue:
             self._ask_on(events)
 
     def _ask_on(self, events: ReplicationEvents) -> None:
-        """Wait for the copies of all that is here: once for all of it, and however long it takes."""
         if self._asked is None and self._held:
             last = self._asked = self._held[-1]
             self._copies.confirm(self._stream, self._wanted, None, partial(self._have_come, last, self._wanted, events))
 
     def _have_come(self, last: _Held, wanted: int, events: ReplicationEvents, error: Exception | None) -> None:
         if self._asked is not last or wanted != self._wanted:
-            # Asked once more since.
+            # A newer wait replaced this one.
             return
         self._asked = None
         if isinstance(error, StorageUnavailable):
@@ -211,13 +208,12 @@ class ReplicationQueue:
             self._reached(last.end, events)
 
     def _doubted(self, error: StorageUnavailable, events: ReplicationEvents) -> None:
-        # A replica that takes over may lack it, so nobody reads it before an opening has told what there is.
+        # A promoted replica may lack it, so it stays unreadable until the log is recovered.
         events.on_lost(error)
-        # A log that is deleted, or in doubt already, tells nobody.
+        # A log that is deleted or already in doubt reports nothing.
         self.fail(error, events)
 
     def _reached(self, end: int, events: ReplicationEvents) -> None:
-        """There are enough copies of all up to an offset: what comes last was written last."""
         for held in self._held:
             if held.end > end:
                 break
@@ -237,7 +233,7 @@ class ReplicationQueue:
             self._ask_on(events)
 
     def fail(self, error: Exception, events: ReplicationEvents) -> None:
-        """The log is to be opened anew, or is another's: whoever opens it shows what is in it."""
+        """Drop everything that waits. The next recovery makes the contents of the log readable."""
         waiting, self._held, self._asked = self._held, deque(), None
         for held in waiting:
             self._budget.held -= _size(held)
@@ -252,7 +248,7 @@ def _size(held: _Held) -> int:
 
 
 _HELD_OVERHEAD = 1_024
-"""Bytes charged for each batch beside its own: Python objects of the batch, and of whoever waits for it."""
+"""Bytes charged for each batch in addition to its size: objects of the batch and its request."""
 _LONGEST_MS = 2**31 - 1
 """`replica.lag.time.max.ms` bounds it."""
 
@@ -264,9 +260,9 @@ def _tell(done: AppendDone | None, result: Appended | Exception | None, _placed:
 
 
 class Replication:
-    """The high watermark of one log: which of its batches can be read, and who is told of them when.
+    """The high watermark of one log.
 
-    With one copy, which is the default, nothing is asked or held here.
+    With `min.insync.replicas` 1, the default, it neither queries replicas nor holds batches.
     """
 
     __slots__ = (
@@ -275,47 +271,46 @@ class Replication:
     )  # fmt: skip
 
     def __init__(self, name: str, stream: str, copies: InSyncReplicas, budget: CacheBudget) -> None:
-        """Want one copy.
+        """Require one server.
 
         Args:
             name: the partition, for errors.
-            stream: the Redis key of its stream.
+            stream: Redis key of the stream.
             copies: waits for replicas.
-            budget: of the batches that all partitions hold.
+            budget: memory for the held batches of all partitions.
         """
         self._name = name
         self._stream = stream
         self._copies = copies
         self._budget = budget
         self.min_insync = 1
-        """How many servers are to have what can be read (`min.insync.replicas`); `want` sets it."""
+        """Servers that must have a batch before it is readable (`min.insync.replicas`). Set by `want`."""
         self.high_watermark_known = True
-        """Whether `log_end` is the high watermark; else this may be higher.
+        """Whether `log_end` is the high watermark, which may otherwise be higher.
 
-        Not after an opening, until what was in the log then is known to have its copies: till then `log_end` is only
-        how far readers were shown the log before.
+        False after a recovery until enough replicas have the log's contents.
         """
         self.high_watermark_epoch = -1
-        """The leader epoch by which `log_end` is known."""
+        """Leader epoch of the known `log_end`."""
         self.queue: ReplicationQueue | None = None
-        """Batches that wait for copies, from the first on that had to."""
+        """Batches that wait for replicas, from the first that had to."""
         self.repeated = DuplicateWaiters()
-        """Who sent a batch again that Redis has not got yet."""
+        """Requests with a duplicate of a batch that Redis has not stored yet."""
 
     def want(self, copies: int, events: ReplicationEvents) -> None:
-        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
+        """Set the number of servers that must have a batch (`min.insync.replicas`)."""
         self.min_insync = copies
         if self.queue is not None or copies > 1:
             self.made_queue().want(copies, events)
 
     def made_queue(self) -> ReplicationQueue:
-        """The queue that all batches take that are placed from now on, in order."""
+        """Return the queue for all later batches. Create it if necessary."""
         if self.queue is None:
             self.queue = ReplicationQueue(self._copies, self._stream, self._budget, self.min_insync)
         return self.queue
 
     def high_watermark_at_opening(self, before: int, opened: OpenedLog) -> int:
-        """How far a log can be read that was opened just now; `before`: the high watermark that was known here."""
+        """Return the high watermark of a log that was just opened. `before` is the one known until now."""
         end = opened.next_offset
         if self.min_insync > 1:
             end = least_high_watermark(before, self.high_watermark_epoch, opened, opened.epochs)
@@ -323,43 +318,43 @@ class Replication:
         return end
 
     def hold_opened(self, end: int, events: ReplicationEvents) -> None:
-        """What was in the log when it was opened, up to `end`, waits for its copies, if it has to."""
+        """Hold the contents of an opened log up to `end` until they are replicated, if required."""
         self.high_watermark_known = self.min_insync == 1
         if not self.high_watermark_known:
             self.made_queue().hold_opened(end, events)
 
     def check(self, copies: int) -> None:
-        """Raise NotEnoughReplicas where a batch cannot be taken whose sender waits for so many copies."""
+        """Raise NotEnoughReplicas if a batch that requires `copies` servers cannot be accepted."""
         check_room(self._budget)
         if copies > 1:
             check_replicas(self._copies, self._stream, copies)
 
     def repeat(self, end: int, placed: Appended, done: AppendDone, copies: int, wait_ms: int, log_end: int) -> None:
-        """Tell whoever sent a batch again, which ends before offset `end`, when it is stored and has its copies."""
+        """Complete a duplicate request once its batch, which ends before `end`, is stored and replicated."""
         if copies > 1 and wait_ms:
-            # What can be read may still lack copies.
+            # Readable batches may still lack replicas.
             done = done_with_copies(self._copies, self._stream, copies, wait_ms, done)
         self.repeated.add(end, placed, done)
         self.answer_repeated(log_end)
 
     def answer_repeated(self, log_end: int) -> None:
-        """Answer those whose batches Redis has by now, in a log that can be read up to `log_end`."""
+        """Complete duplicate requests whose batches are stored, in a log readable up to `log_end`."""
         queue = self.queue
         self.repeated.answer(queue.end if queue is not None and queue.holds else log_end)
 
     def fail(self, error: Exception, events: ReplicationEvents) -> None:
-        """Tell everybody who waits: the log is in doubt, or another's."""
+        """Fail all waiting requests: the log is in doubt or has another leader."""
         if self.queue is not None:
             self.queue.fail(error, events)
         self.repeated.fail(error)
 
     def check_end(self) -> None:
-        """Raise NotLeader where it is not known yet how far the log can be read."""
+        """Raise NotLeader if the high watermark is not known yet."""
         if not self.high_watermark_known:
             raise high_watermark_unknown(self._name)
 
     async def settle(self) -> None:
-        """Wait for a moment until all that Redis has can be read. Raises StorageUnavailable where it cannot."""
+        """Wait briefly until everything in Redis is readable. Raise StorageUnavailable if it is not."""
         queue = self.queue
         if queue is not None and queue.holds:
             await replicas_caught_up(self._copies, self._stream, self.min_insync)
@@ -368,21 +363,21 @@ class Replication:
 
 
 def least_high_watermark(end: int, epoch: int, log: LogLook | OpenedLog, epochs: LeaderEpochs) -> int:
-    """How far the high watermark of a log has come at least, so what readers may have been shown of it.
+    """Return the lowest possible high watermark of a log, given what readers may have seen.
 
     Args:
-        end: the high watermark that this server has known.
-        epoch: the leader epoch that the log had then.
-        log: as Redis has it.
+        end: the high watermark that this server knew.
+        epoch: the leader epoch of that high watermark.
+        log: the log in Redis.
         epochs: its leader epochs.
     """
-    # What was trimmed was shown, too.
+    # Trimmed records were readable, too.
     return min(max(epochs.kept(end, epoch), log.log_start, log.high_watermark), log.next_offset)
 
 
 def high_watermark_unknown(partition: str) -> NotLeader:
-    """Said to those who ask how far a partition can be read, before its copies have told (KIP-207).
+    """Return the error for a high watermark that is not known yet (KIP-207).
 
-    Not OFFSET_NOT_AVAILABLE: not every client takes that for a reason to ask again.
+    Some clients do not retry after OFFSET_NOT_AVAILABLE.
     """
     return NotLeader(f"{partition}: how far it can be read is known when its replicas have what is in it")

@@ -10,7 +10,7 @@ from headrace.topics.errors import InvalidConfig, NotEnoughReplicas, NotEnoughRe
 from headrace.topics.model import AppendDone, Appended
 
 _READER_MS = 500
-"""How long a read waits for replicas. After that, it returns what they are known to have."""
+"""Maximum wait of a read for replicas, in ms."""
 
 
 def check_attainable(
@@ -37,9 +37,9 @@ def check_replicas(copies: InSyncReplicas, stream: str, wanted: int) -> None:
 
 
 def check_room(budget: CacheBudget) -> None:
-    """Raise NotEnoughReplicas if the batches that wait for replicas fill their memory.
+    """Raise NotEnoughReplicas if batches that wait for replicas exhaust their memory.
 
-    This includes requests with acks=0 or 1, and requests of clients that disconnected: their batches are held as well.
+    They include batches with acks=0 or 1 and those of disconnected clients.
     """
     if budget.held >= budget.most_held:
         raise NotEnoughReplicas(f"{budget.held} bytes of batches wait for the replicas of Redis, which lag")

@@ -1,4 +1,4 @@
-"""Looks offsets of a log up by time (ListOffsets): in Redis, and in the archive where the log begins there."""
+"""Look up offsets by time (ListOffsets) in Redis and in the archive."""
 
 from headrace.broker.partition.remote import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Source
@@ -15,23 +15,23 @@ async def find(
     cold: RemotePartition | None = None,
     isolation: Isolation = UNCOMMITTED,
 ) -> FoundOffset:
-    """Look an offset up by time.
+    """Return the first record at or after a timestamp, or a special offset.
 
     Args:
-        storage: where the log is.
+        storage: the log's storage.
         partition: the partition.
         timestamp: milliseconds since the epoch, or a `Special`.
-        searcher: looks into the batches.
-        cold: what is not in the log any more and can be read all the same.
-        isolation: what the reader sees. `LATEST` is its visible end, and nothing is found from there on.
+        searcher: searches batches.
+        cold: the archived part of the log, if readable.
+        isolation: isolation level. `LATEST` is its visible end. As in Kafka, records from there on are not found.
 
     Returns:
-        The first record with this timestamp or a later one. For `EARLIEST` and `LATEST` no timestamp is given. As in
-        Kafka, nothing is found by time that cannot be read yet.
+        The offset, without a timestamp for `EARLIEST` and `LATEST`.
 
     Raises:
-        NotLeader: it lies where the log may end, and where that is is not known yet;
-        StorageUnavailable, ArchiveUnavailable; MessageTooLarge, CorruptBatch: a batch cannot be looked into.
+        NotLeader: the result may be past the known end of the log.
+        StorageUnavailable, ArchiveUnavailable: the log cannot be read.
+        MessageTooLarge, CorruptBatch: a batch cannot be searched.
     """
     if timestamp == Special.LATEST:
         await partition.ask_end()
@@ -60,7 +60,6 @@ async def _by_time(
 
 
 async def _in_log(storage: LogLookup, partition: Source, timestamp: int, searcher: Searcher) -> FoundOffset:
-    """The same among the records in the log."""
     largest = timestamp == Special.MAX_TIMESTAMP
     stream = partition.stream
     stored = await (storage.find_max_timestamp(stream) if largest else storage.find_timestamp(stream, timestamp))
@@ -78,7 +77,6 @@ async def _in_log(storage: LogLookup, partition: Source, timestamp: int, searche
 async def _behind_log_start(
     storage: LogLookup, partition: Source, stored: StoredBatch, timestamp: int, searcher: Searcher
 ) -> FoundOffset:
-    """The first readable record with `timestamp` or a later one, from the batch that holds the log start on."""
     following: list[StoredBatch] = [stored]
     while following:
         stored = following[0]

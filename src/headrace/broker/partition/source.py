@@ -1,4 +1,4 @@
-"""What readers see of a partition, wherever it is led, and how they hear of new records."""
+"""Define the reader's interface of a partition, whichever broker leads it."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -10,20 +10,20 @@ from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, UnknownTopic
 
 Watcher = Callable[[int], None]
-"""Called with the size in bytes of each batch as it becomes readable; with 0 when the partition goes away."""
+"""Called with the bytes of each batch that becomes readable, and with 0 when the partition is removed."""
 UNKNOWN_SIZE = 1 << 40
-"""Said of what comes without its size being known: enough for whoever waits to look again."""
+"""Reported for batches of unknown size. Large enough to wake every waiting fetch."""
 
 
 class Isolation(IntEnum):
-    """Which records a reader sees (`isolation.level`); the numbers are those of the Kafka protocol."""
+    """Isolation level of a reader (`isolation.level`), numbered as in the Kafka protocol."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
     @classmethod
     def of(cls, level: int) -> "Isolation":
-        """The isolation that a request of the Kafka protocol asks for."""
+        """Return the isolation level for its number in a Kafka request."""
         return cls.READ_COMMITTED if level == cls.READ_COMMITTED else cls.READ_UNCOMMITTED
 
 
@@ -31,39 +31,42 @@ UNCOMMITTED: Final = Isolation.READ_UNCOMMITTED
 
 
 class Readable(Protocol):
-    """A partition, as whoever fetches may read it."""
+    """A partition that fetches can read."""
 
     @property
     def log_start(self) -> int:
-        """First offset that may be read."""
+        """First readable offset."""
 
     @property
     def log_end(self) -> int:
-        """The offset behind the last record that may be read: the high watermark."""
+        """The high watermark: the offset after the last readable record."""
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets between its records may belong to none: offsets then do not count records."""
+        """Whether offsets may have gaps, so that they do not count records."""
 
     def visible_end(self, isolation: Isolation) -> int:
-        """The offset behind the last record that a reader sees: the high watermark, or the last stable offset."""
+        """Return the end offset for a reader: the high watermark or the last stable offset."""
 
     def check_readable(self, offset: int) -> None:
         """Raise OffsetOutOfRange or UnknownTopic."""
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a reader that sees so much would find nothing."""
+        """Return whether a read at this isolation level would find nothing."""
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Whether a read can be answered from memory (the log end itself included).
+        """Return whether memory can answer a read, the log end included.
 
-        `ahead`: also from what was read ahead, and was in storage only until somebody came for it.
+        `ahead` includes batches that were read ahead but not yet fetched.
         """
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Whole batches from memory up to the visible end, and their size; see `Tail.read` and `read_stored`."""
+        """Return whole batches from memory up to the visible end, and their size.
+
+        See `Tail.read` and `read_stored`.
+        """
 
     async def read_stored(
         self,
@@ -74,86 +77,85 @@ class Readable(Protocol):
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Whole batches from storage up to the visible end, and their size: at least one if there is one.
+        """Return whole batches from storage up to the visible end, and their size.
 
-        The first is the one that holds `offset`.
-        Where they are to `join`, several may come as one buffer, but the last is always by itself. `first`: bytes that
-        the first may have, in a native topic; NeedsRoom is raised where it has more. Those of a log have a bound.
+        Returns at least one batch if one exists. The first holds `offset`. With `join`, several batches may share a
+        buffer, but the last is always separate. `first` limits the bytes of a native topic's first batch; a larger one
+        raises NeedsRoom.
         """
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every batch from now on."""
+        """Call `watcher` for every batch from now on."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling; harmless when it was not watching."""
+        """Stop calling `watcher`. Do nothing if it was not registered."""
 
 
 class Source(Readable, Protocol):
-    """A partition that records are read from and looked up in, wherever it is led."""
+    """A partition for reads and offset lookups, whichever broker leads it."""
 
     topic: str
     index: int
     stream: str
-    """The Redis key of its stream."""
+    """Redis key of its stream."""
 
     @property
     def deleted(self) -> bool:
-        """Whether its topic is gone."""
+        """Whether its topic is deleted."""
 
     @property
     def local_start(self) -> int:
-        """First offset that lies in Redis; those before it, from `log_start` on, are in the archive."""
+        """First offset in Redis. Earlier offsets from `log_start` are in the archive."""
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the last opening that is known of (KIP-101); -1: none is."""
+        """Leader epoch of the last known opening (KIP-101); -1 if none is known."""
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """How far the log is what it was for who came to `offset` under this leader epoch; -1: that is not known.
+        """Return up to which offset a reader's log still matches; -1 if unknown.
 
-        That is `offset`, or where Redis came back with less: there others have come in their place.
+        The reader is at `offset` under `leader_epoch`. The result is lower than `offset` if Redis lost records and
+        others replaced them.
         """
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset is certain to lie behind all that there is, so that no reader can have come to it."""
+        """Return whether an offset is certainly past the end, so that no reader can have reached it."""
 
     async def ask_end(self) -> None:
-        """Know where it ends by now, where others append to it as well.
+        """Refresh the end offset where other writers append as well.
 
-        Raises NotLeader where it is not known how far it may be read, since its copies are waited for;
-        StorageUnavailable.
+        Raises:
+            NotLeader: the high watermark is not known yet.
+            StorageUnavailable: storage does not respond.
         """
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """ListOffsets: by a timestamp (ms) or a `timestamps.Special`; `searcher` looks into the batches.
-
-        Nothing is found from the visible end on.
-        """
+        """Look up an offset by timestamp (ms) or `timestamps.Special` (ListOffsets), before the visible end."""
 
 
 def gone(partition: Source) -> UnknownTopic:
-    """Why a partition of a deleted topic can be neither read nor written."""
+    """Return the error for a partition of a deleted topic."""
     return UnknownTopic(f"{partition.topic}-{partition.index} has been deleted")
 
 
 def changing(partition: Source) -> StorageUnavailable:
-    """Why a partition that is being converted takes nothing just now."""
+    """Return the error for a partition during its conversion."""
     return StorageUnavailable(f"{partition.topic}-{partition.index}: its storage is being changed")
 
 
 def outside(partition: Source, offset: int, log_start: int, log_end: int) -> OffsetOutOfRange:
-    """Why nothing can be read at an offset of a log that reaches from `log_start` to `log_end`."""
+    """Return the error for an offset outside `log_start` to `log_end`."""
     return OffsetOutOfRange(f"{partition.topic}-{partition.index}: offset {offset} is outside {log_start} to {log_end}")
 
 
 class Watchers(set[Watcher]):
-    """Those who wait for records of a partition."""
+    """Callbacks of requests that wait for records of a partition."""
 
     def notify(self, size: int) -> None:
-        """There are so many bytes more; 0: the partition went away."""
+        """Report `size` more bytes; 0 if the partition was removed."""
         for watcher in tuple(self):
             try:
                 watcher(size)
             except Exception:
-                # All others are told, and whoever has appended the batch.
+                # An error must not affect other watchers or the append.
                 log_unhandled("a fetch that waits")

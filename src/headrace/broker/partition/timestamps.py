@@ -1,4 +1,4 @@
-"""Offsets by time: the first record at or after a timestamp, and the one with the largest (ListOffsets)."""
+"""Find records by time: the first at or after a timestamp, or the latest (ListOffsets)."""
 
 import contextlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from headrace.topics.model import StoredBatch
 
 
 class Special(IntEnum):
-    """Timestamps that are no times (Kafka protocol, ListOffsets)."""
+    """Special timestamps of ListOffsets in the Kafka protocol."""
 
     LATEST = -1
     EARLIEST = -2
@@ -27,7 +27,7 @@ class Special(IntEnum):
 
 
 class FoundOffset(msgspec.Struct, frozen=True):
-    """An offset and the timestamp (ms) of the record there; -1 and -1 when there is none."""
+    """An offset and its record's timestamp (ms); -1 and -1 if none was found."""
 
     offset: int
     timestamp: int = -1
@@ -37,31 +37,31 @@ NOT_FOUND = FoundOffset(-1)
 
 
 MOST_DECOMPRESSED = 512 << 20
-"""Bytes that batches may decompress to for one request; what is asked for beyond is refused."""
+"""Maximum decompressed bytes per request. Further batches are refused."""
 
 
 class Searcher:
-    """Looks into record batches for one request: off the event loop where they may be large, and only so far."""
+    """Searches batches for one request with a decompression limit, large ones off the event loop."""
 
     def __init__(self, decompression: Decompression, beside: ReadBudget | None = None) -> None:
-        """Nothing has been decompressed.
+        """Start with no bytes decompressed.
 
         Args:
-            decompression: where large batches are.
-            beside: what those of native topics are counted in while they are looked into; None: one of its own.
+            decompression: decompresses large batches.
+            beside: budget for batches of native topics during the search; None for a separate one.
         """
         self._decompression = decompression
         self.beside = beside or ReadBudget()
         self._left = MOST_DECOMPRESSED
 
     async def first_at(self, stored: StoredBatch, timestamp: int | None, first_offset: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of a record from `first_offset` on; None: there is none.
+        """Return offset and time (ms) of the first record at or after `timestamp`; None if none exists.
 
-        The first one that is not before `timestamp`; where that is None, the first of those with the largest time.
+        Searches from `first_offset`. Without a timestamp, returns the first record with the largest time.
 
         Raises:
-            MessageTooLarge: too much has been decompressed for this request, or this batch alone is too large.
-            CorruptBatch: its records cannot be read.
+            MessageTooLarge: the request or this batch exceeds a decompression limit.
+            CorruptBatch: the records cannot be read.
         """
         look = partial(search, stored.batch, stored.base_offset, first_offset, timestamp)
         size = len(stored.batch)
