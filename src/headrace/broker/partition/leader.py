@@ -1,4 +1,4 @@
-"""A partition whose records lie in a log that this server owns: it decides where a batch goes, and who is told."""
+"""The log partition of the leader: it places batches and completes their requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,10 +37,10 @@ from headrace.topics.rejected_batches import RejectedBatches
 
 
 class LeaderPartition(ReadableLog):
-    """A partition's owner, its cached tail, and those who wait for it.
+    """A log partition that this server leads or may lead.
 
-    The log end is the high watermark: where the acknowledged batches end, as far as they have their copies. It never
-    moves back, unless Redis itself comes back with less than it had acknowledged.
+    The log end is the high watermark: the end of the acknowledged and sufficiently replicated batches. It never
+    decreases unless Redis loses acknowledged batches.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class LeaderPartition(ReadableLog):
         reads: ReadBudget | None = None,
         total: ProducerTotal | None = None,
     ) -> None:
-        """Prepare; `open` must come before anything else.
+        """Prepare the partition; call `open` before any other method.
 
         Args:
-            topic: the topic's name.
-            index: the partition's number.
-            stream: the Redis key of its stream.
-            storage: where the log is.
-            budget: of all cached tails together.
-            clock: tells when a producer was last heard of, and how long a refused batch is waited for.
-            snapshots: see to it that what changes of the producers is written down.
-            reads: budget of what is read ahead; None: one of its own.
-            total: counts the producers of all logs together; None: nothing does.
+            topic: topic name.
+            index: partition number.
+            stream: Redis key of the stream.
+            storage: the log's storage.
+            budget: memory of all cached tails.
+            clock: the time for producer expiry and for retries of refused batches.
+            snapshots: schedules the producer snapshots.
+            reads: budget for read-ahead; None for a separate one.
+            total: counts the producers of all logs; None for no count.
         """
         super().__init__(stream, storage, budget, reads)
         self.topic = topic
@@ -76,11 +76,11 @@ class LeaderPartition(ReadableLog):
         self.leader: int | None = None
         self.named = Leader(-1, -1)
         self.opened: Callable[[LeaderPartition], None] = lambda _: None
-        """Called whenever this server has become the owner."""
+        """Called whenever this server becomes leader."""
         self._view: int | None = None
-        """The number of the view by which this server is the owner; None: it is alone."""
+        """Broker epoch by which this server leads; None for a single server."""
         self._elsewhere: NotLeader | None = None
-        """Why it can be neither read nor written here."""
+        """Why clients can neither read nor write here."""
         self._clock = clock
         self.replication = Replication(f"{topic}-{index}", stream, storage.copies, budget)
         self._saving = ProducerStateSnapshots(topic, index, stream, storage)
@@ -94,46 +94,47 @@ class LeaderPartition(ReadableLog):
         self._owner = OffsetAssigner(0, refused=self.refusals)
         self._epochs: LeaderEpochs | None = None
         self._fenced_reason: Exception | None = StorageUnavailable(f"{topic}-{index} is not open")
-        """Why nothing can be appended just now."""
+        """Why appends fail now."""
         self._recovery: asyncio.Task[None] | None = None
         self._exhaustion = ExhaustionReport()
 
     @property
     def producers(self) -> int:
-        """How many idempotent producers it knows, those included that it has refused for a moment."""
+        """Number of known idempotent producers, including those refused temporarily."""
         return len(self._owner.producers) + len(self.refusals.first)
 
     def expire_silent(self, silent_ms: int) -> None:
-        """Forget producers that were silent for so long."""
+        """Forget producers that were inactive for `silent_ms`."""
         self.expire_producers(self._clock.now_ms() - silent_ms)
         self.refusals.expire(silent_ms)
 
     @property
     def log(self) -> "LeaderPartition":
-        """Itself; see `Partition.log`."""
+        """The partition itself; see `Partition.log`."""
         return self
 
     # Owning
 
     async def open(self, *, create: bool = False) -> None:
-        """Become the owner, and learn where the log starts and ends; `create` makes it where it is missing.
+        """Become leader and recover the log's start and end; `create` creates a missing log.
 
         Raises:
-            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
+            UnknownTopic: the log is missing.
+            Fenced, StorageUnavailable, StorageFull: the log cannot be opened.
         """
         view = self._view
         opened = await self._storage.open(self.stream, self.on_lost, create=create, view=view)
-        # By a later view another broker may have opened it in the meantime: it is opened by that one.
+        # Another broker may have opened it by a newer broker epoch and leads it then.
         if self.leader is None and view == self._view:
             self._take_over(opened)
         if self.deleted:
             self._storage.forget(self.stream, self.on_lost)
 
     def _take_over(self, opened: OpenedLog) -> None:
-        # Placed while the log was in doubt: whoever sends it again finds it.
-        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"), self._events())
+        # Batches placed while the log was in doubt: a producer's retry finds them.
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"), self._events())
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
-        # Behind a loss another broker may have led it, in a view that this one has missed: it may be as long again.
+        # After a data loss, a broker that this one missed may have led the log and restored its length.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0
         count, producers = (lambda: None) if self._total is None else self._total.take, self.producers
         self._owner = OffsetAssigner(opened.next_offset, opened.producers, opened.unsaved, self.refusals, count)
@@ -148,7 +149,7 @@ class LeaderPartition(ReadableLog):
         self.local_start = opened.log_start
         self.log_end = self.replication.high_watermark_at_opening(before, opened)
         if self.replication.min_insync > 1:
-            # The next leader needs it.
+            # The next leader must know this.
             self.save_soon()
         same = known and kept == self.log_end == before
         if not same:
@@ -160,42 +161,42 @@ class LeaderPartition(ReadableLog):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be written to here, or will be soon without anybody's doing."""
+        """Return whether it accepts writes now or will soon without intervention."""
         return self._fenced_reason is None or self._recovery is not None
 
     @property
     def is_writable(self) -> bool:
-        """Whether a batch can be stored here just now, unless the topic is being changed."""
+        """Whether a batch can be stored now, unless the topic is being changed."""
         return self._fenced_reason is None and not self.deleted
 
     @property
     def fenced_reason(self) -> Exception | None:
-        """Why nothing can be appended to it; None: it is open here, or is another broker's."""
+        """Why appends fail; None if it is open here or led by another broker."""
         return None if self.deleted or self.leader is not None else self._fenced_reason
 
     @property
     def offline(self) -> str | None:
-        """Why storage cannot open it, where it holds something else than this log; None: it is not known to be so."""
+        """Why storage cannot open it because of foreign data; None if no such reason is known."""
         fenced_reason = self.fenced_reason
         return str(fenced_reason) if isinstance(fenced_reason, PartitionOffline) else None
 
     def go_offline(self, reason: Exception) -> None:
-        """Storage holds something else than this log: clients are named no leader until it can be opened."""
-        if self.deleted or self.leader is not None:  # it is gone, or another broker's by now
+        """Mark the partition offline: it has no leader until storage can open it."""
+        if self.deleted or self.leader is not None:  # deleted, or led by another broker
             return
         self._fenced_reason = PartitionOffline(str(reason) or type(reason).__name__)
-        # Of one that never was open here nothing is known: it cannot be read either.
+        # A log that was never opened here cannot be read either.
         if self._epochs is None:
             self._elsewhere = NotLeader(f"{self.topic}-{self.index} is offline")
         self.named = Leader(self.leader_epoch if self._epochs is not None else -1, -1)
 
     async def try_again(self) -> None:
-        """Nothing: `Leadership` opens it."""
+        """Do nothing: `Leadership` opens logs."""
 
     def lead(self, view: int, last_epoch: int = -1) -> None:
-        """By the view of this number it is this server's. Where it is not open, `open` comes next.
+        """Lead the partition from this broker epoch on. If it is not open, call `open` next.
 
-        `last_epoch`: the highest leader epoch that any broker has told.
+        `last_epoch`: the highest leader epoch that any broker reported.
         """
         self._view = view
         if self.leader is None and self._epochs is not None and last_epoch > self.leader_epoch:
@@ -206,7 +207,7 @@ class LeaderPartition(ReadableLog):
         self.leader = None
 
     def release(self, leader: int) -> None:
-        """It is another broker's from now on."""
+        """Hand the partition over to the broker `leader`."""
         if self.leader is None:
             self._fenced_reason = self._elsewhere = NotLeader(f"another broker leads {self.topic}-{self.index}")
             if self._recovery is not None:
@@ -221,7 +222,7 @@ class LeaderPartition(ReadableLog):
         self.leader = leader
 
     def led_elsewhere(self) -> None:
-        """Note that another broker may have led it and ended. Storage reports it within a second."""
+        """Note that another broker may have led it and failed. Storage confirms this within 1 s."""
         if self._elsewhere is None:
             self._saving.led_elsewhere()
             self.save_soon()
@@ -237,7 +238,7 @@ class LeaderPartition(ReadableLog):
             raise NotLeader(str(self._elsewhere))
 
     def on_lost(self, error: Exception) -> None:
-        """Storage has put the ownership in doubt: open the log anew before anything else is placed."""
+        """Recover the log before any further append, because its ownership is in doubt."""
         if self._fenced_reason is not None or self.deleted:
             return
         self._fenced_reason = error
@@ -257,7 +258,7 @@ class LeaderPartition(ReadableLog):
                 self.topic, self.index, open_by, lambda: self._view, reason, self._clock, self.go_offline
             )
         except (Fenced, UnknownTopic) as error:
-            # Another server has it, or it was deleted: this partition takes nothing any more.
+            # The log was deleted or has another leader: accept nothing more.
             self._fenced_reason = error
             self._recovery = None
             log_given_up(self.topic, self.index, error, self._view)
@@ -268,13 +269,14 @@ class LeaderPartition(ReadableLog):
     # Appending
 
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """Decide where a checked batch goes and have it stored there; see `Partition.append`.
+        """Place a validated batch in the log and store it; see `Partition.append`.
 
         Raises:
-            StorageUnavailable, StorageFull: just now nothing can be stored. UnknownTopic: the topic has been deleted.
-            NotEnoughReplicas: there would not be enough copies.
-            OutOfOrderSequence, InvalidProducerEpoch: its producer's sequence does not fit.
-            OffsetsExhausted: nothing can be stored ever again.
+            StorageUnavailable, StorageFull: storage accepts nothing now.
+            UnknownTopic: the topic was deleted.
+            NotEnoughReplicas: too few replicas follow.
+            OutOfOrderSequence, InvalidProducerEpoch: the producer's sequence does not fit.
+            OffsetsExhausted: the partition has no offsets left.
         """
         if self._fenced_reason is not None or self.paused or self.deleted:
             self.refusals.refuse(append)
@@ -312,16 +314,16 @@ class LeaderPartition(ReadableLog):
         if self.paused:
             return changing(self)
         assert self._fenced_reason is not None
-        # A new one each time: what is raised keeps where it was raised.
+        # A raised exception keeps its traceback, so create a new one each time.
         return type(self._fenced_reason)(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
     def finish_append(self, append: Append, placed: Appended, done: AppendDone, error: Exception | None) -> None:
-        """Make a batch readable and tell whoever appended it; or only tell of an error."""
+        """Make a batch readable and complete its request, or only report an error."""
         if error is not None:
             self.refusals.refuse(append)
             done(error)
             return
-        if self.deleted:  # no client can read it: its batches must not take memory of others
+        if self.deleted:  # unreadable batches must not take cache memory
             done(placed)
             return
         batch = append.batch
@@ -337,7 +339,7 @@ class LeaderPartition(ReadableLog):
         try:
             done(placed)
         except Exception:
-            # As `tell`, without a call for each batch: whoever sent it again waits as well.
+            # Also completes requests with a duplicate of the batch.
             log_unhandled("an append")
         if replication.repeated.waiting is not None:
             replication.answer_repeated(log_end)
@@ -345,13 +347,13 @@ class LeaderPartition(ReadableLog):
     # Copies
 
     def want_copies(self, copies: int) -> None:
-        """So many servers are to have what can be read from now on (`min.insync.replicas`)."""
+        """Set the number of servers that must have a batch (`min.insync.replicas`)."""
         if copies != self.replication.min_insync:
             self.replication.want(copies, self._events())
             self.save_soon()
 
     def learn_high_watermark(self, end: int, epoch: int) -> None:
-        """All up to an offset was seen to have its copies, by this leader epoch, where it is not open here."""
+        """Record a high watermark and its leader epoch while the log is not open here."""
         if self._elsewhere is not None:
             self.log_end, self.replication.high_watermark_epoch = end, epoch
 
@@ -365,7 +367,6 @@ class LeaderPartition(ReadableLog):
         self.replication.answer_repeated(self.log_end)
 
     def _show_opened(self, end: int) -> None:
-        """What was in the log when it was opened, up to `end`, has its copies."""
         self.replication.high_watermark_known = True
         if end != self.log_end:
             self.log_end = end
@@ -376,7 +377,7 @@ class LeaderPartition(ReadableLog):
     # Reading
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange where an offset is not in the log for certain; UnknownTopic once it is deleted."""
+        """Raise OffsetOutOfRange if `offset` is certainly not in the log; UnknownTopic once it is deleted."""
         if self.deleted:
             raise gone(self)
         self.check_led()
@@ -384,59 +385,59 @@ class LeaderPartition(ReadableLog):
             raise outside(self, offset, self.log_start, self.log_end)
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset is beyond all that another server may have shown. Readers wait below that."""
+        """Return whether `offset` is past everything that another server may have made readable."""
         end = self.log_end if self.replication.queue is None else max(self.log_end, self._owner.next_offset)
         return self.is_end_known and offset > end
 
     @property
     def is_end_known(self) -> bool:
-        """Whether nobody can have seen this log longer than it is known to be here."""
+        """Whether no client can have seen a higher end of this log."""
         return self._saving.proven and self.replication.high_watermark_known
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """See `broker.partition.offset_lookup.find`."""
+        """Look up an offset by time; see `broker.partition.offset_lookup.find`."""
         self.check_led()
         return await offset_lookup.find(self._storage, self, timestamp, searcher, self.cold, isolation)
 
     async def ask_end(self) -> None:
-        """Known: nobody else appends. Raises NotLeader where its copies are waited for, or another may have led it."""
+        """Do nothing: only this server appends. Raise NotLeader if the high watermark is not known."""
         self.check_end()
 
     def check_end(self) -> None:
-        """Raise NotLeader where it is not known how far it can be read."""
+        """Raise NotLeader if the high watermark is not known."""
         self.replication.check_end()
         if not self._saving.proven:
             raise NotLeader(f"{self.topic}-{self.index}: it is not known yet whether another broker has led it")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch up to this one, and where it ends; -1 and -1 for none. Raises NotLeader."""
+        """Return the largest leader epoch up to `epoch` and its end; -1 and -1 for none. Raises NotLeader."""
         self.check_end()
         return (-1, -1) if self._epochs is None else self._epochs.end_of(epoch, self.log_end)
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        """Return up to which offset the log still matches a reader at `offset` under `leader_epoch`."""
         return offset if self._epochs is None else self._epochs.kept_for(offset, leader_epoch)
 
     # Producers
 
     def save_soon(self) -> None:
-        """Have written down within a second what has changed: of the producers, and the high watermark."""
+        """Save changed producers and the high watermark within 1 s."""
         if not self._save_due:
             self._save_due = True
             self._snapshots.add(self)
 
     def use(self, snapshots: SnapshotSchedule) -> None:
-        """Have others see to it from now on: those before may end with the virtual cluster that the log was in."""
+        """Use another snapshot schedule, because the current one may end with its virtual cluster."""
         if snapshots is self._snapshots:
             return
         self._snapshots.discard(self)
         self._snapshots = snapshots
-        # Also what those before are just writing down: they may fail. Where there is nothing to write, nothing is.
+        # Include snapshots that the old schedule is writing, because they may fail.
         snapshots.add(self)
 
     async def save_producers(self) -> None:
-        """Store changed producers. Raises TopicError; the log is recovered if necessary."""
-        async with self._writing:  # who comes next writes a later offset, for which all of this has to be there
+        """Save changed producers. Raises TopicError; the log is then recovered if necessary."""
+        async with self._writing:  # a later save may rely on this one
             self._save_due = False
             if self.is_writable:
                 try:
@@ -446,14 +447,14 @@ class LeaderPartition(ReadableLog):
                     raise
 
     def expire_producers(self, before_ms: int) -> None:
-        """Forget idempotent producers that were last heard of before this time (ms)."""
+        """Forget idempotent producers that were last active before this time (ms)."""
         if self._saving.expire_producers(before_ms):
             self._snapshots.add(self)
 
-    # Removing, and what lies beside
+    # Retention and groups
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Retention; what producers of trimmed batches sent last is written down first, what waits for copies stays."""
+        """Apply retention. Saves the producers of trimmed batches first and keeps batches that wait for replicas."""
         if (before_ms is None and max_bytes is None) or self._elsewhere is not None:
             return
         await self.save_producers()
@@ -463,7 +464,7 @@ class LeaderPartition(ReadableLog):
         self._trimmed(trimmed)
 
     async def delete_before(self, offset: int) -> None:
-        """Move the log start up to `offset`, also into the middle of a batch. Raises OffsetOutOfRange."""
+        """Raise the log start offset to `offset`, also within a batch. Raises OffsetOutOfRange."""
         self.check_led()
         if offset > self.log_end:
             raise OffsetOutOfRange(f"{self.topic}-{self.index}: offset {offset} is beyond {self.log_end}")
@@ -474,21 +475,21 @@ class LeaderPartition(ReadableLog):
         self._trimmed(await self._storage.trim(self.stream, before_offset=offset))
 
     async def settle(self) -> None:
-        """Return when every append given before has its answer and can be read. Raises StorageUnavailable."""
+        """Return once every earlier append is answered and readable. Raises StorageUnavailable."""
         await self.save_producers()
         await self._storage.settle(self.stream)
         await self.replication.settle()
         if self._fenced_reason is not None:
-            # What waited was given up: the opening tells what there is.
+            # The waiting batches failed; the recovery makes stored ones readable.
             raise StorageUnavailable(f"{self.topic}-{self.index}: {self._fenced_reason}")
 
     async def mirror_offset(self, group: str, offset: int) -> None:
-        """Show a group's position in the Redis consumer group of the stream."""
+        """Show a group's committed offset in the stream's Redis consumer group."""
         if offset >= 0 and self._elsewhere is None:
             await self._storage.mirror_offset(self.stream, group, offset)
 
     def close(self) -> None:
-        """The topic is gone: free the memory, wake everyone who waits."""
+        """Free the memory of a deleted topic and wake all waiters."""
         self.deleted = True
         self._clear(self.log_end)
         self.replication.fail(gone(self), self._events())

@@ -1,6 +1,6 @@
-"""What is written down of one log beside its batches: its producers, and how far readers were shown it.
+"""Save the producer state and the high watermark of each log.
 
-A write that Redis takes proves something, too: that no other broker has led the log since this server opened it.
+A successful write also proves that no other broker led the log since this server opened it.
 """
 
 import asyncio
@@ -19,37 +19,37 @@ from headrace.topics.leader_epochs import LeaderEpochs
 INTERVAL_MS = 1_000
 _PARTITIONS_AT_ONCE = 64
 _STOP_S = 3.0
-"""How long a server that ends waits for all of them to be written down."""
+"""Seconds that a stopping server waits for all snapshots."""
 _AT_ONCE = 1_000
-"""Producers that are written down together: some milliseconds of the event loop."""
+"""Producers per write: a few milliseconds of the event loop."""
 _log = structlog.get_logger("headrace.broker.partition")
 
 
 class Saved(Protocol):
-    """A partition whose producers are to be written down."""
+    """A partition with producer state to save."""
 
     async def save_producers(self) -> None:
-        """Write down what has changed. Raises TopicError when it could not be."""
+        """Save the changes. Raises TopicError on failure."""
 
 
 class SnapshotSchedule:
-    """The partitions that have something to write down."""
+    """The partitions with unsaved changes."""
 
     def __init__(self) -> None:
         self._due: dict[Saved, None] = {}
 
     def add(self, partition: Saved) -> None:
-        """It has changed since it was last written down."""
+        """Schedule a snapshot of a changed partition."""
         self._due[partition] = None
 
     def discard(self, partition: Saved) -> None:
-        """Save nothing of a partition that is deleted, or led elsewhere."""
+        """Drop a partition that is deleted or led by another broker."""
         self._due.pop(partition, None)
 
     async def save_last(self, within_s: float = _STOP_S) -> None:
-        """Write all of them down before the server ends, unless that takes too long.
+        """Save all partitions before the server stops, within a time limit.
 
-        What is not written down is in the log's newest batches, which whoever opens it next goes through anyway.
+        The next leader rebuilds unsaved state from the log's newest batches.
         """
         try:
             async with asyncio.timeout(within_s):
@@ -58,7 +58,7 @@ class SnapshotSchedule:
             _log.warning("producers were not written down: Redis takes too long; the next opening reads more batches")
 
     async def save(self) -> None:
-        """Write all of them down; one that cannot be is tried again the next time."""
+        """Save all partitions. A failed save is retried at the next interval."""
         due, self._due = list(self._due), {}
         async for _ in in_slices(due, self._save_one, _PARTITIONS_AT_ONCE):
             pass
@@ -66,33 +66,33 @@ class SnapshotSchedule:
     async def _save_one(self, partition: Saved) -> None:
         try:
             await partition.save_producers()
-        except Exception as error:  # the others are saved all the same
+        except Exception as error:  # save the others anyway
             self._due[partition] = None
             if not isinstance(error, TopicError):
                 _log.exception("a snapshot failed")
 
     async def keep_saving(self, clock: Clock) -> None:
-        """Save at each interval; runs until it is cancelled."""
+        """Save at each interval until cancelled."""
         while True:
             await pause(clock, INTERVAL_MS)
             await self.save()
 
 
 class ProducerStateSnapshots:
-    """Writes down what has changed of one log, and knows whether another broker may have led it."""
+    """Saves the changes of one log and tracks whether another broker may have led it."""
 
     __slots__ = (
         "_epochs", "_index", "_overtaken", "_owner", "_saved_to", "_storage", "_stream", "_topic", "_unproven",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int, stream: str, storage: LogStorage) -> None:
-        """Have nothing to write down.
+        """Start without changes.
 
         Args:
-            topic: the topic's name.
-            index: the partition's number.
-            stream: the Redis key of its stream.
-            storage: where it is written down.
+            topic: topic name.
+            index: partition number.
+            stream: Redis key of the stream.
+            storage: stores the snapshots.
         """
         self._topic = topic
         self._index = index
@@ -101,38 +101,40 @@ class ProducerStateSnapshots:
         self._owner = OffsetAssigner(0)
         self._epochs: LeaderEpochs | None = None
         self._saved_to: tuple[int, int | None] = 0, None
-        """Offset as of which the producers are written down, and the high watermark then."""
+        """Offset of the last snapshot, and the high watermark at that time."""
         self._unproven: object | None = None
-        """Another broker may have led it since it was opened here, and shown more of it, until Redis has said that none
-        has, asked from now on, or it is opened anew; None: nobody has. Each time it is another object."""
+        """Set while another broker may have led the log and made more of it readable.
+
+        None if no other broker did. Cleared by a later reply from Redis or by a recovery. Each doubt is a new object.
+        """
         self._overtaken = False
-        """One has for certain: only an opening ends that, whatever an old primary says."""
+        """Whether another broker certainly led it. Only a recovery resets this, not a reply from an old primary."""
 
     def begin(self, owner: OffsetAssigner, epochs: LeaderEpochs) -> None:
-        """This server has just opened the log: nobody else leads it."""
+        """Start after this server opened the log, so that no other broker leads it."""
         self._owner, self._epochs = owner, epochs
         self._saved_to = 0, None
         self._unproven, self._overtaken = None, False
 
     def end(self) -> None:
-        """The log is gone: write nothing down any more."""
+        """Stop saving: the log is deleted."""
         self._owner = OffsetAssigner(0)
 
     @property
     def proven(self) -> bool:
-        """Whether nobody else can have led the log since it was opened here."""
+        """Whether certainly no other broker led the log since it was opened here."""
         return self._unproven is None
 
     def led_elsewhere(self) -> None:
-        """Note that another broker may have led it and ended. The next write reports it."""
+        """Note that another broker may have led it. The next write verifies this."""
         self._unproven = object()
 
     def overtake(self) -> None:
-        """Another broker has led it for certain."""
+        """Note that another broker led it."""
         self._unproven, self._overtaken = object(), True
 
     async def look_who_led(self) -> None:
-        """Storage takes no write that would tell whether another broker has led it; but it can be read."""
+        """Verify leadership by a read while storage accepts no writes."""
         fenced_reason = self._unproven
         if (
             fenced_reason is None
@@ -144,16 +146,18 @@ class ProducerStateSnapshots:
             self._unproven = None
 
     async def save(self, shown: int | None) -> None:
-        """Write down what has changed of the producers, so that the next opening reads few batches.
+        """Save changed producers, so that the next recovery reads few batches.
 
-        What changes from now on is not waited for: this would not end while producers come faster than they are saved.
-        The entry of a producer that continues to write may be newer than the offset.
+        Changes during the save wait for the next one, because new producers may arrive faster than they are saved. The
+        state of an active producer may be newer than the snapshot's offset.
 
         Args:
-            shown: the high watermark, where readers wait for copies.
+            shown: the high watermark, if readers wait for replicas.
 
         Raises:
-            StorageUnavailable, StorageFull; Fenced: another broker has led the log. UnknownTopic.
+            Fenced: another broker led the log.
+            UnknownTopic: the log was deleted.
+            StorageUnavailable, StorageFull: storage cannot write.
         """
         try:
             await self._save(shown)
@@ -187,7 +191,7 @@ class ProducerStateSnapshots:
                 self._unproven = None
 
     def expire_producers(self, before_ms: int) -> bool:
-        """Forget producers that were last heard of before this time; whether there is something to write down."""
+        """Forget producers last active before this time. Return whether there are changes to save."""
         forgotten = self._owner.expire(before_ms)
         if forgotten:
             _log.debug("silent producers forgotten", topic=self._topic, partition=self._index, producers=forgotten)

@@ -1,9 +1,8 @@
-"""What all logs of a server know of idempotent producers together, and what goes when that is too much.
+"""Limit the idempotent producers of all logs together.
 
-A log knows each of its producers by a few hundred bytes, and a client can send batches to every partition under one new
-producer id after the other. Near the bound those silent for longest are forgotten before `producer.id.expiration.ms`,
-but none that may still repeat a batch: its repetition would be stored as a new batch without notice.
-Where that is not enough, batches of producers that are new to their partition are refused.
+Each log stores a few hundred bytes per producer, and a client can use a new producer id for every batch. Near the
+limit, the longest inactive producers are forgotten before `producer.id.expiration.ms`. Producers that may still retry a
+batch are kept, because a retry would become a duplicate. If this is not enough, batches of new producers are refused.
 """
 
 import asyncio
@@ -18,36 +17,37 @@ from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.topics.errors import TooManyProducers
 
 LEAST_SILENT_MS = 180_000
-"""No producer that was heard of within this time is forgotten for others: clients repeat a batch for
-`delivery.timeout.ms`, two minutes unless they set it."""
+"""A producer that was active within this time is never forgotten early. Clients retry for `delivery.timeout.ms`, two
+minutes by default.
+"""
 _BEGIN = 0.9
-"""Part of the bound from which on producers are forgotten early."""
+"""Fraction of the limit from which producers are forgotten early."""
 _SWEEP_AGAIN_MS = 1_000
 _log = structlog.get_logger("headrace.broker.partition")
 
 
 class ProducerLog(Protocol):
-    """A log, as far as its producers count."""
+    """A log with idempotent producers."""
 
     @property
     def producers(self) -> int:
-        """How many it knows, those included that it has refused for a moment."""
+        """Number of known producers, including those refused temporarily."""
 
     def expire_silent(self, silent_ms: int) -> None:
-        """Forget those that were silent for so long."""
+        """Forget producers that were inactive for `silent_ms`."""
 
 
 class ProducerTotal:
-    """The producers of one server."""
+    """The idempotent producers of one server."""
 
     def __init__(self, most: int, expiry_ms: int, clock: Clock, lane: CooperativeScheduler | None = None) -> None:
-        """Know of no log.
+        """Start without logs.
 
         Args:
-            most: producers of all partitions together, each counted once for each of its partitions.
-            expiry_ms: after how long they are forgotten anyway (`producer.id.expiration.ms`).
+            most: maximum producers, counted once per partition.
+            expiry_ms: regular expiry (`producer.id.expiration.ms`).
             clock: the time.
-            lane: where forgetting takes turns.
+            lane: scheduler of the expiry work.
         """
         self.most = most
         self._expiry_ms = expiry_ms
@@ -55,21 +55,21 @@ class ProducerTotal:
         self._lane = lane or CooperativeScheduler()
         self._logs: WeakSet[ProducerLog] = WeakSet()
         self._count = 0
-        """As of the last sweep, and those that have come since: never too few."""
+        """Count of the last sweep plus later additions; never too low."""
         self._sweeping: asyncio.Task[None] | None = None
         self._swept_ms: int | None = None
 
     def add(self, log: ProducerLog) -> None:
-        """Count a log's producers, for as long as the log is in use."""
+        """Count a log's producers while the log is in use."""
         self._logs.add(log)
 
     def opened(self, count: int) -> None:
-        """A log was opened that knows so many."""
+        """Add the producers of an opened log."""
         self._count += count
         self._look()
 
     def take(self) -> None:
-        """Count one more. Raises TooManyProducers."""
+        """Count one more producer. Raises TooManyProducers."""
         if self._count >= self.most * _BEGIN:
             self._look()
             if self._count >= self.most:
@@ -80,7 +80,7 @@ class ProducerTotal:
         self._count += 1
 
     def try_take(self) -> bool:
-        """Count one more, if there is room for it."""
+        """Count one more producer if the limit allows it. Return whether it does."""
         try:
             self.take()
         except TooManyProducers:
@@ -88,7 +88,6 @@ class ProducerTotal:
         return True
 
     def _look(self) -> None:
-        """Begin to forget, unless that is under way or has been tried just now."""
         if self._count < self.most * _BEGIN or self._sweeping is not None:
             return
         now_ms = self._clock.ticks_ms()
@@ -103,7 +102,7 @@ class ProducerTotal:
         self._sweeping = None
 
     async def _sweep(self) -> None:
-        """Forget those that were silent for longest, in each pass those of half the time, until it is enough."""
+        """Forget the longest inactive producers. Each pass halves the time until enough are gone."""
         silent_ms = max(self._expiry_ms, LEAST_SILENT_MS)
         count = await self._pass(silent_ms)
         while count >= self.most * _BEGIN and silent_ms > LEAST_SILENT_MS:
@@ -113,13 +112,13 @@ class ProducerTotal:
             _log.warning("producers were forgotten early", silent_ms=silent_ms, producers=count, limit=self.most)
 
     async def _pass(self, silent_ms: int) -> int:
-        """Forget those that were silent for so long; how many are left."""
+        """Forget producers inactive for `silent_ms` and return the number left."""
         began = self._count
         left = 0
         async for log in self._lane.pace().each(tuple(self._logs)):
             if log.producers:
                 log.expire_silent(silent_ms)
                 left += log.producers
-        # Those that came during the pass may have been counted, or not.
+        # Producers added during the pass may be counted or not.
         self._count = left + self._count - began
         return self._count

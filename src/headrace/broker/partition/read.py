@@ -1,4 +1,4 @@
-"""Reads a partition piece by piece into a sink: a half-built answer of an API, which says how much it still wants."""
+"""Read a partition into a sink, which is a partial API response with a remaining size."""
 
 from typing import Protocol
 
@@ -8,30 +8,31 @@ from headrace.broker.runtime.budget import NeedsRoom, ReadBudget
 from headrace.topics.errors import StorageUnavailable
 
 _USUAL_BYTES = 1 << 20
-"""A record may have as many without more ado."""
+"""A record of up to this size needs no memory reservation."""
 _LISTED = 32 << 10
-"""Bytes of the newest batches that a sink is given at once: small ones are thousands, and hundreds may ask for them in
-one turn of the loop, before the first takes any."""
+"""Bytes of the newest batches passed to a sink at once. Many requests may read thousands of small batches in one
+turn of the event loop.
+"""
 
 
 class Sink(Protocol):
-    """Takes records until it is full."""
+    """Accepts records until it is full."""
 
     def room(self) -> int:
-        """Bytes it still wants; 0: full."""
+        """Remaining bytes; 0 if full."""
 
     async def take(self, partition: Source, batches: list[Buffer], offset: int, not_before_ms: int | None) -> int:
-        """Take records from `offset` on, as many as it wants.
+        """Take as many records as fit, from `offset` on.
 
         Args:
-            partition: where they come from.
-            batches: whole stamped record batches in offset order; the first holds `offset`. They belong to the log:
-                what is kept must be copied, nothing may be written.
-            offset: the first offset wanted. Records before it in the first batch are not.
-            not_before_ms: records with an earlier timestamp are passed over; None: none are.
+            partition: the source partition.
+            batches: whole stamped batches in offset order; the first holds `offset`. The log owns them: copy, never
+                modify.
+            offset: first offset to take; skip earlier records of the first batch.
+            not_before_ms: skip records with an earlier timestamp; None to skip none.
 
         Returns:
-            The offset after the last record taken or passed over; `offset` itself when it is full before the first.
+            The offset after the last record taken or skipped; `offset` if the sink was already full.
         """
 
 
@@ -44,20 +45,20 @@ async def read(
     beside: ReadBudget | None = None,
     isolation: Isolation = UNCOMMITTED,
 ) -> int:
-    """Read until the sink is full or the visible end is reached; the next offset to read.
+    """Read until the sink is full or the visible end is reached. Return the next offset.
 
     Args:
         partition: the partition.
-        offset: where to begin.
+        offset: first offset.
         sink: takes the records.
         not_before_ms: see `Sink.take`.
-        beside: what records are counted in that are larger than their readers know; None: nothing.
-        isolation: how much the reader sees.
+        beside: budget for larger records than readers expect; None for no budget.
+        isolation: isolation level of the reader.
 
     Raises:
-        OffsetOutOfRange: `offset` is below the log start or beyond the log end.
+        OffsetOutOfRange: `offset` is before the log start or after the log end.
         UnknownTopic: the topic was deleted.
-        StorageUnavailable: Redis does not answer, and nothing was taken before.
+        StorageUnavailable: Redis does not respond and the sink has no records yet.
     """
     partition.check_readable(offset)
     began = offset
@@ -74,10 +75,10 @@ async def read(
             except StorageUnavailable:
                 if offset == began:
                     raise
-                # What the sink has taken counts; the next read says what is wrong.
+                # Return what the sink has. The next read raises the error.
                 break
         if following is None:
-            # Retention, or a deletion, came between.
+            # Retention or a deletion removed the records.
             partition.check_readable(offset)
             break
         if following <= offset:
@@ -95,7 +96,6 @@ async def _take_stored(
     beside: ReadBudget,
     isolation: Isolation,
 ) -> int | None:
-    """Read from storage, and what the sink answers; None when there was nothing."""
     more = 0
     while True:
         async with beside.held(more):

@@ -1,4 +1,4 @@
-"""Where the batches of one log come from for readers: the newest from memory, others from Redis or from the archive."""
+"""Read the batches of one log from memory, Redis or the archive."""
 
 import asyncio
 from array import array
@@ -15,55 +15,55 @@ from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.model import StoredBatch
 
-# Reads on while a consumer is busy with its last answer.
+# Read ahead while a consumer processes its last response.
 ANSWER_TURNS = 4
-"""Turns of the loop until an answer has left: a read that is a copy from the page cache would hold it up."""
+"""Event loop turns before read-ahead starts, so that it does not delay the response."""
 
 
 class Read(Protocol):
-    """See `ReadableLog.read_range`."""
+    """The signature of `ReadableLog.read_range`."""
 
     def __call__(self, offset: int, limit: int, *, join: bool) -> Coroutine[Any, Any, list[StoredBatch]]:
-        """About `limit` bytes of batches from an offset on."""
+        """Return about `limit` bytes of batches from `offset`."""
 
 
 class _Reading(NamedTuple):
     last: StoredBatch
-    """Of the read before; without its bytes where batches may come as one."""
+    """Last batch of the previous read; without its bytes if batches may be joined."""
     following: asyncio.Future[list[StoredBatch]]
     place: ReadAheadBudget
 
 
 class ReadAhead:
-    """What comes behind the last read of one log."""
+    """Batches that follow the last read of one log."""
 
     __slots__ = ("_ahead", "_reads")
 
     def __init__(self, reads: ReadBudget) -> None:
-        """Nothing has been read yet; `reads` bounds what all logs read ahead."""
+        """Start empty; `reads` is the read-ahead budget of all logs."""
         self._reads = reads
         self._ahead: _Reading | None = None
 
     def ready(self, offset: int) -> list[StoredBatch] | None:
-        """What was read ahead and is here by now, the batch that begins at an offset first; None: nothing."""
+        """Return finished read-ahead that begins at `offset`; None if there is none."""
         ahead = self._ahead
         if ahead is None or offset != ahead.last.next_offset or not ahead.following.done():
             return None
         if ahead.following.cancelled() or ahead.following.exception() is not None:
             return None
         found = ahead.following.result()
-        # Where retention came between, the archive may have what is missing.
+        # After retention, the archive may have the missing batches.
         return found if found and found[0].base_offset <= offset else None
 
     async def take(self, offset: int, limit: int, *, join: bool) -> list[StoredBatch] | None:
-        """Batches from `offset` on that the last read left over, or was followed by; None: it did not end there.
+        """Return batches from `offset` that remained or followed the last read; None if it ended elsewhere.
 
-        It may have ended in the middle of its last batch, where somebody takes records and not batches.
+        The offset may be within the last batch, because some interfaces read single records.
 
         Args:
-            offset: the first that is wanted.
-            limit: bytes that are wanted.
-            join: whether several batches may come as one; see `fit_to`.
+            offset: first offset.
+            limit: maximum bytes.
+            join: whether to join batches; see `fit_to`.
         """
         ahead = self._ahead
         if ahead is None:
@@ -76,21 +76,21 @@ class ReadAhead:
         return fit_to(found if offset == last.next_offset else [last, *found], limit, join=join)
 
     def keep(self, read: Read, last: StoredBatch, left: list[StoredBatch], limit: int, *, join: bool) -> None:
-        """A read has ended with a batch; `left`: what it found behind that one. `read` on, if the budget allows it."""
+        """Keep the unused batches `left` after `last`, and read ahead if the budget allows."""
         self.forget()
         place = self._reads.read_ahead(limit, self.forget)
         if place is None:
             return
         if join:
-            # Its view would hold all that came with it, which nobody counts once the answer has left.
+            # A view would keep the whole buffer, which no budget counts after the response.
             last = StoredBatch(last.base_offset, last.next_offset, b"")
         reading = asyncio.ensure_future(_read_on(read, left, last.next_offset, place.size, join))
-        # Nobody may ever come for it: an error is then nobody's.
+        # No read may collect the result, so an error must not be reported.
         reading.add_done_callback(lambda done: place.came(bytes_of(done)))
         self._ahead = _Reading(last, reading, place)
 
     def forget(self) -> None:
-        """What was read ahead is asked for, or not wanted any more."""
+        """Drop the read-ahead."""
         if self._ahead is not None:
             place = self._ahead.place
             self._ahead = None
@@ -107,10 +107,10 @@ async def _read_on(read: Read, left: list[StoredBatch], following: int, limit: i
 
 
 def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBatch]:
-    """The same batches, each by itself unless they may `join` and fit into `limit` bytes together.
+    """Split batches, or `join` those that fit into `limit` bytes together.
 
-    So whoever takes as many as fit ends with one that is by itself. What lies behind these is left as it is: there may
-    be thousands, of which a client that wants one after the other would have all taken apart each time.
+    The last batch that fits is always separate. Later batches stay joined, because splitting thousands for each read
+    would be slow.
     """
     left, fits = limit, 0
     for each in found:
@@ -127,7 +127,7 @@ def fit_to(found: list[StoredBatch], limit: int, *, join: bool) -> list[StoredBa
 
 
 def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
-    """Each batch by itself, as many as begin within `limit` bytes; the others as one behind them."""
+    """Split the batches that begin within `limit` bytes. The others stay joined."""
     if joined.count == 1:
         return [joined]
     batches: list[StoredBatch] = []
@@ -144,7 +144,7 @@ def _apart(joined: StoredBatch, limit: int) -> list[StoredBatch]:
 
 
 def up_to(found: list[StoredBatch], end: int) -> list[StoredBatch]:
-    """Those of the same batches that end at or before an offset; the last is by itself if any had to be left out."""
+    """Return the batches that end at or before `end`. The last is separate if others were dropped."""
     if not found or found[-1].next_offset <= end:
         return found
     kept = [each for each in found if each.base_offset < end]
@@ -154,15 +154,14 @@ def up_to(found: list[StoredBatch], end: int) -> list[StoredBatch]:
     return kept + [each for each in _apart(last, len(last.batch)) if each.next_offset <= end]
 
 
-# Where the bytes of a log are, so how far to read for a given number of them: sparse, like Kafka's offset index. What
-# lies before its first place is found by trying.
+# Map offsets to byte positions, to know how far to read for a byte limit. Sparse, like Kafka's offset index.
 GRAIN = 64 << 10
-"""Bytes of log between two places."""
+"""Bytes of log between two index entries."""
 _MOST_PLACES = 1 << 16
 
 
 class LogIndex:
-    """Offsets and the byte positions at which their batches begin, counted from where the index begins."""
+    """Offsets and byte positions of batches, counted from the start of the index."""
 
     __slots__ = ("_due", "_grain", "_offsets", "_position", "_positions")
 
@@ -170,15 +169,15 @@ class LogIndex:
         self.clear(log_end)
 
     def clear(self, log_end: int) -> None:
-        """Forget everything; the index begins at `log_end`."""
+        """Drop all entries. The index begins at `log_end`."""
         self._offsets = array("q", [log_end])
         self._positions = array("q", [0])
         self._position = 0
         self._grain = GRAIN
-        self._due = GRAIN  # the position from which on a place is noted
+        self._due = GRAIN  # the position of the next entry
 
     def append(self, base_offset: int, size: int) -> None:
-        """Note a batch of `size` bytes at the end of the log."""
+        """Add a batch of `size` bytes at the end of the log."""
         position = self._position
         if position >= self._due:
             self._offsets.append(base_offset)
@@ -189,20 +188,19 @@ class LogIndex:
         self._position = position + size
 
     def _thin_out(self) -> None:
-        """Half as many places, twice as far apart."""
         del self._offsets[1::2], self._positions[1::2]
         self._grain *= 2
 
     def covers(self, offset: int) -> bool:
-        """Whether `offset` lies behind the index's beginning."""
+        """Return whether `offset` is at or after the start of the index."""
         return offset >= self._offsets[0]
 
     def end_of(self, offset: int, limit: int) -> int | None:
-        """Offset up to which about `limit` bytes lie from `offset` on; None: so much is not left.
+        """Return the offset about `limit` bytes after `offset`; None if the log is shorter.
 
         Args:
             offset: must be covered.
-            limit: bytes. The answer is at most one place, or one batch, further than this.
+            limit: bytes, exceeded by at most one index entry or batch.
         """
         place = bisect_right(self._offsets, offset) - 1
         behind = bisect_right(self._positions, self._positions[place] + limit)
@@ -210,20 +208,20 @@ class LogIndex:
 
 
 class ColdReads:
-    """How many batches to ask for where no index tells their size: few at first, more as they prove small."""
+    """Number of batches to request without an index: few at first, more if they are small."""
 
     __slots__ = ("count",)
 
     MOST = 64
-    """Bounds what one read may bring when small batches are followed by large ones."""
+    """Limits a read in which small batches precede large ones."""
 
     def __init__(self) -> None:
         self.count = 1
 
     def learn(self, asked: int, batches: int, size: int, limit: int, *, full: bool = False) -> None:
-        """A read that asked for `asked` batches brought `batches`, of `size` bytes together.
+        """Learn from a read that requested `asked` batches and got `batches` of `size` bytes.
 
-        `full`: there were more; where these are fewer than asked for, they are as many as `limit` bytes hold.
+        `full`: more existed; fewer than requested then means that `limit` bytes hold no more.
         """
         if size > limit:
             self.count = max(1, limit * batches // size)
@@ -237,34 +235,34 @@ _MOST_BATCHES = 4096
 
 
 class ReadableLog:
-    """A log as its readers see it: where it begins and ends, its newest batches in memory, and the reads of all others.
+    """A log for readers: its bounds, its cached tail, and reads from storage.
 
-    The leader adds each batch to `_tail` and `_index`, and moves `log_end`.
+    The appender adds each batch to `_tail` and `_index`, and moves `log_end`.
     """
 
     has_gaps = entry_per_record = False
 
     def __init__(self, stream: str, storage: LogStorage, budget: CacheBudget, reads: ReadBudget | None) -> None:
-        """Nothing is known yet.
+        """Start without known contents.
 
         Args:
-            stream: the Redis key of its stream.
-            storage: where it is.
-            budget: of all cached tails together.
-            reads: budget of what is read ahead; None: one of its own.
+            stream: Redis key of the stream.
+            storage: the log's storage.
+            budget: memory of all cached tails.
+            reads: budget for read-ahead; None for a separate one.
         """
         self.stream = stream
         self.local_start = 0
-        """First offset that lies in Redis."""
+        """First offset in Redis."""
         self.cold: RemotePartition | None = None
-        """What the archive has of it, where it is read from there."""
+        """The archived part of the log, if readable."""
         self.log_end = 0
-        """The high watermark; of another broker's log, as far as it was known here."""
+        """The high watermark. For another broker's log, the last known one."""
         self._storage = storage
         self._tail = Tail(budget, 0)
         """The newest batches."""
         self._index = LogIndex(0)
-        """Where the bytes of those are that came since it was cleared."""
+        """Byte positions of the batches since the index was cleared."""
         self._watchers = Watchers()
         self._cold_reads = ColdReads()
         self._reads = reads or ReadBudget()
@@ -272,42 +270,41 @@ class ReadableLog:
 
     @property
     def log_start(self) -> int:
-        """First offset that may be read: where the archive begins, if what is before the log is read from there."""
+        """First readable offset, in the archive or in Redis."""
         return first_readable(None if self.cold is None else self.cold.start, self.local_start)
 
     def visible_end(self, isolation: Isolation) -> int:
-        """The high watermark: every batch is stable as soon as it is stored."""
+        """Return the high watermark: every stored batch is stable."""
         return self.log_end
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a read at `offset` would find nothing."""
+        """Return whether a read at `offset` would find nothing."""
         return offset >= self.visible_end(isolation)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of every batch from now on."""
+        """Call `watcher` for every batch from now on."""
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling; harmless when it was not watching."""
+        """Stop calling `watcher`. Do nothing if it was not registered."""
         self._watchers.discard(watcher)
 
     async def size(self) -> int:
-        """Bytes that its record batches take in Redis."""
+        """Return the bytes of its batches in Redis."""
         return await self._storage.size(self.stream)
 
     def _trimmed(self, log_start: int) -> None:
         self.local_start = max(self.local_start, log_start)
 
     def _clear(self, log_end: int) -> None:
-        """Forget what is in memory; the next batch begins at `log_end`."""
         self._tail.clear(log_end)
         self._index.clear(log_end)
         self._ahead.forget()
-        # A read that is under way is of the log as it was before: what it brings is not kept.
+        # Drop the result of a running read, which is from the old log.
         self._ahead = ReadAhead(self._reads)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Whether a read can be answered from memory; see `Readable.cached`."""
+        """Return whether memory can answer a read; see `Readable.cached`."""
         if offset >= self._tail.start:
             return True
         return ahead and offset >= self.local_start and self._ahead.ready(offset) is not None
@@ -315,7 +312,7 @@ class ReadableLog:
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Whole batches of a `cached` offset, and their size; see `Tail.read`."""
+        """Return whole batches at a `cached` offset, and their size; see `Tail.read`."""
         if offset >= self._tail.start:
             return self._tail.read(offset, limit, self.visible_end(isolation), whole_first=whole_first)
         found = fit_to(self._ahead.ready(offset) or [], limit, join=join)
@@ -333,9 +330,9 @@ class ReadableLog:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Batches from Redis, the one holding `offset` first, at least one if there is one, and their size.
+        """Return batches from storage, the one that holds `offset` first, and their size.
 
-        What is not in Redis any more comes from the archive; where retention comes between, also behind `local_start`.
+        Returns at least one batch if one exists. Batches that retention removed from Redis come from the archive.
         """
         ahead, cold = self._ahead, self.cold
         stored: list[StoredBatch] = []
@@ -352,7 +349,6 @@ class ReadableLog:
     def _answer(
         self, stored: list[StoredBatch], limit: int, join: bool, ahead: ReadAhead, isolation: Isolation
     ) -> tuple[list[Buffer], int]:
-        """As many as fit, and their size; what follows is read ahead, unless the log was cleared in between."""
         end = self.visible_end(isolation)
         stored = up_to(stored, end)
         chunks, total = fitting(stored, limit)
@@ -364,16 +360,15 @@ class ReadableLog:
         return chunks, total
 
     async def _following(self, offset: int, limit: int, join: bool, isolation: Isolation) -> list[StoredBatch]:
-        """Batches from `offset` on, those that were read ahead first."""
         found = await self._ahead.take(offset, limit, join=join)
         return await self.read_range(offset, limit, join=join, isolation=isolation) if found is None else found
 
     async def read_range(
         self, offset: int, limit: int, *, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> list[StoredBatch]:
-        """About `limit` bytes of batches from Redis; no more where several may come as one.
+        """Return about `limit` bytes of batches from Redis; at most `limit` if they may be joined.
 
-        None from the visible end on: Redis has those past the high watermark, and its replicas have not.
+        Stops at the visible end: batches past the high watermark may not be replicated.
         """
         joined, visible = limit if join else None, self.visible_end(isolation)
         if self._index.covers(offset):
@@ -384,7 +379,7 @@ class ReadableLog:
             asked = self._cold_reads.count
             stored = await self._storage.read(self.stream, offset, asked, visible, joined)
             size = sum(len(found.batch) for found in stored)
-            # Those that come as one are never too many: there were more where the log goes on.
+            # Joined batches never exceed the limit, because the log continues after them.
             full = join and bool(stored) and stored[-1].next_offset < visible
             self._cold_reads.learn(asked, sum(found.count for found in stored), size, limit, full=full)
         return stored

@@ -1,4 +1,4 @@
-"""Opens a log anew whose ownership is in doubt, as often as it takes."""
+"""Recover a log whose ownership is in doubt, and retry until it succeeds."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,11 +13,11 @@ from headrace.topics.model import OpenedLog
 
 _log = structlog.get_logger("headrace.broker.partition")
 _RETRY_MS, _MOST_RETRY_MS = 50, 2_000
-"""How soon a log is tried again that cannot be opened anew, at first and at last."""
+"""First and maximum delay between attempts, in ms."""
 _FULL_RETRY_MS = 500
-"""How long one that Redis refused for want of room is left alone at first."""
+"""First delay after Redis reported that it is full, in ms."""
 _MOVING_RETRY_MS = 250
-"""How long one whose slot moves is left alone at first: it can often be opened, and not be written to."""
+"""First delay while the log's slot moves, in ms. Such a log can often be opened but not written."""
 
 
 async def reopened(
@@ -29,19 +29,19 @@ async def reopened(
     clock: Clock,
     offline: Callable[[Exception], None],
 ) -> OpenedLog:
-    """What the log has when it is open again, by the view that holds then.
+    """Recover a log by the current broker epoch and return its state.
 
     Args:
-        topic: the topic's name.
-        index: the partition's number.
-        open_by: tries once, by the view of a number; None: this server is alone.
-        view: the number of the view that holds now.
-        reason: why it has to be opened.
-        clock: for the pauses between.
-        offline: called where storage holds something else than the log.
+        topic: topic name.
+        index: partition number.
+        open_by: attempts once by a broker epoch; None for a single server.
+        view: the current broker epoch.
+        reason: why the log needs recovery.
+        clock: the time for delays.
+        offline: called if storage holds foreign data.
 
     Raises:
-        Fenced, UnknownTopic: another server has it, or it was deleted.
+        Fenced, UnknownTopic: another server leads the log, or it was deleted.
     """
     full, moving = isinstance(reason, StorageFull), isinstance(reason, StorageMoving)
     first_ms = _FULL_RETRY_MS if full else _MOVING_RETRY_MS if moving else _RETRY_MS
@@ -62,11 +62,11 @@ async def reopened(
         except UnknownTopic:
             raise
         except Fenced:
-            # Who tried by an older view was refused for that.
+            # An attempt with an older broker epoch is refused for that reason.
             if by == view():
                 raise
         except Exception as error:
-            # Somebody has laid hands on the log, say; whatever it is may be put right.
+            # For example, foreign data under the log's key. An operator may still correct it.
             if str(error) != told:
                 told = str(error)
                 log_offline(topic, index, error)
@@ -75,7 +75,7 @@ async def reopened(
 
 
 def log_offline(topic: str, index: int, reason: Exception) -> None:
-    """Tell in our log that a partition is offline."""
+    """Log that a partition is offline."""
     foreseen = isinstance(reason, TopicError | ValueError)
     _log.error(
         "partition offline: storage holds something else than its log",
@@ -87,15 +87,15 @@ def log_offline(topic: str, index: int, reason: Exception) -> None:
 
 
 def log_storage_refusal(reason: Exception) -> None:
-    """Tell in our log that storage takes no records.
+    """Log that storage accepts no records.
 
-    Every partition tells the same: a line that comes again is counted, not written.
+    All partitions log the same line. Repetitions are counted, not written.
     """
     _log.warning("records are refused", reason=str(reason))
 
 
 class ExhaustionReport:
-    """Reports once in our log that a partition has no offsets left."""
+    """Logs once that a partition has no offsets left."""
 
     __slots__ = ("_told",)
 
@@ -103,7 +103,7 @@ class ExhaustionReport:
         self._told = False
 
     def report(self, topic: str, index: int, reason: Exception) -> None:
-        """Log the first of these errors; every later one has the same cause."""
+        """Log the first of these errors; later ones have the same cause."""
         if not self._told:
             self._told = True
             _log.error(
@@ -115,30 +115,30 @@ class ExhaustionReport:
 
 
 async def opened_last_by(storage: LogStorage, stream: str, epochs: LeaderEpochs | None) -> bool:
-    """Whether nobody has opened a log since it was opened with these leader epochs. It asks without a write.
+    """Return whether no server opened a log since these leader epochs, without a write.
 
-    A primary that has lost its replicas says NOREPLICAS, and is not asked: one of them may have taken its place. With a
-    full disk it says MISCONF, whatever its replicas: what it answers may be old then (decision 58).
+    Does not ask a primary that reports NOREPLICAS: a replica may have replaced it. A primary with a full disk always
+    reports MISCONF, so its replies may be outdated (decision 58).
 
     Raises:
-        StorageUnavailable.
+        StorageUnavailable: storage does not respond.
     """
     found = (await storage.look(stream)).epochs
     return found is not None and epochs is not None and found.rows[-1] == epochs.rows[-1]
 
 
 def log_given_up(topic: str, index: int, why: Exception, view: int | None) -> None:
-    """Tell in our log that a partition takes nothing here any more.
+    """Log that a partition accepts no more writes here.
 
-    That is in order where it was deleted, or where there is a view: whose next one says who leads it. A server that is
-    alone (None) has nobody to give it to.
+    This is normal after a deletion and in a cluster, where the next broker epoch names a leader. A single server (None)
+    has no other broker.
     """
     tell = _log.error if view is None and isinstance(why, Fenced) else _log.info
     tell("partition lost", topic=topic, partition=index, reason=str(why))
 
 
 def log_lost(topic: str, index: int, lost: int, leader_epoch: int) -> None:
-    """Tell in our log that so many records are gone."""
+    """Log that `lost` records are gone."""
     _log.error(
         "Redis came back without records that it had acknowledged: the leader epoch rises, so that consumers notice",
         topic=topic,

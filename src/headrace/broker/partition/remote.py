@@ -1,9 +1,8 @@
-"""Records that have gone from Redis and are read back from their topic's archive (tiered storage, KIP-405).
+"""Read records of tiered (remote) storage from their topic's archive (KIP-405).
 
-A topic with `remote.storage.enable` whose archive has written down where its table lies: retention takes from Redis
-what the table has, never more, and what is gone is read from the table. The table is read in threads; its memory counts
-in the budget of what is read. Where the table begins is written down, so that a server which cannot read the table yet
-still knows where the log starts.
+For topics with `remote.storage.enable`, retention removes only archived records from Redis. Threads read the archive
+table, and its memory counts in the read budget. The start of the table is saved, so that a server knows the log start
+offset before it can read the table.
 """
 
 import asyncio
@@ -23,83 +22,83 @@ from headrace.topics.errors import ArchiveUnavailable, OffsetOutOfRange, TopicEr
 from headrace.topics.model import StoredBatch, Topic
 
 _STOP_S = 3.0
-"""How long a server that ends waits for deleted topics' archives to be forgotten."""
+"""Seconds that a stopping server waits for the removal of deleted topics' archives."""
 _THREADS = 4
-"""Tables that are read at a time: one whose object store does not answer does not hold up all others."""
+"""Threads for table reads, so that one unavailable object store does not block all reads."""
 _WORKING_BYTES = 24 << 20
-"""What a read takes beside its answer, about: a row group as it is stored, and as columns."""
+"""Approximate memory of a read in addition to its result: a row group, stored and as columns."""
 _log = structlog.get_logger("headrace.broker.partition")
 
 T = TypeVar("T")
 
 
 class Table(Protocol):
-    """The archive of one topic. Blocking, and one call at a time; raises ArchiveUnavailable when it cannot be read."""
+    """The archive table of one topic. Calls block, one at a time, and may raise ArchiveUnavailable."""
 
     def refresh(self) -> Mapping[int, Archived]:
-        """Look at the table as it is now: what it has, by partition."""
+        """Reload the table and return its extent by partition."""
 
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches with the records from `offset` to before `end`.
+        """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
         Raises:
-            OffsetOutOfRange: the table begins behind `offset`.
+            OffsetOutOfRange: the table begins after `offset`.
         """
 
     def first_at(self, partition: int, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range that is not older than `timestamp`."""
+        """Return offset and time (ms) of the first record in the range at or after `timestamp`."""
 
     def latest(self, partition: int, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range with the largest time there."""
+        """Return offset and time (ms) of the first record in the range with the largest time."""
 
     def start_after(self, partition: int, before_ms: int | None, max_bytes: int | None) -> int:
-        """Where a partition begins without the leading files that are older, or too many; None: no such bound."""
+        """Return the partition's start without the first files that exceed a bound; None for no bound."""
 
 
 class Lake(Protocol):
-    """Knows archives. `headrace.lakehouse.read` is the real one."""
+    """Opens archives; implemented by `headrace.lakehouse.read`."""
 
     kind: str
-    """Kind of the documents that say where archives lie; their ids are topic ids."""
+    """Kind of the documents with archive locations. Their ids are topic ids."""
 
     def described(self, document: bytes) -> Archive:
-        """What such a document says. Raises ArchiveUnavailable."""
+        """Decode an archive document. Raises ArchiveUnavailable."""
 
     def open(self, topic_id: str, table: str) -> Table:
-        """Blocking. Raises ArchiveUnavailable: what it takes is not installed, or there is no such table."""
+        """Open a table (blocks). Raises ArchiveUnavailable if a dependency or the table is missing."""
 
 
 class TopicArchive:
-    """The archive of one topic: its table, opened when somebody needs it."""
+    """The archive of one topic. Its table is opened on first use."""
 
     def __init__(self, archives: "Archives", topic_id: str, name: str) -> None:
         self.topic_id = topic_id
         self.name = name
         self.archive: Archive | None = None
-        """What the archive has written down, when it was last looked at."""
+        """The archive's document, as of the last read."""
         self.extents: Mapping[int, Archived] = {}
-        """What the table has, as of the last look at it."""
+        """Extents of the table, as of the last refresh."""
         self._archives = archives
         self._table: Table | None = None
         self._one = asyncio.Lock()
         self._told = ""
 
     def described(self, archive: Archive) -> None:
-        """The archive has written this down."""
+        """Apply the archive's document."""
         if self.archive is None or self.archive.table != archive.table:
             self._table = None
         self.archive = archive
 
     async def refresh(self) -> None:
-        """Look at the table as it is now. Raises ArchiveUnavailable."""
+        """Reload the table. Raises ArchiveUnavailable."""
         self.extents = await self.run(lambda table: table.refresh())
 
     async def keep_start(self, index: int, offset: int) -> None:
-        """Write down that nothing below `offset` of a partition is read any more."""
+        """Save that reads of a partition begin at `offset`."""
         await self._archives.keep_start(self.topic_id, index, offset)
 
     async def run(self, work: Callable[[Table], T]) -> T:
-        """Have something done with the table, in a thread. Raises ArchiveUnavailable, and what `work` raises."""
+        """Call `work` with the table in a thread. Raises ArchiveUnavailable and the errors of `work`."""
         async with self._one:
             try:
                 if self.archive is None:
@@ -130,24 +129,25 @@ class TopicArchive:
 
 
 class RemotePartition:
-    """What the archive has of one partition, as the partition reads it."""
+    """The archived part of one partition."""
 
     def __init__(self, archive: TopicArchive, index: int, start: int) -> None:
         self.archive = archive
         self.index = index
         self.start = start
-        """The first offset that is read from the archive."""
+        """First offset to read from the archive."""
 
     def has(self, offset: int, local_start: int) -> bool:
-        """Whether a record that is not in Redis, whose log starts at `local_start`, is to be found in the table."""
+        """Return whether `offset` is in the archive, for a log that starts at `local_start` in Redis."""
         extent = self.archive.extents.get(self.index)
         return offset < local_start or (extent is not None and offset < extent.end)
 
     async def read(self, offset: int, end: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches with the records from `offset` to before `end`.
+        """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
         Raises:
-            ArchiveUnavailable; OffsetOutOfRange: the table begins behind `offset` by now.
+            ArchiveUnavailable: the archive cannot be read.
+            OffsetOutOfRange: the table now begins after `offset`.
         """
         try:
             return await self.archive.run(lambda table: table.read(self.index, offset, end, limit))
@@ -158,30 +158,30 @@ class RemotePartition:
             raise
 
     async def first_at(self, timestamp: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record before `end` that is not older than `timestamp`."""
+        """Return offset and time (ms) of the first record before `end` at or after `timestamp`."""
         return await self.archive.run(lambda table: table.first_at(self.index, timestamp, self.start, end))
 
     async def latest(self, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record before `end` with the largest time there."""
+        """Return offset and time (ms) of the first record before `end` with the largest time."""
         return await self.archive.run(lambda table: table.latest(self.index, self.start, end))
 
     async def raise_start(self, offset: int) -> None:
-        """Read nothing below `offset` any more, durable when this returns."""
+        """Raise the archive's start to `offset`, and return when this is durable."""
         if offset > self.start:
             await self.archive.keep_start(self.index, offset)
             self.start = offset
 
 
 class Archives:
-    """All archives that this server reads: their documents, and the threads that read them."""
+    """All archives that this server reads, with their documents and threads."""
 
     def __init__(self, documents: DocumentStorage, lake: Lake, reads: ReadBudget) -> None:
-        """Nothing is opened.
+        """Start without open archives.
 
         Args:
-            documents: where archives write down where they lie.
-            lake: opens them.
-            reads: budget of the answers under way, which the reading counts in.
+            documents: storage of archive locations.
+            lake: opens archives.
+            reads: budget that also counts archive reads.
         """
         self.lake = lake
         self._documents = documents
@@ -192,16 +192,16 @@ class Archives:
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def load_starts(self) -> None:
-        """Read where archived partitions begin, as far as that is written down; no table is opened."""
+        """Load the saved starts of archived partitions without opening a table."""
         self._starts |= await readable(self._documents, STARTS, lambda _, text: int(text))
 
     def partition(self, topic: Topic, index: int) -> RemotePartition | None:
-        """What a topic's table has of a partition, as of the last `load_starts`; None: nothing is written down."""
+        """Return the archived part of a partition by the last `load_starts`; None without a saved start."""
         start = self._starts.get(start_id(str(topic.id), index))
         return None if start is None else RemotePartition(self._archive_of(topic), index, start)
 
     def start_of(self, topic: Topic, index: int) -> int:
-        """Where a partition's archived records are known to begin; -1: that is not known."""
+        """Return the saved start of an archived partition; -1 if unknown."""
         return self._starts.get(start_id(str(topic.id), index), -1)
 
     def _archive_of(self, topic: Topic) -> TopicArchive:
@@ -212,7 +212,7 @@ class Archives:
         return archive
 
     async def refresh(self, topic: Topic) -> TopicArchive | None:
-        """Look at a topic's archive and its table as they are now; None: it has none, or it cannot be read."""
+        """Reload a topic's archive and table; return None if there is none or it cannot be read."""
         archive = self._archive_of(topic)
         try:
             await self.look(archive)
@@ -220,23 +220,23 @@ class Archives:
                 return None
             await archive.refresh()
         except ArchiveUnavailable:
-            return None  # it has been told
+            return None  # already logged
         return archive
 
     async def look(self, archive: TopicArchive) -> None:
-        """Read what a topic's archive has written down. Raises ArchiveUnavailable, StorageUnavailable."""
+        """Load a topic's archive document. Raises ArchiveUnavailable, StorageUnavailable."""
         document = (await self._documents.load(self.lake.kind)).get(archive.topic_id)
         if document is not None:
             archive.described(self.lake.described(document))
 
     async def keep_start(self, topic_id: str, index: int, offset: int) -> None:
-        """Write down where a partition's archived records begin."""
+        """Save the start of an archived partition."""
         name = start_id(topic_id, index)
         await self._documents.save({(STARTS, name): b"%d" % offset})
         self._starts[name] = offset
 
     async def thread(self, work: Callable[[], T]) -> T:
-        """Do something with a table in a thread; its memory is counted meanwhile."""
+        """Run `work` in a thread and count its memory in the read budget."""
         self._reads.take(_WORKING_BYTES)
         try:
             return await in_thread(self._threads, work)
@@ -244,11 +244,11 @@ class Archives:
             self._reads.release(_WORKING_BYTES)
 
     def dismiss(self, topic: Topic) -> None:
-        """A topic is not here any more."""
+        """Drop a topic that this server no longer has."""
         self._topics.pop(str(topic.id), None)
 
     def forget(self, topic: Topic) -> None:
-        """A topic was deleted: one of its name that is created later has nothing to do with its archive."""
+        """Forget the archive of a deleted topic. A later topic of that name does not inherit it."""
         topic_id = str(topic.id)
         task = asyncio.get_running_loop().create_task(self._forget(topic_id, topic.partitions))
         self._forgetting.add(task)
@@ -259,7 +259,7 @@ class Archives:
         for name in names:
             self._starts.pop(name, None)
         gone: dict[tuple[str, str], bytes | None] = {(self.lake.kind, topic_id): None}
-        # Those too that only another broker knows, which has led the partition.
+        # Include starts that only another leader knows.
         gone.update({(STARTS, name): None for name in names})
         try:
             await self._documents.save(gone)
@@ -271,8 +271,8 @@ class Archives:
             )
 
     async def stop(self) -> None:
-        """Wait until deleted topics' archives are forgotten, then end the threads; queued reads are dropped."""
+        """Wait for the removal of deleted topics' archives, then stop the threads. Queued reads are dropped."""
         if self._forgetting:
-            # Those that Redis does not answer end with its connection.
+            # Waiting calls end with the Redis connection.
             await asyncio.wait(tuple(self._forgetting), timeout=_STOP_S)
         self._threads.shutdown(wait=False, cancel_futures=True)
