@@ -1,7 +1,7 @@
-"""Which state machines a coordinator has here: it takes over what it owns, and gives up what another broker owns now.
+"""Assign state machines to this broker: load those that it coordinates and release the others.
 
-It knows nothing of what they coordinate. Where there are other brokers, the cluster membership says who owns what, and
-a machine is loaded when it is first asked for, or soon after this broker became its coordinator.
+Independent of what the machines coordinate. In a cluster, the membership decides the coordinator of each machine. A
+machine is loaded on its first request or soon after this broker becomes its coordinator.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from headrace.broker.runtime.scheduler import CooperativeScheduler
 from headrace.topics.errors import StorageUnavailable, TopicError
 
 M = TypeVar("M", bound=Runner[Any, Any, Any, Any])
-"""The runners of one kind of machine."""
+"""Runner type of one kind of machine."""
 
 _AT_ONCE = 64
-"""Machines that are taken over at once."""
+"""Maximum machines loaded at once."""
 _AGAIN_MS, _SELDOM_MS = 250, 1_000
-"""How soon machines are tried again that could not be taken over: at first, and at last."""
+"""First and maximum delay before a failed load is retried."""
 _LATELY_MS = 10_000
-"""Time within which a heartbeat sends each member to the new coordinator: Kafka's default interval is 3 s."""
+"""Time in which heartbeats discover the new coordinator. Kafka's default interval is 3 s."""
 _VIEW_CHANGED = "another broker may coordinate it by now"
 _log = structlog.get_logger("headrace.broker.coordinator")
 
@@ -42,22 +42,22 @@ class Ownership(Protocol):
 
     @property
     def number(self) -> int | None:
-        """The number of the view; None: this server is alone."""
+        """The broker epoch; None for a single server."""
 
     @property
     def unbroken(self) -> bool:
-        """Whether there was no view between this one and the one that this server went by before it."""
+        """Whether this server missed no broker epoch before the current one."""
 
     @property
     def certain(self) -> bool:
-        """Whether no other broker can have taken its machines over by now."""
+        """Whether certainly no other broker coordinates its machines now."""
 
     def owns(self, name: str) -> bool:
-        """Whether this server coordinates a machine."""
+        """Return whether this server coordinates a machine."""
 
 
 class Unready(Exception):
-    """A machine cannot be asked at this server."""
+    """A machine is not available on this server."""
 
     def __init__(self, why: str, *, moved: bool) -> None:
         """`moved`: another broker coordinates it; otherwise it cannot be loaded now."""
@@ -69,23 +69,23 @@ class Coordinator(ABC, Generic[M]):
     """The runners of this server."""
 
     noun: ClassVar[str]
-    """What a machine is called in the log."""
+    """The log's term for a machine."""
 
     def __init__(self, clock: Clock, lane: CooperativeScheduler, ownership: Ownership) -> None:
-        """Have none yet."""
+        """Start without runners."""
         self.clock = clock
         self.lane = lane
         self.firing = Firing()
         self.doubted_ms: int | None = None
-        """When this server was last in doubt about its machines (ticks): it refused a client, or put a timer off."""
+        """Time (ticks) of the last refused request or deferred timer because of doubtful ownership."""
         self._ownership = ownership
         self._here: dict[str, M] = {}
         self._loads = SingleFlight(self._take_over, joins=True)
         self._loading_all: asyncio.Task[None] | None = None
         self._adopted_ms: int | None = None
-        """When the present view was adopted (ticks)."""
+        """Time (ticks) at which the current broker epoch was adopted."""
 
-    # What a kind of machine adds
+    # Hooks for each kind of machine
 
     @abstractmethod
     async def stored_names(self) -> list[str]:
@@ -93,32 +93,35 @@ class Coordinator(ABC, Generic[M]):
 
     @abstractmethod
     async def load_one(self, name: str, number: int) -> Callable[[], M | None]:
-        """Load a machine by a view. What is returned makes its runner; None: storage has nothing. Raises TopicError."""
+        """Load a machine by a broker epoch. Raises TopicError.
+
+        Returns a function that creates its runner, which returns None if storage has no such machine.
+        """
 
     @abstractmethod
     async def prepare_alone(self, name: str) -> None:
-        """Have a machine loaded where there are no other brokers and it could not be read before. Raises TopicError."""
+        """Load a machine on a single server after an earlier load failed. Raises TopicError."""
 
     def forget(self, name: str) -> None:
-        """A machine is not here any more, or could not be loaded."""
+        """Drop a machine that moved or could not be loaded."""
 
     # Other brokers
 
     def in_doubt(self) -> bool:
-        """Whether another broker may have taken its machines over by now."""
+        """Return whether another broker may coordinate its machines now."""
         if doubted := not self._ownership.certain:
             self.doubted_ms = self.clock.ticks_ms()
         return doubted
 
     def moved_lately(self) -> bool:
-        """Whether a machine that is not here may have been until a moment ago, so that its clients do not know yet."""
+        """Return whether a missing machine may have moved just now, so that its clients do not know yet."""
         now_ms = self.clock.ticks_ms()
         return self.in_doubt() or (self._adopted_ms is not None and now_ms < self._adopted_ms + _LATELY_MS)
 
     def adopt(self) -> None:
-        """Go by another view from now on: give up what another broker owns now, take over what this one owns.
+        """Adopt the current broker epoch: release the machines of other brokers and load those of this one.
 
-        Where this server has missed a view, others may have had any of them: what they stored is loaded.
+        After a missed epoch, reload all machines, because other brokers may have changed them.
         """
         self._adopted_ms = self.clock.ticks_ms()
         number, unbroken = self._ownership.number, self._ownership.unbroken
@@ -134,7 +137,7 @@ class Coordinator(ABC, Generic[M]):
         self._loading_all = asyncio.get_running_loop().create_task(self._take_over_all(), name=f"{self.noun}s")
 
     async def bring(self, name: str) -> None:
-        """Return once a machine can be asked here. Raises Unready."""
+        """Return once a machine is available here. Raises Unready."""
         try:
             if not self._ownership.shared:
                 await self.prepare_alone(name)
@@ -151,13 +154,12 @@ class Coordinator(ABC, Generic[M]):
             raise Unready(_VIEW_CHANGED, moved=False)
 
     async def _take_over(self, name: str) -> None:
-        """Load a machine as its coordinator, if there is one. Raises TopicError."""
         number = self._ownership.number
         assert number is not None
         try:
             make = await self.load_one(name, number)
             if self._ownership.number != number or not self._ownership.owns(name):
-                # It may be another's by now; a client that still wants it takes it over by the present view.
+                # It may have moved. A client that needs it loads it by the current epoch.
                 raise StorageUnavailable(_VIEW_CHANGED)
         except TopicError:
             self.forget(name)
@@ -165,10 +167,9 @@ class Coordinator(ABC, Generic[M]):
         make()
 
     async def _take_over_all(self) -> None:
-        """Try until every machine that storage has is taken over, or is another broker's.
+        """Retry until every stored machine is loaded or belongs to another broker.
 
-        A broker that has just joined is in doubt until its next heartbeat, and a shard may be away: none is left out
-        for that. Their members' time runs from then on.
+        Covers a new broker before its first heartbeat and an unavailable shard. Members' timers start after loading.
         """
         again = backoff(self.clock, _AGAIN_MS, _SELDOM_MS)
         names = await retry(self.stored_names, TopicError, again)
@@ -181,12 +182,11 @@ class Coordinator(ABC, Generic[M]):
             names = later
 
     async def _has_to_wait(self, name: str) -> bool:
-        """Take a machine over if that can be; whether it is to be tried again."""
         try:
             await self.bring(name)
         except Unready:
             return True
-        except Exception:  # the others are to be taken over all the same
+        except Exception:  # load the others anyway
             _log.exception(
                 f"a {self.noun} could not be taken over: it is tried again when a client asks", **{self.noun: name}
             )
@@ -195,29 +195,29 @@ class Coordinator(ABC, Generic[M]):
     # Runners
 
     def runner(self, name: str) -> M | None:
-        """Return the runner of a machine that is here."""
+        """Return the runner of a loaded machine."""
         return self._here.get(name)
 
     def runners(self) -> Iterable[M]:
-        """Return every runner, in the order of their names."""
+        """Return every runner, in name order."""
         return [self._here[name] for name in sorted(self._here)]
 
     def names(self) -> list[str]:
-        """Return the names of all that are here, sorted."""
+        """Return the sorted names of all loaded machines."""
         return sorted(self._here)
 
     def keep(self, runner: M) -> M:
-        """Have a runner from now on."""
+        """Add a runner."""
         self._here[runner.name] = runner
         return runner
 
     def drop(self, runner: M) -> None:
-        """Have it no more, unless another has its name by now."""
+        """Remove a runner, unless a newer one has its name."""
         if self._here.get(runner.name) is runner:
             del self._here[runner.name]
 
     async def stop(self) -> None:
-        """Stop the timers; what is stored stays."""
+        """Stop the timers. Stored state remains."""
         if self._loading_all is not None:
             self._loading_all.cancel()
         for runner in self._here.values():

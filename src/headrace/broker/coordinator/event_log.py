@@ -1,4 +1,4 @@
-"""What the log says of groups: who joined, who left and why, and the generation that this makes; and whether at all."""
+"""Log group events: joining and leaving members, the reason, and the new generation."""
 
 import logging
 from itertools import islice
@@ -11,9 +11,9 @@ from headrace.groups.group import Group
 from headrace.groups.timers import TimerKind
 
 _MOST_TOLD = 255
-"""Characters of what clients sent that stand in a line."""
+"""Maximum characters of client input in a log line."""
 _MOST_AT_ONCE = 100
-"""Members that have a line each where one event takes in, or out, very many: all of a group may expire together."""
+"""Maximum members logged one by one per event. All members of a group may expire together."""
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 _EXPIRED: Final = {
@@ -25,23 +25,23 @@ _EXPIRED: Final = {
 
 
 def logs_requests(log: Any) -> bool:
-    """Whether requests and connections are logged, asked once: a call for each that logs nothing would be felt."""
+    """Return whether request logging is on. Callers cache it, because a call per request would be slow."""
     enabled = getattr(log.bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))
 
 
 class GroupEventLog:
-    """Looks at a group after each event: two numbers where nothing has changed, else who came and who went."""
+    """Compares a group before and after each event and logs members that joined or left."""
 
     def __init__(self, name: str, machine: Group) -> None:
-        """From what is there now on."""
+        """Start from the group's current members."""
         self._name = name
         machine.classic.take_moved()
         self._instances = machine.instances()
         self._seen = machine.size, machine.generations
 
     def look(self, machine: Group, event: Event) -> None:
-        """Tell what an event has changed. Kafka's own reasons (KIP-800) are the members' words."""
+        """Log the changes of an event. Reasons from Kafka clients (KIP-800) are logged as sent."""
         seen = machine.size, machine.generations
         if seen == self._seen:
             return
@@ -76,7 +76,6 @@ class GroupEventLog:
 
 
 def _ending(event: Event, member: str) -> tuple[str, str | None]:
-    """What became of a member that is in no longer, and why."""
     match event:
         case Leave(members=leaving):
             return "member left", next((each.reason for each in leaving if each.member_id == member), None)

@@ -1,7 +1,6 @@
-"""The runner of one consumer group: what the generic runtime (`runtime`) must know of groups.
+"""Run one consumer group: the group-specific part of the generic `runtime`.
 
-That includes the memory that all groups of a server hold together, and committed offsets as Redis' consumer groups show
-them.
+Also limits the memory of all groups of a server and mirrors committed offsets to Redis consumer groups.
 """
 
 import asyncio
@@ -43,18 +42,18 @@ PartitionOf = Callable[[TopicPartition], Partition | None]
 
 
 _STOP_S = 3.0
-"""How long a server that ends waits for what is not shown yet."""
+"""Seconds that a stopping server waits for the mirror."""
 
 
 _AT_ONCE = 64
-"""Positions that are shown in one round trip: what is asked in one turn of the loop leaves in one write.
+"""Committed offsets mirrored in one round trip.
 
-Redis takes a millisecond or two for as many, for which others' requests wait behind them.
+Redis takes 1 to 2 ms for these, and other requests wait for it.
 """
 
 
 class Total:
-    """One bound."""
+    """One memory limit."""
 
     __slots__ = ("_setting", "_short", "limit", "used")
 
@@ -70,7 +69,7 @@ class Total:
         return max(self.limit - self.used, 0)
 
     def add(self, size: int) -> None:
-        """Count bytes more, or less. Running short is logged once, until there is room again."""
+        """Add bytes, which may be negative. Logs a shortage once until memory is available again."""
         self.used += size
         short = self.left <= self.limit // _SHORT
         if short and not self._short:
@@ -79,10 +78,10 @@ class Total:
 
 
 class GroupMemory:
-    """The totals of one server."""
+    """The memory limits of one server."""
 
     def __init__(self, members: int = 256 << 20, offsets: int = 512 << 20) -> None:
-        """Count nothing yet.
+        """Start empty.
 
         Args:
             members: bytes of all members, `headrace.groups.max.bytes`.
@@ -93,12 +92,12 @@ class GroupMemory:
 
     @property
     def room(self) -> Room:
-        """What is left."""
+        """The remaining memory."""
         return Room(self.members.left, self.offsets.left)
 
 
 class Held:
-    """What one group holds of it."""
+    """The memory of one group."""
 
     __slots__ = ("_members", "_memory", "_offsets")
 
@@ -107,7 +106,7 @@ class Held:
         self._members = self._offsets = 0
 
     def now(self, members: int, offsets: int) -> None:
-        """Count what the group holds now, in place of what it held before."""
+        """Replace the group's usage."""
         if members != self._members:
             self._memory.members.add(members - self._members)
             self._members = members
@@ -117,7 +116,7 @@ class Held:
 
 
 class OffsetMirror:
-    """Shows positions in the Redis consumer groups of the streams, after the commit and without holding it up."""
+    """Mirrors committed offsets to Redis consumer groups of the streams, without delaying commits."""
 
     def __init__(self, partition_of: PartitionOf) -> None:
         self._partition_of = partition_of
@@ -127,7 +126,7 @@ class OffsetMirror:
         self._stopped = False
 
     def show(self, group: str, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """Mirror these soon; a newer position of the same partition replaces one that has not been shown yet."""
+        """Mirror these soon. A newer offset replaces an unsent one of the same partition."""
         if self._stopped:
             return
         for partition, position in positions.items():
@@ -138,10 +137,10 @@ class OffsetMirror:
     async def _run(self) -> None:
         try:
             while self._pending:
-                # Those of one partition and group are never under way together, so the newest is shown last.
+                # Each partition of a group has one write at a time, so the newest offset wins.
                 taken = [self._pending.popitem() for _ in range(min(_AT_ONCE, len(self._pending)))]
                 found = [(group, self._partition_of(place), offset) for (group, place), offset in taken]
-                # Topics may have been deleted; there may be as many positions as partitions, in every group.
+                # Topics may be deleted, and each group may have an offset for each partition.
                 there = [(group, partition, offset) for group, partition, offset in found if partition is not None]
                 self._under_way = len(there)
                 refused = await asyncio.gather(*(_show(*each) for each in there))
@@ -157,14 +156,14 @@ class OffsetMirror:
             self._task = None
 
     async def settle(self) -> None:
-        """Wait until everything asked so far is shown."""
+        """Wait until all requested offsets are mirrored."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def stop(self, within_s: float = _STOP_S) -> None:
-        """Show what was asked so far, but wait no longer than so many seconds; show no more after that.
+        """Mirror the requested offsets for at most `within_s` seconds, then stop.
 
-        Positions are stored elsewhere: one that is not shown is shown by the partition's next commit.
+        The committed offsets are stored elsewhere. The next commit of a partition mirrors it again.
         """
         self._stopped = True
         task = self._task
@@ -182,7 +181,7 @@ class OffsetMirror:
 
 
 async def _show(group: str, partition: Partition, offset: int) -> TopicError | None:
-    """Show one; why that could not be."""
+    """Mirror one offset and return the error, if any."""
     try:
         await partition.mirror_offset(group, offset)
     except TopicError as error:
@@ -191,7 +190,7 @@ async def _show(group: str, partition: Partition, offset: int) -> TopicError | N
 
 
 class Dropping:
-    """The drops that one group has before it."""
+    """Pending topic deletions of one group."""
 
     def __init__(self) -> None:
         self._drops: dict[DropTopic, None] = {}
@@ -200,18 +199,18 @@ class Dropping:
         return bool(self._drops)
 
     def begin(self, drop: DropTopic) -> None:
-        """A topic was deleted."""
+        """Add a deleted topic."""
         self._drops[drop] = None
 
     def end(self) -> list[DropTopic]:
-        """Storage has all of it, or is to be told again; which they were."""
+        """Remove and return all deletions: they are stored, or must be submitted again."""
         drops, self._drops = self._drops, {}
         return list(drops)
 
     def without(
         self, positions: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Those positions that stay."""
+        """Return the offsets that remain."""
         if not self._drops:
             return positions
         drops: dict[str, list[DropTopic]] = {}
@@ -225,15 +224,15 @@ class Dropping:
 
 
 class GroupHost(Host, Protocol):
-    """What a group's runner needs of the server that has it."""
+    """What a group's runner needs of its server."""
 
     @property
     def coordination(self) -> Coordination:
-        """Whose groups are whose, and which topics there are."""
+        """Ownership of groups, and existing topics."""
 
     @property
     def storage(self) -> GroupStorage:
-        """Where the group's changes go."""
+        """Stores the group's changes."""
 
     @property
     def settings(self) -> GroupSettings:
@@ -241,28 +240,28 @@ class GroupHost(Host, Protocol):
 
     @property
     def memory(self) -> GroupMemory:
-        """What all groups of the server hold."""
+        """Memory of all groups."""
 
     @property
     def mirror(self) -> OffsetMirror:
-        """Where stored positions are shown."""
+        """Mirrors stored offsets."""
 
     def now(self) -> Now:
-        """The time, as groups' machines are told it."""
+        """Return the time for the groups' state machines."""
 
 
 class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
-    """The one owner of a group's machine."""
+    """The only owner of a group's state machine."""
 
     machine: Group
 
     def __init__(self, stored: StoredGroup, table: GroupHost) -> None:
-        """Go on with a group as storage has it."""
+        """Resume a group from storage."""
         super().__init__(stored.name, table, table.coordination.number)
         self._table = table
         self._snapshot = Snapshot(stored)
         self._seen_alive: set[str] = set()
-        """Members whose heartbeat was answered during a write, and is in the queue to keep them: once is enough."""
+        """Members with an answered heartbeat that is queued during a write, at most once each."""
         self._dropping = Dropping()
         self._again: Timer | None = None
         self._held = Held(table.memory)
@@ -271,14 +270,14 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
     # Events in
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
-        """Queue a request; the future gets its result."""
+        """Queue a request and return the future of its result."""
         if (
             isinstance(event, Heartbeat)
             and self.writing_since_ms is not None
             and not self.closed
             and self.machine.classic.may_go_on(event)
         ):
-            # A Redis that hangs must not cost members their sessions.
+            # A blocked Redis must not expire members.
             future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
             future.set_result(HeartbeatResult(error=None))
             if event.member_id not in self._seen_alive:
@@ -288,7 +287,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self.submit(event.token, event)
 
     def drop(self, drop: DropTopic) -> None:
-        """A topic was deleted: what the group has of it is told to no client from now on."""
+        """Stop serving the group's state of a deleted topic."""
         if not self.closed:
             self._dropping.begin(drop)
             self.post(drop)
@@ -370,13 +369,13 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     @property
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Positions that storage has, in topics that there are."""
+        """Stored committed offsets of existing topics."""
         return self._dropping.without(self._snapshot.positions)
 
     def reservations(self, topic: str) -> list[Reservation] | None:
-        """A balanced section's partitions as storage has them; None when there is no such section.
+        """Return the stored partitions of a balanced section; None without such a section.
 
-        Until when a partition is reserved is in memory only: it moves with every request.
+        Reservation deadlines are only in memory, because every request moves them.
         """
         section = self._snapshot.sections.get(topic)
         if section is None:
@@ -397,14 +396,14 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     @property
     def sections(self) -> Iterable[str]:
-        """Topics that have a balanced section, as storage has them."""
+        """Topics with a stored balanced section."""
         return self._snapshot.sections
 
     @property
     def idle_and_empty(self) -> bool:
-        """Nothing stored, nobody waiting, no timer: the group need not exist."""
+        """Whether the group is empty and idle, so that it can be dropped."""
         return self._snapshot.nothing and not self.busy
 
 
 _SHORT = 8
-"""A total is logged as short when this part of it is left, or less."""
+"""A shortage is logged when this fraction (1/8) or less remains."""

@@ -1,4 +1,4 @@
-"""Consumer groups in the running server: which of them are here, and what is asked of them."""
+"""Coordinate consumer groups in the running server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from uuid import uuid4
@@ -29,7 +29,7 @@ from headrace.machines.effects import Now
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 LONGEST_NAME = 1_024
-"""Bytes of a new group's name (Kafka: 32 767): all names of a server are kept, sorted and listed together."""
+"""Maximum bytes of a new group's name (Kafka: 32,767). All names are kept in memory, sorted and listed together."""
 
 
 class GroupCoordinator(Coordinator[GroupRunner]):
@@ -54,17 +54,17 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self.settings = settings
         self.mirror = OffsetMirror(partition_of)
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
-        """Group that is being loaded -> topics that were deleted since its loading began."""
+        """Group that is being loaded -> topics deleted since the load began."""
         self._refusing = False
 
     def now(self) -> Now:
-        """The time, as groups' machines are told it."""
+        """Return the time for the groups' state machines."""
         return Now(self.clock.now_ms(), self.clock.ticks_ms())
 
     async def load(self) -> int:
-        """Bring the stored groups back; how many there were. Positions in topics that are gone are dropped.
+        """Load the stored groups and return their number. Drops committed offsets of deleted topics.
 
-        Where there are other brokers they come soon, in the background, as far as they are this server's.
+        In a cluster, groups of this broker are loaded in the background.
         """
         if self.coordination.shared:
             self.adopt()
@@ -72,8 +72,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         stored = await self.storage.load()
         for group in stored:
             runner = self.keep(GroupRunner(group, self))
-            # A crash may have come between a topic's deletion and that of the positions in it.
-            # One that is there with fewer partitions is another one, or has lost some: the rest stays.
+            # A server may crash after it deletes a topic and before it deletes the committed offsets. Offsets of
+            # missing partitions in an existing topic are kept.
             names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
             gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
@@ -94,7 +94,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
 
     async def load_one(self, name: str, number: int) -> Callable[[], GroupRunner | None]:
         """See `Coordinator`."""
-        # Of one that was there when it was asked for, or is there again, nobody tells a second time.
+        # A deletion that was already reported is not reported again.
         deleted: list[DropTopic] = []
         self._deleted_meanwhile[name] = deleted
         try:
@@ -114,11 +114,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return make
 
     def forget(self, name: str) -> None:
-        """See `Coordinator`. Its members' fetches would be taken for those of members here."""
+        """Drop a group. Also ends its fetch state, which must not apply to later members."""
         self.storage.forget(name)
 
     async def ready(self, name: str) -> GroupError | None:
-        """Return once a group can be asked here; why it cannot be, otherwise."""
+        """Return None once a group is available here, otherwise the error."""
         try:
             await self.bring(name)
         except Unready as away:
@@ -126,20 +126,20 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return None
 
     async def drop_offline(self, name: str) -> bool:
-        """Delete a group whose keys hold something else; whether it was one. Raises TopicError."""
+        """Delete a group whose keys hold foreign data. Return whether it was one. Raises TopicError."""
         if not self.storage.is_offline(name):
             return False
         await self.storage.drop_offline(name)
         return True
 
     def new_member_id(self, client_id: str) -> str:
-        """A member id nobody has had: the client's id and a random part, as Kafka makes them."""
+        """Return a new member id: the client id and a random part, as in Kafka."""
         return f"{client_id}-{uuid4()}"
 
     def runner_or_new(self, name: str) -> GroupRunner:
-        """A group's runner; a new group's leaves no trace until something is stored.
+        """Return a group's runner. A new group leaves no trace until something is stored.
 
-        Where there are other brokers, `ready` comes right before.
+        In a cluster, call `ready` immediately before.
         """
         runner = self._here.get(name)
         if runner is None:
@@ -148,18 +148,18 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return runner
 
     async def request(self, group: str, event: Request, given_up: Callable[[], bool] = lambda: False) -> Result:
-        """Send a request to a group and wait for its result. A group that leaves no trace is forgotten again.
+        """Send a request to a group and return its result. Drops the group again if it leaves no trace.
 
         Args:
-            group: its name.
+            group: group name.
             event: the request.
-            given_up: asked once the group is there: whether nobody wants it any more. What was asked for since then
-                may have come to the group before it.
+            given_up: returns whether the client abandoned the request while the group was loaded. Newer requests
+                may have overtaken it.
         """
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
         if isinstance(event, Commit):
-            # Before the first wait: what it says is of the topics that there are now.
+            # Before the first wait: the request refers to the current topics.
             event = self.coordination.stamped(event)
         refused = await self.ready(group)
         if refused is None and given_up():
@@ -179,7 +179,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return result
 
     def has_room_for(self, group: str) -> bool:
-        """Whether a group exists or may be made; the first refusal of several in a row has a line in the log."""
+        """Return whether a group exists or may be created. Logs the first refusal in a row."""
         has_room = group in self._here or len(self._here) < self.settings.max_groups
         if not has_room and not self._refusing:
             _log.error("new groups are refused", groups=len(self._here), setting="headrace.max.groups")
@@ -187,15 +187,15 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return has_room
 
     def settled(self, runner: GroupRunner) -> None:
-        """A runner has nothing to do: forget it if its group is nothing."""
+        """Drop an idle runner if its group is empty."""
         if runner.idle_and_empty:
             self.drop(runner)
 
     async def drop_all(self) -> None:
-        """Delete every group, whoever is in it: members are told that their coordinator is not available.
+        """Delete every group. Members receive COORDINATOR_NOT_AVAILABLE.
 
         Raises:
-            StorageUnavailable, Fenced.
+            StorageUnavailable, Fenced: storage did not delete the groups.
         """
         for name, runner in tuple(self._here.items()):
             await runner.close()
@@ -203,36 +203,36 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             self.drop(runner)
 
     async def topic_deleted(self, drop: DropTopic, pace: TimeSlice) -> None:
-        """Positions in a deleted topic go; a group may have as many as there were partitions."""
+        """Drop committed offsets of a deleted topic, up to one per partition in each group."""
         for deleted in self._deleted_meanwhile.values():
             deleted.append(drop)
         async for runner in pace.each(tuple(self._here.values())):
             runner.drop(drop)
 
     def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Committed positions, those that are durable; empty for a group that does not exist."""
+        """Return the durable committed offsets; empty for an unknown group."""
         runner = self._here.get(group)
         return runner.positions if runner is not None else {}
 
     def exists(self, group: str) -> bool:
-        """Whether the group is known."""
+        """Return whether the group is known."""
         return group in self._here
 
     def size(self, group: str) -> int:
-        """About how many bytes a description of the group takes; 0 for one that does not exist."""
+        """Return the approximate bytes of the group's description; 0 for an unknown group."""
         runner = self._here.get(group)
         return 0 if runner is None else runner.machine.classic.described_bytes
 
     def describe(self, group: str) -> GroupDescription | None:
-        """The group as tools see it, None when there is none."""
+        """Return the description of a group, or None if it is unknown."""
         runner = self._here.get(group)
         return runner.machine.describe() if runner is not None else None
 
     def describe_all(self) -> Iterable[GroupDescription]:
-        """Every group, in name order."""
+        """Return the descriptions of all groups, in name order."""
         return [self._here[name].machine.describe() for name in sorted(self._here)]
 
     async def stop(self) -> None:
-        """Stop the timers; what is stored stays."""
+        """Stop the timers. Stored state remains."""
         await super().stop()
         await self.mirror.stop()

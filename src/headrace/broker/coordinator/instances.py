@@ -1,7 +1,7 @@
-"""Balanced groups as APIs use them: cursors in, records and cursors out.
+"""Serve balanced groups to APIs: cursors and records.
 
-The rules are `headrace.groups.instances`'s. Here is what they cannot do themselves: find out where a group is to start,
-read what they say is to be read, and tell them before the answer goes out what went into it.
+`headrace.groups.instances` has the rules. This module finds start offsets, reads the planned records, and reports what
+was read before the response is sent.
 """
 
 import asyncio
@@ -44,22 +44,23 @@ from headrace.topics.errors import OffsetOutOfRange, StorageUnavailable, TopicEr
 __all__ = ["GroupCursor", "InstanceError", "InstanceProblem", "Instances", "Reservation", "Sink", "Start", "StartKind"]
 
 MOST_GROUPS = 50
-"""Groups that a topic may have (OCI Streaming)."""
+"""Maximum groups of a topic (OCI Streaming)."""
 _WIDE = 1_000
-"""Partitions of a topic from which on requests about all of them wait for each other,"""
+"""Partitions from which requests for a whole topic are limited."""
 _MOST_READING = 4
-"""so many at a time where they read; of those that look up where a group begins, one."""
+"""Maximum concurrent reads of such topics. Start lookups run one at a time."""
 ISOLATION = Isolation.READ_COMMITTED
-"""What readers of OCI's API see, in a group or not. It has no isolation levels, and its clients could not recognize the
-messages of an aborted transaction."""
+"""Isolation level of the OCI API, which has none itself. Its clients could not recognize messages of aborted
+transactions.
+"""
 SourceOf = Callable[[Partition], Awaitable[Source]]
-"""Where a partition's records are read."""
+"""Returns the source to read a partition from."""
 _Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
-"""Where each partition begins, and the leader epoch of its log."""
+"""Start of each partition and leader epoch of its log."""
 
 
 class Instances:
-    """What the instances of balanced groups ask for. Every call raises InstanceError."""
+    """Requests of the instances of balanced groups. Every call may raise InstanceError."""
 
     def __init__(
         self,
@@ -87,21 +88,20 @@ class Instances:
         timeout_ms: int,
         commit_on_get: bool,
     ) -> GroupCursor:
-        """A cursor for an instance; makes the group if it is missing.
+        """Return a cursor for an instance, and create the group if it is missing.
 
         Args:
-            topic: the topic; a group of the same name on another topic is another one.
-            group: its name, 1 to 255 bytes.
-            instance: the instance's name, 1 to 255 bytes. A name that is in the group already is that instance,
-                restarted: it keeps its partitions, goes on from committed positions, and older cursors can no longer
-                commit.
-            start: where a new group begins; not used when the group exists.
-            timeout_ms: silence after which the instance is out.
-            commit_on_get: whether each get commits what the one before delivered.
+            topic: the topic. Each topic has separate group names.
+            group: group name, 1 to 255 bytes.
+            instance: instance name, 1 to 255 bytes. An existing instance restarts: it keeps its partitions and
+                resumes at the committed offsets, and its older cursors can no longer commit.
+            start: start of a new group; unused for an existing one.
+            timeout_ms: inactivity after which the instance is removed.
+            commit_on_get: whether each get commits the previous delivery.
 
         Raises:
-            InstanceError: TOO_MANY_GROUPS; GROUP_IN_USE, for a new group under the name of a classic one that has
-                members; UNAVAILABLE.
+            InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE if a classic group with members has this
+                name.
         """
         while True:
             try:
@@ -113,27 +113,27 @@ class Instances:
                         starts = await self._starts(topic, start)
                         return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
             except InstanceError as error:
-                # It went, unused for too long, at the very moment: it is made anew.
+                # The unused group expired just now, so create it again.
                 if error.kind is not InstanceProblem.UNKNOWN_GROUP:
                     raise
 
     async def get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor:
-        """Rebalance if needed, commit what the cursor carries if it says so, then read into `sink`.
+        """Rebalance if needed, commit if the cursor requests it, then read into `sink`.
 
         Args:
-            topic: the group's topic.
-            cursor: from any earlier answer to this instance.
-            sink: takes the records. Left empty: no partition that the instance holds has an unread one, or the cursor
-                carries `max_offsets` already and commits none of them.
-            max_offsets: the most (partition, offset) pairs that the next cursor may carry.
+            topic: topic of the group.
+            cursor: from any earlier response to this instance.
+            sink: takes the records. It stays empty if no held partition has unread records, or if the cursor
+                carries `max_offsets` uncommitted pairs.
+            max_offsets: maximum (partition, offset) pairs of the next cursor.
 
         Returns:
-            The next cursor. The same request may be sent again: it gives the same records.
+            The next cursor. Repeating the request returns the same records.
 
         Raises:
             InstanceError: UNRESERVED_PARTITION, UNKNOWN_GROUP, GROUP_IN_USE, BEHIND_LOG_START, INVALID_CURSOR,
-                UNAVAILABLE. The sink's content is then void.
-            UnknownTopic: the topic was deleted meanwhile.
+                UNAVAILABLE. Discard the sink's content.
+            UnknownTopic: the topic was deleted.
         """
         async with self._among_few(topic, self._reading):
             while True:
@@ -143,9 +143,9 @@ class Instances:
                     return following
 
     async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
-        """The next cursor; None: only now the group knows from where on to read."""
+        """Return the next cursor; None if the group learned its start offsets only now."""
         runner = self._runner(topic, cursor.group)
-        # To plan it takes up a slice where there are thousands of partitions.
+        # With thousands of partitions, the plan takes a whole time slice.
         pace = self._lane.pace()
         plan = await self._plan(runner, Get(token=object(), topic=_facts(topic), cursor=cursor))
         taken = _Taken()
@@ -155,32 +155,32 @@ class Instances:
                 await self._read(topic, plan, sink, max_offsets, taken, pace)
             failed = False
         finally:
-            # Also when it failed or nobody waits any more: until this is said the partitions count as being read.
+            # Always report the end, also after an error, because the partitions count as being read until then.
             delivered = () if failed else tuple(taken.offsets.items())
             epochs = () if failed else tuple(taken.leader_epochs.items())
             told = Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts), token=object())
             stored = runner.request(told)
         if taken.risen:
-            # The next cursor does not say under which leader epoch it has what it carries.
+            # The next cursor carries no leader epochs.
             _accepted(await stored)
         if taken.cuts and not taken.offsets:
-            # An empty answer would say that there is nothing.
+            # An empty response would mean that no records exist.
             return None
         offsets = {**dict(plan.cursor.offsets), **taken.offsets}
         return msgspec.structs.replace(plan.cursor, offsets=tuple(offsets.items()))
 
     async def commit(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
-        """Commit what the cursor carries and keep the instance alive; the next cursor, which carries nothing.
+        """Commit the cursor's offsets, keep the instance alive, and return an empty cursor.
 
         Raises:
-            InstanceError: as `get`, but for BEHIND_LOG_START and GROUP_IN_USE.
+            InstanceError: as `get`, except BEHIND_LOG_START and GROUP_IN_USE.
         """
         await self.ready(cursor.group)
         runner = self._runner(topic, cursor.group)
         return await _cursor(runner, CommitCursor(token=object(), topic=_facts(topic), cursor=cursor))
 
     async def heartbeat(self, topic: LiveTopic, cursor: GroupCursor) -> GroupCursor:
-        """Keep the instance alive, or take it in; commits nothing. The next cursor, which carries the same.
+        """Keep the instance alive or add it, without a commit. Return a cursor with the same offsets.
 
         Raises:
             InstanceError: UNKNOWN_GROUP, GROUP_IN_USE, INVALID_CURSOR, UNAVAILABLE.
@@ -190,10 +190,10 @@ class Instances:
         return await _cursor(runner, Beat(token=object(), topic=_facts(topic), cursor=cursor))
 
     async def update(self, topic: LiveTopic, group: str, start: Start) -> None:
-        """Set the whole group to a new start. What was delivered before can no longer be committed.
+        """Reset the whole group to a new start. Earlier deliveries can no longer be committed.
 
         Raises:
-            InstanceError: UNKNOWN_GROUP; GROUP_IN_USE while classic members are in it; UNAVAILABLE.
+            InstanceError: UNKNOWN_GROUP, UNAVAILABLE, or GROUP_IN_USE while it has classic members.
         """
         await self.ready(group)
         runner = self._runner(topic, group)
@@ -201,12 +201,12 @@ class Instances:
             with _storage_errors():
                 starts, epochs = await self._starts(topic, start)
             request = Update(token=object(), topic=_facts(topic), starts=starts, leader_epochs=epochs)
-            # Of thousands of partitions it takes some slices: not behind another one.
+            # Thousands of partitions take several time slices.
             await self._lane.turn()
             _accepted(await runner.request(request))
 
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """Every partition of the topic with its position and holder.
+        """Return every partition of the topic with its committed offset and instance.
 
         Raises:
             InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
@@ -215,22 +215,23 @@ class Instances:
         return self.reservations(topic, group)
 
     def reservations(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """As `describe`, for who has waited for `ready`. Raises InstanceError: UNKNOWN_GROUP."""
+        """Like `describe`, after the caller awaited `ready`. Raises InstanceError: UNKNOWN_GROUP."""
         found = self._runner(topic, group).reservations(topic.topic.name)
         if found is None:
             raise _unknown(topic, group)
         return found
 
     def groups_of(self, topic: LiveTopic) -> list[str]:
-        """Names of the topic's balanced groups, sorted."""
+        """Return the sorted names of the topic's balanced groups."""
         return [runner.name for runner in self._groups.runners() if topic.topic.name in runner.sections]
 
     # groups
 
     async def ready(self, group: str) -> None:
-        """Return when a group is here, which may take as long as storage does.
+        """Return once a group is available here, which may take as long as storage does.
 
-        Raises InstanceError where another broker has the group, or storage does not let it be taken over.
+        Raises:
+            InstanceError: another broker coordinates the group, or storage cannot load it.
         """
         try:
             await self._groups.bring(group)
@@ -250,7 +251,7 @@ class Instances:
 
     @contextmanager
     def _place_for(self, topic: LiveTopic, group: str) -> Iterator[None]:
-        """Keep a place for a group while it is being made; raises InstanceError TOO_MANY_GROUPS."""
+        """Reserve a place for a new group. Raises InstanceError TOO_MANY_GROUPS."""
         name = topic.topic.name
         wanted = (name, group)
         others = {each for made_on, each in self._being_made if made_on == name}
@@ -295,7 +296,7 @@ class Instances:
 
     @asynccontextmanager
     async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
-        """For what keeps something of each partition while it is under way: of very many that is megabytes."""
+        """Limit requests that keep data per partition, which can be megabytes."""
         if len(topic.partitions) <= _WIDE:
             yield
             return
@@ -304,21 +305,20 @@ class Instances:
             yield
 
     async def _starts(self, topic: LiveTopic, start: Start) -> "_Starts":
-        """Where each partition begins, as of now, and its log's leader epoch."""
         ask = partial(self._start, start)
         found = [each async for _, each in self._lane.a_few_at_once(topic.partitions, ask)]
         return tuple(each for each, _ in found), tuple(epoch for _, epoch in found)
 
     async def _start(self, start: Start, led: Partition) -> tuple[StoredStart, int]:
         partition = await self._source(led)
-        # Before it is looked up: should the log be opened anew meanwhile, what is found may be of what it was.
+        # Read the epoch first: if the log is recovered during the lookup, the result may be from before.
         epoch = partition.leader_epoch
         return await self._beginning_of(partition, start), epoch
 
     async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
-        # Before the look-up by time: what comes meanwhile lies behind it.
+        # Take the end before the lookup by time: records that arrive later are after it.
         end = (await self._find_offset(partition, Special.LATEST)).offset
         if start.kind is StartKind.LATEST:
             return StoredStart(end, start.kind)
@@ -329,7 +329,6 @@ class Instances:
         return StoredStart(end, start.kind, start.time_ms)
 
     async def _find_offset(self, partition: Source, timestamp: int) -> FoundOffset:
-        """The first record with a timestamp (ms) or a later one, or a `Special`; offset -1: there is none."""
         return await partition.find_offset(timestamp, self._searcher(), ISOLATION)
 
     # reading
@@ -339,7 +338,7 @@ class Instances:
         try:
             plan = _accepted(await asyncio.shield(answer))
         except asyncio.CancelledError:
-            # The client has gone, but the group will still plan a read for it.
+            # The client disconnected, but the group will still plan its read.
             answer.add_done_callback(lambda done: _give_up_plan(runner, request, done))
             raise
         assert isinstance(plan, Plan)
@@ -348,29 +347,29 @@ class Instances:
     async def _read(
         self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: TimeSlice
     ) -> None:
-        """Read what is planned as far as the sink wants it, and note what it took."""
+        """Read the plan into the sink and record what it took."""
         offsets = dict(plan.cursor.offsets)
         away: StorageUnavailable | None = None
         for each in plan.reads:
             if sink.room() <= 0:
                 break
             if pace.over:
-                # Most of thousands of partitions have nothing to read.
+                # Most of thousands of partitions have no unread records.
                 await pace.rest()
             if each.partition not in offsets and len(offsets) >= max_offsets:
                 continue
             try:
                 partition = await self._source(topic.partitions[each.partition])
-                # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+                # Read the epoch first: the log may be recovered during the read.
                 epoch = partition.leader_epoch
                 if (kept := partition.kept(each.reached, each.leader_epoch)) < each.reached:
-                    # Read by the next get, which knows.
+                    # The next get, which knows the epoch, reads it.
                     taken.cuts.append((each.partition, kept, epoch))
                     continue
                 offset = await self._beginning(partition, each)
                 following = -1 if offset is None else await _read_on(partition, offset, sink, each, self._beside)
             except StorageUnavailable as error:
-                # One shard of a cluster is away: the other partitions are read meanwhile.
+                # If one shard is unavailable, read the other partitions.
                 away = away or error
                 continue
             if offset is not None and following > offset:
@@ -381,7 +380,6 @@ class Instances:
             raise away
 
     async def _beginning(self, partition: Source, each: ReadFrom) -> int | None:
-        """The offset to read from; None when there is nothing to read."""
         if each.offset >= partition.visible_end(ISOLATION) and not partition.deleted:
             return None
         if each.not_before_ms is None:
@@ -391,16 +389,16 @@ class Instances:
 
 
 class _Taken:
-    """What a get has read."""
+    """The records that a get read."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
-        """Partition -> the next offset after what the answer has of it, in the order in which they were read."""
+        """Partition -> the next offset after its records in the response, in read order."""
         self.leader_epochs: dict[int, int] = {}
-        """See `Delivered`, also of the next."""
+        """As in `Delivered`, also for the next."""
         self.cuts: list[tuple[int, int, int]] = []
         self.risen = False
-        """Whether something was read under a later leader epoch than the group knows of."""
+        """Whether a record has a newer leader epoch than the group knows."""
 
 
 async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, beside: ReadBudget) -> int:
@@ -409,7 +407,7 @@ async def _read_on(partition: Source, offset: int, sink: Sink, each: ReadFrom, b
     except OffsetOutOfRange:
         if not each.follows_log_start or offset >= partition.log_start:
             raise
-        # Retention came between.
+        # Retention removed records.
         return await read(partition, partition.log_start, sink, beside=beside, isolation=ISOLATION)
 
 
@@ -440,7 +438,7 @@ def _unknown(topic: LiveTopic, group: str) -> InstanceError:
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """What the log says, in the words for instances."""
+    """Translate log errors into InstanceError."""
     try:
         yield
     except UnknownTopic:

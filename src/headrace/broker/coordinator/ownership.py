@@ -1,4 +1,4 @@
-"""Which groups this server coordinates, and what has to be known to take one over."""
+"""Decide which groups this server coordinates and check their topics."""
 
 from collections.abc import Awaitable, Callable, Container
 from uuid import UUID
@@ -21,13 +21,13 @@ class Coordination:
         topic_id: Callable[[str], UUID | None],
         stored_topic_id: Callable[[str], Awaitable[UUID | None]],
     ) -> None:
-        """Begin.
+        """Create the ownership of one virtual cluster.
 
         Args:
-            ownership: what is this server's.
-            cluster: the virtual cluster's name.
-            topic_id: tells the id of the topic of a name, as far as this server knows of one.
-            stored_topic_id: asks storage for it.
+            ownership: the broker's part of the cluster.
+            cluster: name of the virtual cluster.
+            topic_id: returns a topic's id as known here.
+            stored_topic_id: reads a topic's id from storage.
         """
         self._ownership = ownership
         self._cluster = cluster
@@ -41,25 +41,25 @@ class Coordination:
 
     @property
     def number(self) -> int | None:
-        """The number of the view; None: this server is alone."""
+        """The broker epoch; None for a single server."""
         return self._ownership.number
 
     @property
     def unbroken(self) -> bool:
-        """Whether there was no view between this one and the one that this server went by before it."""
+        """Whether this server missed no broker epoch before the current one."""
         return self._ownership.unbroken
 
     def owns(self, group: str) -> bool:
-        """Whether this server coordinates a group."""
+        """Return whether this server coordinates a group."""
         return self._ownership.owns(self._ownership.group_key(self._cluster, group))
 
     @property
     def certain(self) -> bool:
-        """Whether nobody can have taken its groups over by now."""
+        """Whether certainly no other broker coordinates its groups now."""
         return self._ownership.certain()
 
     def stamped(self, commit: Commit) -> Commit:
-        """A commit whose positions say of which topic they are: a later one may get its name."""
+        """Return the commit with topic ids, because a later topic may reuse a name."""
         ids = {
             place.topic: self._topic_id(place.topic) for place, each in commit.positions.items() if not each.topic_id
         }
@@ -72,7 +72,7 @@ class Coordination:
         return msgspec.structs.replace(commit, positions=positions)
 
     def still_there(self, commit: Commit) -> tuple[Commit, dict[TopicPartition, GroupError | None]]:
-        """What a commit has of topics that are there, and errors for the rest: deleted, or made again, meanwhile."""
+        """Split a commit into offsets of existing topics and errors for deleted or recreated ones."""
         said = {(place.topic, position.topic_id) for place, position in commit.positions.items()}
         gone = {name for name, each in said if each is None or each != self._topic_id(name)}
         if not gone:
@@ -84,19 +84,19 @@ class Coordination:
         return msgspec.structs.replace(commit, positions=positions), refused
 
     def has(self, name: str) -> bool:
-        """Whether there is a topic of this name, as far as this server knows."""
+        """Return whether this server knows a topic of this name."""
         return self._topic_id(name) is not None
 
     def has_again(self, drop: DropTopic) -> bool:
-        """Whether the topic itself is back: it had moved to another virtual cluster, and keeps its id."""
+        """Return whether the topic exists again with the same id, after a move between virtual clusters."""
         return drop.topic_id is not None and drop.topic_id == self._topic_id(drop.topic)
 
     def outlived(self, group: StoredGroup, absent: Container[str]) -> list[DropTopic]:
-        """What a stored group has of topics that are not there, as this server knows them.
+        """Return the parts of a stored group whose topics are missing, as known here.
 
         Args:
             group: the group.
-            absent: names that no topic has; others may have those of earlier topics.
+            absent: names without a topic. Other names may belong to newer topics.
         """
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
@@ -106,19 +106,19 @@ class Coordination:
         return drops
 
     async def gone(self, group: StoredGroup) -> list[DropTopic]:
-        """What a stored group has of topics that are not there, as storage knows them. Raises StorageUnavailable."""
+        """Return the parts of a stored group whose topics are missing in storage. Raises StorageUnavailable."""
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
             present = self._topic_id(name)
             if present is None or ids - {present, NO_ID}:
-                # It may have been made, or made again, a moment ago.
+                # The topic may have been created just now.
                 present = await self._stored_topic_id(name)
             drops += _drops(name, ids, present)
         return drops
 
 
 def of_one_server() -> Coordination:
-    """Every group is this server's, and every topic is there, with one id."""
+    """Return the ownership of a single server: all groups are local and all topics exist."""
     return Coordination(Ownership(0), "default", lambda _: UUID(int=1 << 127), _no_stored_id)
 
 
@@ -127,13 +127,12 @@ async def _no_stored_id(_: str) -> UUID | None:
 
 
 def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
-    """Of those ids only: the name may get a topic before storage takes it, and have positions of that one."""
+    """Drop only these ids: a new topic of this name may already have committed offsets."""
     gone = ids if present is None else ids - {present, NO_ID}
     return [DropTopic(name, each, strict=True) for each in sorted(gone)]
 
 
 def _topics_of(group: StoredGroup) -> dict[str, set[UUID]]:
-    """The names of the topics in which a group has something, and the ids that it says with them: NO_ID for none."""
     found: dict[str, set[UUID]] = {}
     said = [(place.topic, position.topic_id) for place, position in group.positions.items()]
     for name, topic_id in [*said, *((section.topic, section.topic_id) for section in group.balanced)]:

@@ -1,9 +1,8 @@
-"""Runs the state machines of a coordinator, such as consumer groups: one runner for each, which alone touches it.
+"""Run the state machines of a coordinator, such as consumer groups, with one runner each.
 
-A machine is pure: an event and the time go in, ordered effects come out (`headrace.machines`). Its runner takes one
-event at a time: it asks the machine for effects, carries them out in order, and only then takes the next event. What
-has to be durable is durable before the reply that promises it. Storage that refuses a write sends the machine back to
-what storage has.
+A machine is pure: it takes an event and the time and returns ordered effects (`headrace.machines`). Its runner takes
+one event at a time and executes its effects before the next event. Changes are durable before the reply that
+acknowledges them. If storage refuses a write, the runner restores the machine from storage.
 """
 
 import asyncio
@@ -21,29 +20,29 @@ from headrace.machines.effects import CancelTimer, Effect, Persist, Reply, SetTi
 from headrace.topics.errors import TopicError
 
 K = TypeVar("K", bound=Hashable)
-"""Names of its timers."""
+"""Type of timer keys."""
 
 
 _UNCERTAIN_MS = 250
-"""How long a timer is put off where this server may coordinate the machine no more."""
+"""Delay of a timer in ms while this server may have lost the machine."""
 _MOST_GRACE_MS = 60_000
-"""How long it waits at most when that is over: by default clients give a sign of life every 15 seconds or sooner."""
+"""Maximum extension afterwards in ms. By default, clients send heartbeats every 15 s or sooner."""
 _AT_ONCE = 200
-"""Timers that are set in one turn of the loop."""
+"""Timers set in one turn of the event loop."""
 _FIRED_AT_ONCE = 100
-"""Events of all machines' timers that are handled in one turn of the loop; each may take a member out, and say so."""
+"""Timer events handled in one turn of the event loop. Each may remove and log a member."""
 
 
 class Firing:
-    """Hands timers' events on: thousands of members that fall silent at one time are due in one turn of the loop."""
+    """Spreads timer events over event loop turns, because thousands of members may expire together."""
 
     def __init__(self) -> None:
-        """None is due."""
+        """Start without events."""
         self._late: deque[Callable[[], None]] = deque()
         self._handled = 0
 
     def hand_on(self, fired: Callable[[], None]) -> None:
-        """Call `fired`, at once or in one of the next turns of the loop."""
+        """Call `fired` now or in one of the next event loop turns."""
         if not self._handled:
             asyncio.get_running_loop().call_soon(self._next_turn)
         if self._handled < _FIRED_AT_ONCE and not self._late:
@@ -61,59 +60,59 @@ class Firing:
 
 
 class Doubt(Protocol):
-    """What timers must know of the server."""
+    """What timers need from the server."""
 
     @property
     def clock(self) -> Clock:
-        """By which timers are set."""
+        """The clock of the timers."""
 
     @property
     def doubted_ms(self) -> int | None:
-        """When it was last in doubt about its machines (ticks)."""
+        """Time (ticks) of the last doubt about its machines."""
 
     @property
     def firing(self) -> Firing:
-        """Where events of timers go."""
+        """Handles timer events."""
 
     def in_doubt(self) -> bool:
-        """Return whether another server may have taken over its machines."""
+        """Return whether another broker may coordinate its machines now."""
 
 
 class Timers(Generic[K]):
-    """The timers of one machine by their keys."""
+    """The timers of one machine by key."""
 
     def __init__(self, server: Doubt, fired: Callable[[K], None]) -> None:
-        """Start without timers. `fired` is called with the key of each expired one."""
+        """Start without timers. `fired` is called for each that expires."""
         self._server = server
         self._tell = fired
         self._set: dict[K, Timer] = {}
         self._late: dict[K, int] = {}
-        """Deadlines of those that are about to be set."""
+        """Deadlines of timers that are set in a later turn."""
 
     def __bool__(self) -> bool:
         return bool(self._set or self._late)
 
     def set(self, key: K, deadline_ms: int) -> None:
-        """Set or move one."""
+        """Set or move a timer."""
         self.cancel(key)
         self._arrange(key, deadline_ms)
 
     def set_late(self, key: K, deadline_ms: int) -> None:
-        """The same, in one of the next turns of the loop: one event may set those of thousands of members."""
+        """Set a timer in a later event loop turn, because one event may set thousands."""
         self.cancel(key)
         if not self._late:
             asyncio.get_running_loop().call_soon(self._arrange_some)
         self._late[key] = deadline_ms
 
     def cancel(self, key: K) -> None:
-        """Forget one, if it is set."""
+        """Cancel a timer if it is set."""
         self._late.pop(key, None)
         timer = self._set.pop(key, None)
         if timer is not None:
             timer.cancel()
 
     def cancel_all(self) -> None:
-        """Forget every one."""
+        """Cancel every timer."""
         self._late.clear()
         for timer in self._set.values():
             timer.cancel()
@@ -131,7 +130,7 @@ class Timers(Generic[K]):
         self._set[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
 
     def _due(self, key: K, timer: Timer) -> None:
-        """Tell, unless it was called off or moved since it was due; until now it counts as set."""
+        """Fire a timer unless it was canceled or moved. It counts as set until then."""
         if self._set.get(key) is timer:
             del self._set[key]
             self._tell(key)
@@ -139,10 +138,10 @@ class Timers(Generic[K]):
     def _fired(self, key: K, grace_ms: int, waited: bool = False) -> None:
         server, now_ms = self._server, self._server.clock.ticks_ms()
         if server.in_doubt():
-            # Its members may have gone on elsewhere, while this server stood still or Redis does not answer.
+            # Members may use another coordinator while this server is paused or Redis does not respond.
             again_ms, waited = now_ms + _UNCERTAIN_MS, False
         elif server.doubted_ms is not None and (again_ms := server.doubted_ms + grace_ms) > now_ms and not waited:
-            # They were refused until then, and get as long to be heard as they had; once, or they might stay for ever.
+            # Refused members get the same time again, but only once, so that they can still expire.
             waited = True
         else:
             due = self._set[key]
@@ -152,31 +151,31 @@ class Timers(Generic[K]):
 
 
 E = TypeVar("E")
-"""Events of a machine."""
+"""Event type of a machine."""
 R = TypeVar("R")
-"""Results of its requests."""
+"""Result type of its requests."""
 C = TypeVar("C")
-"""Changes that storage takes."""
+"""Type of its stored changes."""
 T = TypeVar("T")
 
 AT_ONCE = 200
-"""Requests that are answered in one turn of the event loop: each answer is encoded and sent in the same turn."""
+"""Requests answered in one turn of the event loop, including encoding and sending."""
 _AGAIN_MS = 1_000
-"""Pause before the runtime stores a refused change again that no client repeats, such as the end of a timer."""
+"""Delay in ms before a refused change is retried that no client repeats, such as an expiry."""
 
 
 class _LateReplies(Generic[T]):
-    """Replies in order, after the first ones of a turn. They were decided, and stored if need be."""
+    """Replies after the first ones of an event loop turn, in order."""
 
     def __init__(self) -> None:
         self._replies: deque[tuple[asyncio.Future[T], T]] = deque()
 
     def add(self, future: "asyncio.Future[T]", result: T) -> None:
-        """Reply later."""
+        """Schedule a reply."""
         self._replies.append((future, result))
 
     def send(self) -> None:
-        """Send all of them, in the next turns of the event loop."""
+        """Send all replies in the next event loop turns."""
         if self._replies:
             asyncio.get_running_loop().call_soon(self._send_some)
 
@@ -189,53 +188,53 @@ class _LateReplies(Generic[T]):
 
 
 class Host(Doubt, Protocol):
-    """What a runner needs of the coordinator that has it."""
+    """What a runner needs of its coordinator."""
 
     @property
     def lane(self) -> CooperativeScheduler:
-        """The turns that long work takes."""
+        """Scheduler for long work."""
 
     def settled(self, runner: Any) -> None:
-        """A runner has nothing to do."""
+        """Handle an idle runner."""
 
 
 class Runner(ABC, Generic[E, R, C, K]):
-    """The one owner of a machine. A kind of machine says how it is asked, stored and refused."""
+    """The only owner of a machine. Subclasses define requests, storage and refusals."""
 
     def __init__(self, name: str, host: Host, view: int | None) -> None:
-        """Have no machine yet: `begin` makes it.
+        """Create the runner without a machine; `begin` restores it.
 
         Args:
-            name: the machine's.
-            host: the coordinator that has it.
-            view: the number of the view by which this server coordinates it; None: it is alone.
+            name: name of the machine.
+            host: its coordinator.
+            view: broker epoch by which this server coordinates it; None for a single server.
         """
         self.name = name
         self.view = view
         self._host = host
         self._queue: deque[tuple[E, int]] = deque()
-        """Events with the time of their arrival (ticks)."""
+        """Events with their arrival time (ticks)."""
         self._waiting: dict[Hashable, tuple[E, asyncio.Future[R]]] = {}
         self._timers: Timers[K] = Timers(host, lambda key: self.post(self.fired(key)))
         self._resting = False
-        """Whether events wait for their turn: those before them took long."""
+        """Whether queued events wait because earlier ones took long."""
         self._writing: asyncio.Task[None] | None = None
-        self._began_ms = 0  # the write that is under way (ticks)
+        self._began_ms = 0  # start of the running write (ticks)
         self._rewrite = False
-        """Whether the last write may have happened or not: the next one says everything again."""
+        """Whether the outcome of the last write is unknown. The next write then stores everything."""
         self._closed = False
         self._moved = False
-        """Whether another broker coordinates it."""
+        """Whether another broker coordinates the machine."""
 
-    # What a kind of machine adds
+    # Hooks for each kind of machine
 
     @abstractmethod
     def restore(self) -> list[Effect[C, K, R]]:
-        """Make the machine from what storage has."""
+        """Restore the machine from storage and return its effects."""
 
     @abstractmethod
     def handle(self, event: E, arrived_ms: int) -> list[Effect[C, K, R]]:
-        """Have the machine take an event."""
+        """Apply an event to the machine."""
 
     @abstractmethod
     def fired(self, key: K) -> E:
@@ -243,33 +242,33 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @abstractmethod
     def refusal(self, request: E, reason: str) -> R:
-        """Return the result for a request that its client must repeat, here or at the new coordinator (`moved`)."""
+        """Return the result that makes a client retry here or at the new coordinator (`moved`)."""
 
     @abstractmethod
     async def store(self, changes: tuple[C, ...], *, everything: bool) -> None:
-        """Make changes durable; `everything`: after all that was stored before. Raises TopicError."""
+        """Make changes durable; `everything` stores the full state. Raises TopicError."""
 
     @abstractmethod
     def stored(self, changes: tuple[C, ...]) -> None:
-        """Take over changes that storage has taken."""
+        """Apply changes that storage accepted."""
 
     def not_stored(self, reason: str, again_ms: int) -> None:
-        """Storage refused changes, and the machine was restored. The next attempt is in `again_ms` or later."""
+        """Handle a refused write after the machine was restored. The next attempt follows after at least `again_ms`."""
 
     def idle(self) -> None:
-        """Every event was handled, and nothing is being written."""
+        """Handle an empty queue without a running write."""
 
     def released(self) -> None:
-        """The machine is not this server's any more, or is about to be deleted."""
+        """Handle the loss or the deletion of the machine."""
 
     # Events in
 
     def begin(self) -> None:
-        """Restore the machine, and do what it asks for."""
+        """Restore the machine and execute its first effects."""
         self._carry_out(self.restore())
 
     def submit(self, token: Hashable, event: E) -> "asyncio.Future[R]":
-        """Queue a request; the future gets the result that the machine replies under its token."""
+        """Queue a request. The future gets the machine's reply for its token."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_result(self.refusal(event, ""))
@@ -279,7 +278,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         return future
 
     def post(self, event: E) -> None:
-        """Queue an event without a caller, and work through the queue unless a write is in progress."""
+        """Queue an event without a caller, and process the queue unless a write is running."""
         if self._closed:
             return
         self._queue.append((event, self._host.clock.ticks_ms()))
@@ -295,7 +294,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         until = perf_counter() + SLICE_S
         while self._queue and self._writing is None:
             if perf_counter() >= until:
-                # Of a topic of thousands of partitions each event takes milliseconds.
+                # With thousands of partitions, each event takes milliseconds.
                 self._resting = True
                 self._host.lane.later(self._go_on)
                 return
@@ -310,7 +309,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         late: _LateReplies[R] = _LateReplies()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
-                # A context of its own: what follows the write, and is logged then, may belong to other requests.
+                # Use a separate context, because later log lines may belong to other requests.
                 writing = self._write(effect.changes, effects[index + 1 :])
                 self._began_ms = self._host.clock.ticks_ms()
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
@@ -347,22 +346,21 @@ class Runner(ABC, Generic[E, R, C, K]):
             self._rewrite = False
             self.stored(changes)
             if len(changes) > AT_ONCE:
-                # As much again is done for as many members now: not in one piece.
+                # Completing this many members again must not block the loop.
                 await asyncio.sleep(0)
             self._writing = None
             self._carry_out(rest)
         if self._writing is asyncio.current_task() or self._writing is None:
             self._writing = None
             if self._closed:
-                # Events that it queued itself: timers, which matter to no caller.
+                # Internal events such as timers have no caller.
                 self._refuse_all()
                 return
             self._work()
 
     def _start_over(self, reason: str) -> None:
-        """Refuse every request that waits, and send the machine back to what storage has."""
         self._refuse_all(reason)
-        # The write may have happened all the same.
+        # The write may have succeeded anyway.
         self._rewrite = True
         self._writing = None
         effects = self.restore()
@@ -375,7 +373,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         self._timers.cancel_all()
 
     def _refuse_all(self, reason: str = "") -> None:
-        """Call every timer off, and tell every client that waits to ask again, and why, if known."""
+        """Cancel every timer and refuse every waiting request, with the reason if known."""
         self.call_off()
         for request, future in self._waiting.values():
             if not future.done():
@@ -387,7 +385,7 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more events."""
+        """Whether it accepts no more events."""
         return self._closed
 
     @property
@@ -397,24 +395,24 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits, a timer is set, or all state must be stored again."""
+        """Whether work waits, a timer is set, or all state must be stored again."""
         return bool(self._waiting or self._timers or self._queue or self._rewrite)
 
     @property
     def writing_since_ms(self) -> int | None:
-        """When the write that is under way began (ticks); None: there is none."""
+        """Start of the running write (ticks); None without one."""
         return None if self._writing is None else self._began_ms
 
     # Its end
 
     def hand_over(self) -> None:
-        """Another broker coordinates it from now on. What is under way to storage lands, or is refused there."""
+        """Release the machine to another broker. Fencing decides the fate of a running write."""
         self._closed = self._moved = True
         self.released()
         self._refuse_all()
 
     async def close(self) -> None:
-        """Take no more events, refuse every client that waits, and wait for a write under way."""
+        """Accept no more events, refuse waiting clients, and wait for a running write."""
         self._closed = True
         self.released()
         self._refuse_all()
@@ -422,7 +420,7 @@ class Runner(ABC, Generic[E, R, C, K]):
             await asyncio.wait([self._writing])
 
     def stop(self) -> None:
-        """Cancel every timer and drop what waits."""
+        """Cancel every timer and drop queued events."""
         self.call_off()
         for _, future in self._waiting.values():
             future.cancel()
@@ -430,9 +428,9 @@ class Runner(ABC, Generic[E, R, C, K]):
 
 
 def _not_before(earliest_ms: int, effect: Effect[C, K, R]) -> Effect[C, K, R]:
-    """Return the effect; a timer is put off until then.
+    """Defer a timer effect until the given time.
 
-    What is due already would be written, and refused, hundreds of times a second.
+    An expired timer would otherwise be refused hundreds of times per second.
     """
     if isinstance(effect, SetTimer) and effect.deadline_ms < earliest_ms:
         return SetTimer(effect.key, earliest_ms)
