@@ -1,4 +1,4 @@
-"""Which batches of producers Redis has not answered yet."""
+"""Track producers' batches that Redis has not answered yet."""
 
 from collections import deque
 from typing import NamedTuple
@@ -9,13 +9,13 @@ from headrace.topics.producer_state import is_behind
 
 class _Sent(NamedTuple):
     number: int
-    """Of all that were sent."""
+    """Sequence number of all sent batches."""
     epoch: int
     sequence: int
 
 
 class InFlight:
-    """Those of one partition. Answers come in the order in which batches were sent, but for two connections at once."""
+    """In-flight batches of one partition. Replies arrive in order, except across two connections."""
 
     __slots__ = ("_last", "_of")
 
@@ -26,10 +26,10 @@ class InFlight:
         comes before them: sequences rise, and the first one is the first of all."""
 
     def send(self, append: Append) -> tuple[int, bool]:
-        """A batch goes to Redis.
+        """Record a batch sent to Redis.
 
         Returns:
-            Its number, for `answered`; whether a batch of its producer that comes before it has no answer yet.
+            Its number for `answered`, and whether an earlier batch of its producer is in flight.
         """
         producer, epoch, sequence = append.producer_id, append.producer_epoch, append.base_sequence
         if producer < 0:
@@ -45,20 +45,20 @@ class InFlight:
         return self._last, behind
 
     def answered(self, producer: int, number: int) -> None:
-        """A batch has its answer."""
+        """Remove an answered batch."""
         sent = self._of.get(producer)
         if sent is None:
             return
         if sent[0].number == number:
             sent.popleft()
         elif sent[0].number < number:
-            # A connection that was given up has not answered what comes before it.
+            # A closed connection did not answer earlier batches.
             self._of[producer] = sent = deque(each for each in sent if each.number != number)
         if not sent:
             del self._of[producer]
 
     def not_sent(self, producer: int, number: int) -> None:
-        """The last one of a producer was not sent after all: there will be no answer."""
+        """Remove the last batch of a producer, which was not sent."""
         sent = self._of.get(producer)
         if sent and sent[-1].number == number:
             sent.pop()

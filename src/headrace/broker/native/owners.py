@@ -1,7 +1,6 @@
-"""Who owns which partition: members of classic groups, found by the client and host that a Fetch comes from.
+"""Find the classic group member that owns a partition, by the client id and host of a Fetch.
 
-A Fetch names no group and no member, and comes on another connection than the join. What it shares with it are the
-client's id and host.
+A Fetch names no group or member and uses another connection than the join.
 """
 
 from collections.abc import Iterable
@@ -37,29 +36,28 @@ class _Member(NamedTuple):
 
 
 def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
-    """The partitions of an assignment; none when the bytes are no assignment."""
     found = partitions_of(assignment) or {}
     return frozenset(TopicPartition(topic, index) for topic, indexes in found.items() for index in indexes)
 
 
 class Owners:
-    """Members with their clients and partitions, kept in step with what is stored of the groups."""
+    """Members with their clients and partitions, in step with the stored groups."""
 
     def __init__(self) -> None:
         self._members: dict[Owner, _Member] = {}
         self._by_client: dict[Client, set[Owner]] = {}
         self._by_group: dict[str, set[str]] = {}
-        """Group -> its members, and `section:<topic>` for each topic that the server shares out in it."""
+        """Group -> its members, and `section:<topic>` for each topic that the server assigns in it."""
 
     def load(self, stored: StoredGroup) -> None:
-        """Take over a group as it is stored."""
+        """Load a stored group."""
         for member in stored.members:
             self._add(stored.name, member)
         for section in stored.balanced:
             self._by_group.setdefault(stored.name, set()).add(_section(section.topic))
 
     def apply(self, group: str, changes: Iterable[GroupChange]) -> None:
-        """Take over what was stored."""
+        """Apply stored changes."""
         for change in changes:
             match change:
                 case SaveMember(member):
@@ -100,17 +98,17 @@ class Owners:
             self._by_group.pop(group, None)
 
     def find(self, client: Client, partition: TopicPartition) -> Owner | None:
-        """The member that a client's Fetch of a partition is for; None where there is none, or more than one."""
+        """Return the member for a client's Fetch of a partition; None if it is not exactly one."""
         owners = [owner for owner in self._by_client.get(client, ()) if partition in self._members[owner].partitions]
         return owners[0] if len(owners) == 1 else None
 
     def partitions(self, owner: Owner) -> frozenset[TopicPartition]:
-        """What a member owns."""
+        """Return the partitions of a member."""
         known = self._members.get(owner)
         return known.partitions if known is not None else frozenset()
 
     def has_members(self, group: str) -> bool:
-        """Whether a group has members, or is shared out by the server."""
+        """Return whether a group has members or a balanced section."""
         return group in self._by_group
 
 

@@ -1,7 +1,7 @@
 """A partition of a native topic: a plain Redis Stream.
 
-Anybody may add entries, so nothing is cached, and the log end is what Redis was heard to say last: a waiting XREAD
-tells of every new entry. What is read comes with where the log starts and ends, so both are exact when they matter.
+Any client may add entries, so nothing is cached. A blocking XREAD reports new entries, and each read also returns the
+exact log start and end.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ from headrace.topics.native import Extent, NativeRead, NativeStream, NotAStream
 from headrace.topics.rejected_batches import RejectedBatches
 
 _REARM_S = 0.002
-"""How long after one wake-up the next is waited for: bounds what a busy stream costs."""
+"""Seconds between wake-ups, to limit the cost of a busy stream."""
 _MARKS = 256
 _MOST_SPAN = 2**31
-"""Offsets that one batch has at most."""
+"""Maximum offsets of one batch."""
 _log = structlog.get_logger("headrace.broker.native")
 
 
@@ -56,12 +56,12 @@ class _Mark(NamedTuple):
 
 
 class NativePartition:
-    """A partition whose records are entries of a plain stream: `broker.partition.partition.Partition`."""
+    """A partition of plain stream entries; implements `broker.partition.partition.Partition`."""
 
     log = None
     has_gaps = entry_per_record = True
     leader_epoch = 0
-    """There is no owner whose batches could be told from another's."""
+    """Native topics have no leader epochs."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class NativePartition:
         self.log_start, self.log_end = extent.log_start, extent.log_end
         self.deleted = False
         self.offline: str | None = None
-        """See `Partition.offline`; clients are sent here all the same, and each has the reason as its answer."""
+        """See `Partition.offline`. Clients still connect here and receive the reason as an error."""
         self.leader: int | None = None
-        """Where clients are sent; None: here."""
+        """Broker that clients connect to; None for this one."""
         self.named = Leader(0, -1)
         self.paused = False
         self.storage = storage
@@ -92,19 +92,19 @@ class NativePartition:
         """The offset behind all that was acknowledged here. Redis may lose that, and would go on with older ids where
         its clock is behind them: readers are past those."""
         self._refused = False
-        """Whether Redis takes no records, and our log has told so."""
+        """Whether Redis refuses records and this was logged."""
         self._exhaustion = ExhaustionReport()
         self._recovery: asyncio.Task[None] | None = None
         self.listed: Callable[[], Awaitable[bool]] = partial(_said, listed=True)
-        """Asks whether the registry has the partition: a topic goes from there before its streams do."""
+        """Returns whether the registry has the partition. A topic is removed there before its streams."""
         self.place = stream
         self.unfit = 0
-        """Entries met that are not served."""
+        """Number of entries found that are not served."""
         self._last_unfit = (-1, -1)
         self._barren = (0, 0)
-        """From the first of these offsets up to the second there are such entries and no others."""
+        """Between these offsets are only entries that are not served."""
         self._large = (-1, 0)
-        """An offset, and bytes of the first record from there on: Redis copies it, too, to tell how large it is."""
+        """An offset and the size of the next record. Redis copies a record to measure it."""
         self._marks: deque[_Mark] = deque([_Mark(extent.log_end, extent.added)], _MARKS)
         self._heard = monotonic()
         """When the newest of them was heard of."""
@@ -113,10 +113,10 @@ class NativePartition:
         self._watch_stream()
 
     def want_copies(self, copies: int) -> None:
-        """Whoever appends waits for them; what is in a plain stream can be read by anybody at once."""
+        """Do nothing: only the appender waits for replicas, and entries are readable at once."""
 
     def check_led(self) -> None:
-        """Every broker can read and write a plain stream; `leader` is only where clients are sent."""
+        """Do nothing: every broker can read and write a plain stream."""
 
     def _watch_stream(self) -> None:
         self._rearm = None
@@ -124,7 +124,6 @@ class NativePartition:
             self.storage.watch(self.place, self.log_end, self._woken)
 
     def _woken(self, end: int | None) -> None:
-        """Somebody added entries up to `end`, or the stream has to be looked at."""
         if self.deleted:
             return
         loop = asyncio.get_running_loop()
@@ -137,7 +136,6 @@ class NativePartition:
             self._rearm = loop.call_later(_REARM_S, self._watch_stream)
 
     def _reaches(self, end: int) -> None:
-        """The log ends there at least: whoever is the first to hear so tells those who wait."""
         if end > self.log_end:
             self.log_end = end
             self._watchers.notify(UNKNOWN_SIZE)
@@ -147,17 +145,17 @@ class NativePartition:
             self.learn(await self.storage.extent(self.place))
         except TopicError as error:
             if isinstance(error, StorageUnavailable) and not isinstance(error, NotAStream):
-                # Whoever reads or writes is told.
+                # All readers and writers receive the error.
                 return
             self.go_offline(error)
         finally:
             self._looking = None
 
     def learn(self, extent: Extent) -> None:
-        """Take over where Redis says the log starts and ends; it may come back with less than it had."""
+        """Apply the log start and end from Redis, which may have lost records."""
         if self._marks and extent.added < self._marks[-1].added:
             if extent.asked <= self._heard:
-                # Overtaken by an answer that was asked for later: what was known already proves that it is old.
+                # A later reply arrived first, so this one is outdated.
                 return
             self._marks.clear()
             self._barren = (0, 0)
@@ -175,17 +173,17 @@ class NativePartition:
             self.offline = None
             _log.info("partition online again", topic=self.topic, partition=self.index, stream=self.stream)
         self.log_start = extent.log_start
-        # Redis may have told of entries elsewhere that came after this answer was made.
+        # A newer report may already include entries after this reply.
         self._reaches(extent.log_end)
 
     def go_offline(self, reason: Exception) -> None:
-        """Its keys hold something else than a stream and what is kept with it."""
+        """Mark the partition offline: its keys hold foreign data."""
         if self.offline != str(reason):
             _log.error("partition offline", topic=self.topic, partition=self.index, reason=str(reason))
         self.offline = str(reason)
 
     async def try_again(self) -> None:
-        """Open it once more where it is offline: what was wrong may have been put right."""
+        """Retry an offline partition."""
         try:
             if self.offline is not None and not self.deleted and await self.listed():
                 self.learn(await self.storage.open(self.place))
@@ -194,10 +192,10 @@ class NativePartition:
                 self.go_offline(error)
 
     def check_place(self, offset: int, extent: Extent) -> None:
-        """Raise OffsetOutOfRange where records from `offset` on were removed, or the log ends before it.
+        """Raise OffsetOutOfRange if records from `offset` were removed or the log ends before it.
 
-        Before the first entry that is left there may have been others, or nothing but a gap in the offsets. Redis
-        counts the entries it ever took: where none is missing since a log end at or before `offset`, it is a gap.
+        A missing range before the first entry may be only an offset gap. Redis counts all entries ever added, so a
+        complete count since `offset` proves a gap.
         """
         if offset > extent.log_end:
             raise outside(self, offset, extent.log_start, extent.log_end)
@@ -208,11 +206,11 @@ class NativePartition:
             raise outside(self, offset, extent.log_start, extent.log_end)
 
     def report(self, read: NativeRead) -> None:
-        """Take note of a read: where the log is, and which of the entries are not served."""
+        """Record the bounds and the entries that are not served from a read."""
         self.learn(read.extent)
         unfit = [entry_id for entry_id in read.unfit if _parts(entry_id) > self._last_unfit]
         if unfit:
-            # Each is told once, however often it is met.
+            # Log each entry once.
             self.unfit += len(unfit)
             self._last_unfit = _parts(unfit[-1])
             _log.warning(
@@ -229,12 +227,12 @@ class NativePartition:
     # Appending
 
     def append(self, append: Append, done: AppendDone, copies: int = 1, wait_ms: int = 0) -> None:
-        """Store a checked batch, an entry per record; see `Partition.append`. Anybody reads it as soon as it is there.
+        """Store a validated batch with one entry per record; see `Partition.append`. It is readable at once.
 
-        Where much is on its way to Redis it waits for its turn as it is, and `done` is told whatever is wrong then.
+        Under load the batch waits for its turn, and later errors go to `done`.
 
         Raises:
-            CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas.
+            CorruptBatch, UnknownTopic, StorageUnavailable, NotEnoughReplicas: nothing was stored.
         """
         if self.deleted:
             raise gone(self)
@@ -247,11 +245,11 @@ class NativePartition:
             except NotEnoughReplicas:
                 self.refusals.refuse(append)
                 raise
-            # The primary that took it may be gone before there are copies.
+            # The primary may fail before the batch is replicated.
             done = partial(self._told, append, done)
             done = done_with_copies(self.storage.copies, self.stream, copies, wait_ms, done)
         number, behind = self._under_way.send(append)
-        # Only Redis knows what has become of those ahead of it.
+        # Only Redis knows the outcome of earlier batches.
         follows = behind or not self.refusals.may_begin(append)
         try:
             told = partial(self._stored_native, append, number, done)
@@ -278,7 +276,7 @@ class NativePartition:
         elif isinstance(result, OffsetsExhausted):
             self._exhaustion.report(self.topic, self.index, result)
         elif isinstance(result, UnknownTopic) and not self.deleted:
-            # Redis has lost what it keeps beside the stream: evicted, or deleted by somebody, with the topic perhaps.
+            # Redis lost the stream's metadata by eviction or deletion, perhaps together with the topic.
             if self._recovery is None:
                 self._recovery = asyncio.get_running_loop().create_task(self._recover())
             result = StorageUnavailable(f"{self.topic}-{self.index}: Redis has lost the partition's state")
@@ -300,7 +298,7 @@ class NativePartition:
 
     async def _recover(self) -> None:
         try:
-            # Opened once more, a partition of a topic that somebody deletes would take records again.
+            # A retry would let a deleted partition accept records again.
             if await self.listed():
                 self.learn(await self.storage.open(self.place))
         except TopicError as error:
@@ -311,22 +309,22 @@ class NativePartition:
     # Reading
 
     def check_readable(self, offset: int) -> None:
-        """Raise UnknownTopic once it is deleted; whether an offset is there only Redis knows."""
+        """Raise UnknownTopic once the topic is deleted. Only Redis can check the offset."""
         if self.deleted:
             raise gone(self)
 
     def visible_end(self, isolation: Isolation) -> int:
-        """All there is."""
+        """Return the log end: every entry is readable."""
         return self.log_end
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Nothing is."""
+        """Return False: nothing is cached."""
         return False
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Nothing."""
+        """Return nothing."""
         return [], 0
 
     async def read_stored(
@@ -338,30 +336,29 @@ class NativePartition:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Batches made of the entries from `offset` on, for a reader that is in no group.
+        """Return batches of the entries from `offset`, for a reader without a group.
 
-        Where there are none up to the log end, an empty batch leads the reader there.
+        If no records follow before the log end, an empty batch moves the reader there.
 
         Raises:
-            OffsetOutOfRange: records from there on were removed, or the log ends before it.
-            NeedsRoom: the first of them has more bytes than `first`.
+            OffsetOutOfRange: records were removed, or the log ends before `offset`.
+            NeedsRoom: the first record exceeds `first` bytes.
         """
         return take(await self.read_to_end(offset, limit, first=first), limit)
 
     async def read_to_end(self, offset: int, limit: int, *, first: int | None = None) -> list[StoredBatch]:
-        """As `read_range`; where no record is left up to the log end, an empty batch that ends there."""
+        """Like `read_range`, with an empty batch up to the log end if no record is left."""
         found, following = await self._read_on(offset, limit, None, first)
         return found or await self.empty_to_end(offset, following)
 
     async def empty_to_end(self, offset: int, following: int) -> list[StoredBatch]:
-        """An empty batch from `offset` up to the log end; nothing if records may lie between.
+        """Return an empty batch from `offset` to the log end; nothing if records may be between.
 
-        The last entries were deleted, or are not served: clients would wait forever at an offset below the log end.
+        Without it, clients would wait forever before deleted or unserved entries.
 
         Args:
-            offset: where the batch begins.
-            following: up to here there are no records, as was read. No entry is added before the log end, but some may
-                have been after that read.
+            offset: start of the batch.
+            following: end of the range that was read without records. Entries may have been added since.
         """
         end = self.log_end
         if not await self.storage.is_gap(self.place, following, end):
@@ -371,13 +368,13 @@ class NativePartition:
     async def read_range(
         self, offset: int, limit: int, before: int | None = None, *, first: int | None = None
     ) -> list[StoredBatch]:
-        """Entries from `offset` on, below `before`, about `limit` bytes of them; raises as `read_stored`."""
+        """Return about `limit` bytes of entries from `offset`, below `before`. Raises as `read_stored`."""
         return (await self._read_on(offset, limit, before, first))[0]
 
     async def _read_on(
         self, offset: int, limit: int, before: int | None, first: int | None
     ) -> tuple[list[StoredBatch], int]:
-        """As `read_range`, and the first offset that was not looked at."""
+        """Like `read_range`; also return the first offset not checked."""
         most = LARGEST_ENTRY if first is None else first
         found: list[StoredBatch] = []
         at, checked = self._behind_barren(offset), False
@@ -404,16 +401,16 @@ class NativePartition:
                 return found, at
 
     def _behind_barren(self, offset: int) -> int:
-        """Where to read for what lies from an offset on: an entry that is too large costs Redis much each time."""
+        """Skip unserved entries: reading too large entries is expensive for Redis."""
         start, end = self._barren
         return end if start <= offset < end else offset
 
     def _note_barren(self, start: int, end: int) -> None:
-        """No record lies from `start` up to `end`, and none ever will: new ones come behind the last."""
+        """Remember a range that will never have records, because new entries follow the last one."""
         self._barren = (self._barren[0] if self._barren[1] == start else start, end)
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """The first record with this timestamp (ms) or a later one; see `broker.partition.offset_lookup.find`."""
+        """Find the first record at or after a timestamp (ms); see `broker.partition.offset_lookup.find`."""
         self.check_readable(0)
         if timestamp not in tuple(Special):
             return await find_first(self.storage, self.place, timestamp, searcher)
@@ -424,62 +421,62 @@ class NativePartition:
 
     @property
     def local_start(self) -> int:
-        """All there is lies in Redis."""
+        """The log start: all records are in Redis."""
         return self.log_start
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """Retention: XTRIM by the time of the ids and by bytes. Native topics are not archived: no `up_to`."""
+        """Apply retention with XTRIM by id time and bytes. Native topics have no archive, so `up_to` is unused."""
         self.learn(await self.storage.trim(self.place, before_ms=before_ms, max_bytes=max_bytes))
 
     async def delete_before(self, offset: int) -> None:
-        """Move the log start up to `offset`. Raises OffsetOutOfRange."""
+        """Raise the log start offset to `offset`. Raises OffsetOutOfRange."""
         self.learn(await self.storage.trim(self.place, before_offset=offset))
 
     # The rest of a partition
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """All of it: the offsets of a stream come from its clock, and none is that of another record later."""
+        """Return `offset`: stream offsets come from the clock and are never reused."""
         return offset
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset lies behind all that there is, as far as it was heard."""
+        """Return whether an offset is past the last reported end."""
         return offset > self.log_end
 
     async def ask_end(self) -> None:
-        """Know where the log ends by now: what was heard may be behind what a client was given at another broker."""
+        """Refresh the log end, because a client may have seen a later one at another broker."""
         self.learn(await self.storage.extent(self.place))
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a read would find nothing, as far as it was heard."""
+        """Return whether a read would find nothing, by the last reported end."""
         return offset == self.visible_end(isolation)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Where the only leader epoch ends."""
+        """Return the end of the only leader epoch."""
         return (0, self.log_end) if epoch == 0 else (-1, -1)
 
     async def size(self) -> int:
-        """Bytes that the stream takes in Redis, about."""
+        """Return the approximate bytes of the stream in Redis."""
         return await self.storage.size(self.place)
 
     async def settle(self) -> None:
-        """Return when every append given before has its answer; where the log ends is known then.
+        """Return once every earlier append is answered and the log end is known.
 
-        What a broker of an earlier view still sends is refused from then on: it may have been stopped, and wake.
+        From then on, Redis refuses appends of brokers with an older epoch, such as a paused broker.
         """
         await self.storage.settle(self.place)
         self.learn(await self.storage.open(self.place))
 
     def expire_producers(self, before_ms: int) -> None:
-        """Nothing: Redis keeps them, and `trim` forgets those that were silent for long."""
+        """Do nothing: Redis stores the producers, and `trim` expires them."""
 
     async def mirror_offset(self, group: str, offset: int) -> None:
-        """Nothing: the Redis group is the group."""
+        """Do nothing: the Redis consumer group stores the committed offset."""
 
     def close(self) -> None:
-        """The topic is gone: wake everyone who waits."""
+        """Wake all waiters of a deleted topic."""
         self.deleted = True
         self.storage.unwatch(self.place)
-        # A stream of that name may be another topic's by the time that they are sent.
+        # By then, the stream name may belong to another topic.
         self.storage.refuse_waiting(self.place, gone(self))
         if self._rearm is not None:
             self._rearm.cancel()

@@ -1,4 +1,4 @@
-"""Makes the partitions of native topics, whose records are entries of plain streams that are open to all brokers."""
+"""Manage the partitions of native topics, which all brokers can read and write."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -20,16 +20,16 @@ _AT_ONCE = 64
 
 
 class StreamManager:
-    """The partitions of the native topics of one virtual cluster: `broker.topics.live.PartitionManager`."""
+    """Partitions of one virtual cluster's native topics; implements `broker.topics.live.PartitionManager`."""
 
     def __init__(self, storage: Storage, leading: Leadership, clock: Clock, stream_of: StreamName) -> None:
-        """Manage none yet.
+        """Start without partitions.
 
         Args:
-            storage: where the streams are, and the registry that has them.
-            leading: knows where clients are to be sent.
-            clock: tells how long a refused batch is waited for.
-            stream_of: names a new partition's stream.
+            storage: the streams and their registry.
+            leading: decides which broker clients connect to.
+            clock: the time for retries of refused batches.
+            stream_of: returns the name of a new partition's stream.
         """
         self.stream_of = stream_of
         self._storage = storage
@@ -37,10 +37,9 @@ class StreamManager:
         self._clock = clock
 
     async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
-        """Open and return the partitions from `first` on.
+        """Open the partitions from `first`.
 
-        A partition whose key is not a stream is opened as well, so that the server can start. Its reads and writes fail
-        until the key is a stream again.
+        If a key is not a stream, the partition opens anyway and reports an error to clients until it is one.
         """
         found: list[Partition] = []
         indexes = range(first, topic.partitions)
@@ -52,7 +51,7 @@ class StreamManager:
         return found
 
     def adopt(self, topic: str, partitions: Iterable[Partition]) -> None:
-        """They ask in this registry from now on whether they are still the topic's."""
+        """Let the partitions check their topic in this registry from now on."""
 
         async def listed(stream: str) -> bool:
             stored = await self._storage.topics.find(topic)
@@ -63,17 +62,17 @@ class StreamManager:
 
 
 def natives_of(partitions: Iterable[Partition]) -> list[NativePartition]:
-    """The same, of a native topic; none of another one."""
+    """Return the partitions of a native topic; none for other topics."""
     return [partition for partition in partitions if isinstance(partition, NativePartition)]
 
 
 async def open_partition(
     topic: Topic, index: int, storage: NativeStorage, clock: Clock, *, must_exist: bool = False
 ) -> NativePartition:
-    """One partition.
+    """Open one partition.
 
     Raises:
-        TopicError: where the stream has to be there already: it is not, or its key is no stream.
+        TopicError: an existing stream is required, but is missing or not a stream.
     """
     stream = NativeStream(topic.streams[index], bits_of(topic))
     try:
