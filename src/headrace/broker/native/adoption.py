@@ -1,4 +1,4 @@
-"""Makes a Redis Stream that is there a partition of a native topic."""
+"""Adopt an existing Redis Stream as a partition of a native topic."""
 
 from functools import partial
 from uuid import uuid4
@@ -27,21 +27,22 @@ from headrace.topics.model import Topic
 from headrace.topics.native import STORAGE, with_adopted
 
 
-# Puts a topic into the registry in place of the same one with other streams.
+# Replace a topic in the registry by the same one with other streams.
 async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int | None) -> None:
-    """Replace it, under the view in which this server was found alone; None: whoever else there is may go on.
+    """Replace a topic, fenced by the broker epoch in which this server was alone; None for no fencing.
 
-    A broker that has joined since takes records for the topic as it was, which nobody would read any more. It is in a
-    later view before it loads any topic, and under that nothing is replaced.
+    A broker that joined later would append to the old streams, which have no readers. It gets a newer epoch before it
+    loads topics, and that epoch fences the replacement.
 
     Raises:
-        TopicChanged: it is not `before` any more; Fenced: there is a later view.
-        StorageUnavailable: it stays as it was.
+        TopicChanged: the topic is no longer `before`.
+        Fenced: a newer epoch exists.
+        StorageUnavailable: the topic is unchanged.
     """
     try:
         await topics.replace(target, before, view)
     except StorageUnavailable:
-        # Going on with what may have been replaced would lose what is appended: nothing is until that is known.
+        # Refuse appends until the outcome is known, because they would be lost after a replacement.
         if await retry_while_unavailable(partial(topics.find, target.name), None) != target:
             raise
 
@@ -50,17 +51,18 @@ _log = structlog.get_logger("headrace.broker.native")
 
 
 async def adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """Make a Redis Stream that is there a partition of a native topic; the stream itself is not touched.
+    """Adopt an existing Redis Stream as a partition of a native topic. The stream is not changed.
 
     Args:
         table: the topics.
-        name: the topic; it is created where it does not exist, with partition 0.
-        stream: the stream's key.
-        partition: the next one of the topic, or one of its that is empty.
-        config: of a topic that is created. Unless it says otherwise nothing is ever trimmed.
+        name: topic name. A missing topic is created with partition 0.
+        stream: key of the stream.
+        partition: the topic's next partition, or an empty one.
+        config: configuration of a new topic. By default, retention is off.
 
     Raises:
-        InvalidTopicName, InvalidConfig: the key is no stream, or a topic's already; InvalidPartitions.
+        InvalidTopicName, InvalidConfig: the key is not a stream or belongs to a topic.
+        InvalidPartitions: the partition is neither the next one nor empty.
     """
     return await to_the_end(_adopt(table, name, stream, partition, config))
 
@@ -82,7 +84,6 @@ async def _adopt(table: TopicTable, name: str, stream: str, partition: int, conf
 
 
 async def _create(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """A topic of that stream alone."""
     config = {"retention.ms": "-1", "retention.bytes": "-1"} | config | {STORAGE: "native"}
     resolve(config, table.defaults)
     topic = _with(
@@ -102,7 +103,7 @@ async def _create(table: TopicTable, name: str, stream: str, partition: int, con
 
 
 async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) -> LiveTopic:
-    """A topic that is there gets one more partition, or another stream for one that is empty."""
+    """Add a partition, or replace the stream of an empty one."""
     name = live.topic.name
     if not live.config.native:
         raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")
@@ -112,7 +113,7 @@ async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) 
     opened: NativePartition | None = None
     try:
         for each in replaced:
-            # What is appended to it from here on would be nobody's.
+            # Later appends to the old stream would be lost.
             each.paused = True
             await _check_empty(each)
         opened = await _opened(table, topic, partition)
@@ -140,7 +141,6 @@ async def _check_empty(partition: NativePartition) -> None:
 
 
 def _with(topic: Topic, stream: str, partition: int) -> Topic:
-    """The topic with that stream as its partition of that number."""
     streams = list(topic.streams)
     if not 0 <= partition <= len(streams):
         raise InvalidPartitions(f"partition {partition} of {topic.name!r}: the next one is {len(streams)}")

@@ -1,4 +1,4 @@
-"""A batch as several smaller ones, for a storage that takes no batch of that many records or bytes at once."""
+"""Split a batch for storage that limits the records or bytes of a write."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,35 +12,35 @@ from headrace.records.walk import Record, fixed_timestamp, payload
 MOST_RECORDS = 4096
 MOST_BYTES = 8 << 20
 MOST_HEADERS = 20_000
-"""Of a piece, unless a single record has more: that is a piece of its own."""
+"""Maximum headers of a piece, unless a single record has more."""
 _ALL_HEADERS = (1 << 31) - 1
 _HEADER_BYTES = 16
 _AS_TEXT = 8
-"""A native topic has headers as JSON, in which a byte may take six."""
+"""Native topics store headers as JSON, in which a byte may take six."""
 
 
 class Piece(NamedTuple):
-    """Some records of a batch as a batch of their own, uncompressed."""
+    """Records of a batch as a separate, uncompressed batch."""
 
     batch: bytearray
     offsets: list[int]
-    """Where its records were."""
+    """Original offsets of its records."""
     newest: int
-    """The largest timestamp, in milliseconds."""
+    """Largest timestamp in ms."""
 
 
 def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece]:
-    """The records of a batch from an offset on, in pieces made one by one. Other threads run meanwhile.
+    """Yield the records of a batch from an offset in pieces. Other threads can run in between.
 
-    Beside the decompressed batch there is one piece at a time.
+    Memory holds the decompressed batch and one piece at a time.
 
     Args:
-        batch: whatever is stamped on it; of a control batch there is nothing.
-        base_offset: where it lies.
-        first_offset: records before it are passed over.
+        batch: the batch, with any stamp. A control batch yields nothing.
+        base_offset: offset of the batch.
+        first_offset: skip earlier records.
 
     Raises:
-        BatchError: the batch cannot be read; what comes before the place was given.
+        BatchError: the batch cannot be read. Earlier pieces were yielded.
     """
     header = peek(batch)
     if header.is_control:
@@ -69,7 +69,7 @@ def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece
 
 
 def _split(records: list[Record]) -> Iterator[list[Record]]:
-    """The same records; one that is too large, or has too many headers, is alone."""
+    """Group the records. One that is too large or has too many headers is separate."""
     some: list[Record] = []
     size = headers = 0
     for record in records:
@@ -85,7 +85,7 @@ def _split(records: list[Record]) -> Iterator[list[Record]]:
 
 
 def _weight(record: Record) -> int:
-    """Bytes that a record takes in a native topic at most, about."""
+    """Return the approximate maximum bytes of a record in a native topic."""
     headers = sum(_HEADER_BYTES + _AS_TEXT * (len(name) + len(value or b"")) for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 

@@ -1,23 +1,21 @@
-"""What one group was given of one partition: reads for the member that owns it, with XREADGROUP.
+"""Deliver one partition to the group member that owns it, with XREADGROUP.
 
-Entries once given are kept here until the member asks for what follows them: an answer that was lost on the network,
-or that had no room for all, is served again from memory. Redis knows them too, as pending, and what memory loses
-(by a restart, a rebalance, a lost connection, or because somebody else needs the room) comes from there.
+Delivered entries stay in memory until the member fetches past them, so that a lost or partial response can be repeated.
+Redis also has them as pending, for example after a restart, a rebalance or memory pressure.
 
-A fetch offset is one of three things:
-- the group's next, or in the gap before it: entries nobody was given yet (`>`);
-- where the group stands (OffsetFetch), or, after a restart or a rebalance, between there and its next: what is pending
-  for the member, then `>`;
-- anything else: a seek. It is read without the group (XRANGE), whose position stays until a commit moves it. A seek
-  back ends where the group's next begins.
+A fetch offset has one of three meanings:
+- The group's next offset, or the gap before it. New entries follow (`>`).
+- The committed offset (OffsetFetch), or after a restart or rebalance an offset between it and the next one. The
+member's pending entries follow, then `>`.
+- Any other offset is a seek. It is read without the group (XRANGE), and only a commit moves the group's offset. A seek
+back ends at the group's next offset.
 
-While Redis takes no writes (its disk is full, say) nothing can be given. A member that has had all that its group was
-given reads on without the group (XRANGE), and is given what it has read with its first fetch once Redis writes again. A
-program in the group may be faster then: it is given entries that the member has read.
+While Redis accepts no writes, for example with a full disk, a member that is up to date reads on with XRANGE. Its first
+fetch afterwards records these entries as delivered. Another program in the group may receive them first.
 
-While a partition and its group change hands two brokers may read for it, each for the member's fetch that it has: the
-old one for a fetch that waits there still, whose answer the client throws away. What it took is pending and was given
-to nobody, so before each read of new entries Redis says whether that has happened.
+While a partition and its group change brokers, both brokers may read for it. The old one may still serve a waiting
+fetch whose response the client discards. Its entries are pending but undelivered, so Redis checks for such entries
+before each read of new ones.
 """
 
 import asyncio
@@ -38,22 +36,22 @@ _TRIES = 2
 
 
 class _Missing(Exception):
-    """Entries behind what is kept were removed before the member had them."""
+    """Entries after the kept ones were removed before delivery."""
 
 
 class Mode(Enum):
-    """Where the next entries come from."""
+    """Source of the next entries."""
 
     NEW = "new"
-    """What nobody was given yet."""
+    """Undelivered entries."""
     PENDING = "pending"
-    """What the member was given and has not committed; then NEW."""
+    """Entries delivered to the member but not committed, then NEW."""
     SEEK = "seek"
-    """Another offset: every fetch is looked at anew."""
+    """Another offset. Every fetch is classified again."""
 
 
 class Delivery:
-    """One group's reading of one partition."""
+    """The delivery of one partition to one group."""
 
     def __init__(
         self,
@@ -64,15 +62,15 @@ class Delivery:
         most_pending: int,
         reads: ReadBudget,
     ) -> None:
-        """Nothing has been read.
+        """Start before the first read.
 
         Args:
-            group: the group's name.
-            partition: what it reads.
-            committed: tells the group's last commit there.
-            told: tells, once, what OffsetFetch has answered last.
-            most_pending: from so many entries on that are pending, further ones are read without recording that.
-            reads: what is kept here is counted in it, as read ahead: it goes first when memory is short.
+            group: group name.
+            partition: the partition.
+            committed: returns the group's last committed offset.
+            told: returns once the last offset in an OffsetFetch response.
+            most_pending: number of pending entries from which reads are no longer recorded.
+            reads: read-ahead budget of the kept entries, which are dropped first if memory is short.
         """
         self.group = group
         self.partition = partition
@@ -86,27 +84,27 @@ class Delivery:
         self._held: ReadAheadBudget | None = None
         self._kept: deque[StoredBatch] = deque()
         self._start = 0
-        """The last fetch offset: from here to `_next` everything the member was given is in `_kept`."""
+        """The last fetch offset. `_kept` has everything delivered from here to `_next`."""
         self._answered = 0
-        """How far that fetch was answered."""
+        """End of the response to that fetch."""
         self._next = -1
         self._given_until = 0
-        """Where begins what nobody was given yet: the group may have been set back, with entries behind pending."""
+        """Start of the undelivered entries. Later ones may be pending if the group was reset back."""
         self._last_id = ""
-        """The group's last delivered id, as it was left from here."""
+        """The group's last delivered id, as set from here."""
         self._pending = 0
         self._ungiven = (0, -1)
-        """What was read from the first of these offsets up to the second while nothing could be given."""
+        """Range of offsets that were read while Redis could not record deliveries."""
         self._back = False
         self._stale = False
 
     @property
     def sought_back(self) -> bool:
-        """Whether the member is reading once more what lies behind the group: its commits take the group back."""
+        """Whether the member reads earlier entries again, so that its commits move the group back."""
         return self._back and self.mode is Mode.SEEK
 
     def reset(self) -> None:
-        """Forget what memory has: the next fetch is looked at as if it was the first."""
+        """Drop the memory state. The next fetch is classified like the first."""
         self._stale = True
         if not self._lock.locked():
             self._forget()
@@ -126,13 +124,12 @@ class Delivery:
             held.drop()
 
     def _let_go(self) -> None:
-        """Somebody needs the memory, or the member has not come back for long."""
         if self._held is not None:
             self._release()
             self.reset()
 
     def _hold(self) -> None:
-        """Count what is kept; where there is no room for it, Redis has to give it again."""
+        """Charge the kept entries to the budget. Without room, Redis must deliver them again."""
         self._release()
         size = sum(len(each.batch) for each in self._kept)
         if size:
@@ -143,11 +140,11 @@ class Delivery:
                 self._held.came(size)
 
     def acknowledged(self, count: int) -> None:
-        """So many entries are not pending any more."""
+        """Subtract `count` acknowledged entries from the pending ones."""
         self._pending = max(0, self._pending - count)
 
     def at_end(self, member: str, offset: int) -> bool:
-        """Whether the member has had everything it could be given when it was asked last."""
+        """Return whether the member already had everything available at its last fetch."""
         return (
             self.member == member
             and self.mode is Mode.NEW
@@ -157,13 +154,13 @@ class Delivery:
         )
 
     async def read(self, member: str, offset: int, limit: int, first: int | None = None) -> tuple[list[Buffer], int]:
-        """Batches for `member` from `offset` on, about `limit` bytes.
+        """Return about `limit` bytes of batches for `member` from `offset`.
 
         Raises:
-            OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError.
-            NeedsRoom: the first record has more bytes than `first`; it was not given to the member.
+            OffsetOutOfRange, UnknownTopic, StorageUnavailable, TopicError: nothing can be read.
+            NeedsRoom: the first record exceeds `first` bytes and was not delivered.
         """
-        # Whoever waits may go away; what Redis has recorded as given must be kept all the same.
+        # The client may disconnect, but entries that Redis recorded as delivered must be kept.
         return await to_the_end(self._read(member, offset, limit, LARGEST_ENTRY if first is None else first))
 
     async def _read(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int]:
@@ -172,18 +169,18 @@ class Delivery:
                 try:
                     return await self._serve(member, offset, limit, first)
                 except GroupGone:
-                    # Destroyed by somebody: it is made again where the member stands.
+                    # The group was destroyed. Create it again at the member's offset.
                     self._forget()
                     if attempt + 1 == _TRIES:
                         raise TopicError(f"group {self.group!r} of {self.partition.stream} is gone again") from None
                 except (StorageNotWritten, StorageNotReplicated):
-                    # Refused as a whole: what memory has is still so.
+                    # Redis refused the whole call, so the memory state is still valid.
                     found = await self._unrecorded(member, offset, limit, first)
                     if found is None:
                         raise
                     return found
                 except TopicError:
-                    # Perhaps entries were given that never came here: Redis knows which.
+                    # Redis may have delivered entries that did not arrive. It knows which.
                     self._forget()
                     raise
                 finally:
@@ -202,7 +199,7 @@ class Delivery:
                 found = await self.partition.read_range(offset, limit, before, first=first)
                 if found:
                     return take(found, limit)
-                # Nothing is left of what lay between: on with what nobody was given yet.
+                # The entries in between are gone, so continue with undelivered ones.
                 self.mode = Mode.NEW
         self._drop_kept(offset)
         size = sum(len(each.batch) for each in self._kept)
@@ -213,9 +210,9 @@ class Delivery:
         return self._from_kept(offset, limit)
 
     async def _unrecorded(self, member: str, offset: int, limit: int, first: int) -> tuple[list[Buffer], int] | None:
-        """What a member can have while Redis takes no writes: what is kept, or what lies behind all that was given.
+        """Return kept entries or those after all delivered ones while Redis accepts no writes.
 
-        None: between them lies what was given to somebody. Who it was, and whether this is a seek, is asked by a write.
+        None if entries in between were delivered, because only a write shows to which member.
         """
         if self._kept and self.member == member and self._continues(offset):
             self._drop_kept(offset)
@@ -224,14 +221,14 @@ class Delivery:
         partition = self.partition
         until = await partition.storage.given_until(partition.place, self.group)
         if until is None or offset < until:
-            # A group that is made later begins where its member stands: what it had before would be nobody's.
+            # A recreated group starts at its member's offset, so earlier entries would be skipped.
             return None
         found = await partition.read_to_end(offset, limit, first=first)
         chunks, size = take(found, limit)
         if chunks and self.member == member:
             start, end = self._ungiven
             if not start <= offset <= end:
-                # All that the group is given next, unless this is a seek.
+                # Everything the group receives next, unless this is a seek.
                 start, end = offset, -1
                 if not await partition.storage.is_gap(partition.place, until, offset):
                     return chunks, size
@@ -239,7 +236,7 @@ class Delivery:
         return chunks, size
 
     async def _pass_to_end(self, offset: int) -> None:
-        """Keep an empty batch that leads the member over entries that are gone or not served, up to the log end."""
+        """Keep an empty batch that moves the member past removed or unserved entries."""
         found = await self.partition.empty_to_end(offset, self._next)
         if found:
             [empty] = found
@@ -247,7 +244,6 @@ class Delivery:
             self._next = empty.next_offset
 
     def _drop_kept(self, offset: int) -> None:
-        """What lies before a fetch offset has arrived."""
         while self._kept and self._kept[0].next_offset <= offset:
             self._kept.popleft()
         self._start = offset
@@ -264,22 +260,22 @@ class Delivery:
             return True
 
     def _continues(self, offset: int) -> bool:
-        """Whether this asks for what follows the last answer, or for the same once more."""
+        """Return whether the fetch continues or repeats the last response."""
         committed = self._committed()
         if self.mode is Mode.PENDING and committed is not None and committed > self._next:
-            # What lies between was acknowledged before the member had it: it is not pending any more.
+            # Entries in between were acknowledged before delivery and are no longer pending.
             return False
         return offset == self._start or self._answered <= offset <= self._next
 
     async def _place(self, member: str, offset: int) -> int | None:
-        """Find out what a fetch offset is, and set the mode; for a seek back, where it ends."""
+        """Classify a fetch offset and set the mode. Return the end of a seek back."""
         partition = self.partition
         known = self.member == member
         committed, told = self._committed(), self._told()
         entered = await partition.storage.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
-        # Given or not, up to there it has read all.
+        # The member has read everything before it.
         read_on = known and self._ungiven[0] <= offset <= self._ungiven[1]
         self._ungiven = (0, -1)
         self._kept.clear()
@@ -299,7 +295,7 @@ class Delivery:
         return None if stands else entered.next_offset
 
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
-        """Whether an offset that was passed already is where the group stands, or, for a new owner, behind that."""
+        """Return whether a passed offset is the committed one, or after it for a new owner."""
         partition = self.partition
         position = await partition.storage.position(partition.place, self.group, committed)
         if position is None:
@@ -309,7 +305,7 @@ class Delivery:
         return await partition.storage.is_gap(partition.place, offset, position)
 
     async def _fill(self, member: str, limit: int, first: int) -> bool:
-        """Read about `limit` bytes behind what is kept; false where too much is pending for more to be recorded."""
+        """Read about `limit` bytes after the kept entries. Return False if too many are pending to record more."""
         storage, place = self.partition.storage, self.partition.place
         while limit > 0:
             most = limit if self._kept else first
@@ -334,7 +330,7 @@ class Delivery:
             except GroupPassed:
                 await self._catch_up(member)
                 continue
-            # Whoever asks for what was read meanwhile goes back from here on.
+            # A fetch of these entries counts as a seek back from here on.
             self._ungiven = (0, -1)
             self._pending += read.entries
             self._last_id = read.last_id or self._last_id
@@ -344,20 +340,20 @@ class Delivery:
         return True
 
     def _is_large(self, read: NativeRead) -> bool:
-        """Whether what comes next has no room behind what is kept; raises NeedsRoom where that is nothing."""
+        """Return whether the next entry does not fit after the kept ones. Raise NeedsRoom if none are kept."""
         if read.wants and not self._kept:
             raise NeedsRoom(read.wants)
         return read.wants > 0
 
     async def _catch_up(self, member: str) -> None:
-        """Another broker took entries behind what is kept: they are pending, and come before what is new."""
+        """Read entries that another broker took: they are pending and come before new ones."""
         partition = self.partition
         entered = await partition.storage.enter(partition.place, self.group, member, self._next)
         self._pending, self._last_id, self._given_until = entered.pending, entered.last_id, entered.next_offset
         self.mode = Mode.PENDING
 
     def _keep_new(self, read: NativeRead) -> int:
-        """Keep entries that nobody had yet, unless others before them are missing; how many bytes."""
+        """Keep new entries unless earlier ones are missing. Return their bytes."""
         start, before = self._next, len(self._kept)
         size = self._keep(read)
         try:
@@ -365,7 +361,7 @@ class Delivery:
         except OffsetOutOfRange:
             if not before:
                 raise
-            # What was read until here is answered first; Redis knows the rest as pending.
+            # Serve the entries read so far first. Redis has the others as pending.
             while len(self._kept) > before:
                 self._kept.pop()
             self._next = start
