@@ -1,10 +1,9 @@
-"""Moves a topic from one storage to the other: the same records in the same order, at other offsets.
+"""Convert a topic to the other storage: the same records in order, at other offsets.
 
-The records are copied to new streams while the topic goes on. Then the topic takes nothing for a moment (clients are
-told to try again), the rest is copied, and the topic's entry in the registry is replaced: that is the one step that
-counts. A server that dies before it leaves the topic as it was, and a copy that is noted as what is to be removed: the
-next start, creation or conversion does so. Positions are carried over record by record; that takes groups without
-members.
+Records are copied to new streams while the topic is in use. Then clients receive retriable errors for a moment, the
+rest is copied, and the registry entry is replaced. Only this last step commits the conversion. If the server fails
+before it, the topic is unchanged, and the next start, creation or conversion removes the copy. Committed offsets are
+converted record by record, for groups without members.
 """
 
 import asyncio
@@ -50,56 +49,56 @@ from headrace.topics.native import ADOPTED, STORAGE, adopted
 
 _READ_BYTES = 1 << 20
 _MOST_ROUNDS = 64
-"""Rounds of `_READ_BYTES` at most that follow producers after the records that were there at the start."""
+"""Maximum iterations of `_READ_BYTES` that follow active producers after the initial records."""
 _REFUSED = (CorruptBatch, InvalidRecord, MessageTooLarge)
-"""What the other storage does not take, whenever it is tried."""
+"""Records that the other storage never accepts."""
 _Given = tuple[Piece, "asyncio.Future[Appended | Exception]"]
-"""Records that were given to the target, and its answer to come."""
+"""Records sent to the target and their pending result."""
 _AWAY = GroupError.COORDINATOR_NOT_AVAILABLE
 CommittedOffsets = Callable[[str, Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata]]]
 _log = structlog.get_logger("headrace.broker.native")
 
 
 class CarryOffsets(Protocol):
-    """Carries the positions of groups over."""
+    """Converts the committed offsets of groups."""
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
-        """Offsets by partition at which groups stand. Raises InvalidConfig while a group has members."""
+        """Return committed offsets by partition. Raises InvalidConfig while a group has members."""
 
     async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
-        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
+        """Commit as many new offsets as possible. Raises StorageUnavailable if any failed."""
 
 
 class Conversion:
-    """One topic on its way into the other storage."""
+    """The conversion of one topic."""
 
     def __init__(
         self, partitions: Sequence[Partition], targets: Sequence[Partition], positions: Mapping[int, set[int]]
     ) -> None:
-        """Prepare.
+        """Prepare a conversion.
 
         Args:
-            partitions: of the topic as it is.
-            targets: what they become: open and empty.
-            positions: offsets by partition whose new place is to be told.
+            partitions: the topic's current partitions.
+            targets: open, empty partitions of the other storage.
+            positions: offsets by partition to convert.
         """
         self._partitions = partitions
         self._targets = targets
         self._at = [0 for _ in partitions]
         self._wanted = {partition: sorted(found) for partition, found in positions.items()}
         self.moved: dict[tuple[int, int], int] = {}
-        """(partition, old offset) -> the offset of the same record, or of the first one behind it."""
+        """(partition, old offset) -> the new offset of the same or the next record."""
         self._ends = [0 for _ in partitions]
         self.copied = 0
         self._firsts: dict[int, int] = {}
 
     async def copy(self, *, last: bool) -> None:
-        """Copy what there is; with `last` to the very end, else until little is left."""
+        """Copy all records if `last`; otherwise stop when few are left."""
         for index, partition in enumerate(self._partitions):
             if last:
-                # Appends were under way when the topic was closed to them.
+                # Wait for appends that were in flight when the topic was closed to them.
                 await partition.settle()
-            # Producers may add records as fast as they are copied: following them has an end.
+            # Producers may be as fast as the copy, so the number of iterations is limited.
             end, after = partition.log_end, 0
             while batches := await self._read(index):
                 await self._append(index, batches)
@@ -113,10 +112,10 @@ class Conversion:
                     self.moved.setdefault((index, offset), self._ends[index])
 
     async def begin_at_the_first_record(self) -> None:
-        """Make the first offset that was written the log start offset of each target.
+        """Set each target's log start offset to its first offset.
 
-        A reader that kept a position of the log, such as a checkpoint of Spark, has a number below all offsets of a
-        native topic. From log start offset 0 it would read everything again; now it is out of range.
+        A reader with a saved log offset, such as a Spark checkpoint, then gets an out-of-range error. With log start
+        offset 0, it would read everything again.
         """
         for index, first in self._firsts.items():
             await self._targets[index].delete_before(first)
@@ -129,10 +128,9 @@ class Conversion:
         return found
 
     async def _append(self, index: int, batches: Sequence[StoredBatch]) -> None:
-        """Append the records of these batches that are still readable, and remember where they go.
+        """Append the readable records of these batches and record their new offsets.
 
-        All are given to the target at once, which stores them in few writes: one write for each batch would be slower
-        than producers are.
+        All are sent at once in few writes. One write per batch would be slower than producers.
         """
         given: list[_Given] = []
         size = 0
@@ -141,7 +139,7 @@ class Conversion:
                 async for piece in self._pieces(index, stored):
                     given.append((piece, self._give(index, piece)))
                     size += len(piece.batch)
-                    # Compressed records may be a thousand times as long.
+                    # Decompressed records may be a thousand times as long.
                     if size >= _READ_BYTES:
                         await self._stored(index, given)
                         size = 0
@@ -149,7 +147,7 @@ class Conversion:
             await self._stored(index, given)
 
     async def _stored(self, index: int, given: list[_Given]) -> None:
-        """Wait for the answers, in order, and empty the list; raise the first error."""
+        """Wait for the results in order and clear the list. Raise the first error."""
         if given:
             await asyncio.wait([answer for _, answer in given])
         answered = given.copy()
@@ -195,7 +193,6 @@ class Conversion:
         return type(error)(f"{topic}-{index}: records from offset {piece.offsets[0]} on are not taken: {error}")
 
     def _note(self, index: int, offsets: Sequence[int], base: int) -> None:
-        """Records that were at these offsets are at `base` and behind it now."""
         wanted = self._wanted.get(index, [])
         for place, offset in enumerate(offsets):
             while wanted and wanted[0] <= offset:
@@ -206,19 +203,19 @@ class Conversion:
 
 
 async def _next(made: Iterator[Piece], batch: Buffer) -> Piece | None:
-    """The next piece of a batch; off the event loop where that may take long."""
+    """Return the next piece of a batch, off the event loop if that may be slow."""
     if len(batch) <= HERE and not peek(batch).codec:
         return next(made, None)
     return await asyncio.to_thread(next, made, None)
 
 
 def target_of(topic: Topic, storage: str) -> Topic:
-    """What a topic becomes; its streams have the names of a later log of the partition.
+    """Return the converted topic with new stream names.
 
-    The topic's id is in them: one of the same name, in another virtual cluster or moved there, has others.
+    The names include the topic's id, because virtual clusters may have topics of the same name.
 
     Raises:
-        InvalidConfig: it has that storage already, or there is no such storage.
+        InvalidConfig: the storage is unknown or already in use.
     """
     if storage not in {"log", "native"}:
         raise InvalidConfig(f"headrace.convert={storage}: expected log or native")
@@ -232,16 +229,16 @@ def target_of(topic: Topic, storage: str) -> Topic:
 
 
 async def convert(table: TopicTable, name: str, storage: str, move: CarryOffsets) -> int:
-    """Move a topic to the other storage; how many records it has there.
+    """Convert a topic to the other storage and return its number of records there.
 
     Args:
         table: the topics.
-        name: the topic.
+        name: topic name.
         storage: `log` or `native`.
-        move: carries groups' positions over.
+        move: converts committed offsets.
 
     Raises:
-        UnknownTopic, InvalidConfig; StorageUnavailable, StorageFull: it stays as it was.
+        UnknownTopic, InvalidConfig, StorageUnavailable, StorageFull: the topic is unchanged.
     """
     return await to_the_end(_convert(table, name, storage, move))
 
@@ -255,7 +252,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         # What a try before left there goes first, and what it had when it was of that storage before.
         await table.storage.topics.finish_deletions(before)
         await table.storage.topics.drop_streams(target)
-        # Before the first of its keys is there: whatever ends this server, the next one finds them.
+        # Record the new keys before they exist, so that a later start can remove them after a failure.
         await table.storage.topics.note(target)
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, await table.manager(config).open(target, config, 0, listed=False))
@@ -269,14 +266,14 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
             if storage == "native":
                 await conversion.begin_at_the_first_record()
             await _check_offsets(live, wanted, move)
-            # Whatever dies in between, a group reads again rather than not: numbers of logs are the smaller ones.
+            # Log offsets are smaller than native ones: after a failure, a group repeats records but skips none.
             if storage == "log":
                 await _check_view(table, before, view)
                 carried = True
                 await move.carry(live, conversion.moved)
             await replace(table.storage.topics, target, before, view)
         except Exception as error:
-            # Of whatever kind: it would take nothing any more.
+            # After any error: the topic would otherwise accept no more records.
             for partition in live.partitions:
                 partition.paused = False
             for partition in converted.partitions:
@@ -306,7 +303,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
 
 
 async def _drop(table: TopicTable, before: Topic) -> None:
-    """The topic's old streams go; those that stay are noted, and go with the next topic that is made, or at a start."""
+    """Remove the old streams. Failed removals are recorded and retried with the next topic creation or start."""
     try:
         await retry_while_unavailable(table.storage.topics.finish_deletions)
     except TopicError as error:
@@ -315,9 +312,9 @@ async def _drop(table: TopicTable, before: Topic) -> None:
 
 
 async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: CarryOffsets) -> None:
-    """Raise InvalidConfig where groups have come or moved on while the records were copied.
+    """Raise InvalidConfig if groups appeared or moved during the copy.
 
-    Their positions are not among those that are carried over: they would stay numbers of the other storage.
+    Their committed offsets would not be converted.
     """
     for partition, offsets in (await move.wanted(live)).items():
         if offsets - wanted.get(partition, set()):
@@ -325,16 +322,16 @@ async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: 
 
 
 async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None:
-    """Raise Fenced where the view in which this server was found alone is over, before positions are touched.
+    """Raise Fenced, before offsets change, if this server is no longer alone.
 
-    Nothing is changed by it, and Redis knows of another broker before this server does.
+    The check writes nothing. Redis knows of another broker before this server does.
     """
     if view is not None:
         await table.storage.topics.replace(topic, topic, view)
 
 
 async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: CarryOffsets) -> None:
-    """Groups stand where they did: at numbers of a log they would read the topic from its beginning."""
+    """Restore the old offsets. With log offsets, groups would read a native topic from its start."""
     try:
         await move.carry(live, {(index, offset): offset for index, found in wanted.items() for offset in found})
     except TopicError as error:
@@ -342,15 +339,15 @@ async def _carry_back(live: LiveTopic, wanted: Mapping[int, set[int]], move: Car
 
 
 class NativeGroupOffsets:
-    """The positions of all groups of a broker in one topic: `CarryOffsets`."""
+    """Committed offsets of all groups of a broker in one topic; implements `CarryOffsets`."""
 
     def __init__(self, groups: GroupCoordinator, instances: Instances, committed: CommittedOffsets) -> None:
-        """Take none over yet.
+        """Start without offsets.
 
         Args:
             groups: all groups.
-            instances: those among them that the OCI API shares out.
-            committed: where a group stands, as `Broker.positions` tells.
+            instances: the balanced groups of the OCI API.
+            committed: returns a group's committed offsets, as `Broker.positions`.
         """
         self._groups = groups
         self._instances = instances
@@ -358,11 +355,11 @@ class NativeGroupOffsets:
         self._stand: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
 
     async def wanted(self, live: LiveTopic) -> dict[int, set[int]]:
-        """Offsets by partition at which groups stand.
+        """Return committed offsets by partition.
 
         Raises:
             InvalidConfig: a group has members.
-            StorageUnavailable: not all groups are loaded: whose broker has just gone, say.
+            StorageUnavailable: a group is not loaded, for example because its broker failed.
         """
         name = live.topic.name
         if self._instances.groups_of(live):
@@ -391,7 +388,7 @@ class NativeGroupOffsets:
                     raise StorageUnavailable(f"group {name!r} is not known here yet: {refused.name}")
 
     async def carry(self, live: LiveTopic, moved: Mapping[tuple[int, int], int]) -> None:
-        """Commit the new offsets for all of them, as many as can be. Raises StorageUnavailable: not all were taken."""
+        """Commit as many new offsets as possible. Raises StorageUnavailable if any failed."""
         left = dict(self._stand)
         refused: dict[str, CommitResult] = {}
 
@@ -402,7 +399,7 @@ class NativeGroupOffsets:
                 if any(error is not None for error in result.partitions.values()):
                     refused[group] = result
                 else:
-                    # Not once more: it may have moved on by the time that others are taken.
+                    # Commit each only once: the group may advance while others are retried.
                     del left[group]
             if any(_AWAY in result.partitions.values() for result in refused.values()):
                 raise StorageUnavailable(_untaken(refused))
@@ -431,12 +428,12 @@ def _untaken(refused: Mapping[str, CommitResult]) -> str:
 
 
 async def _groups_of_redis(live: LiveTopic) -> set[str]:
-    """Names of the Redis groups of a native topic's streams: some have had no member but Redis programs."""
+    """Return the Redis consumer groups of the streams, including those with only Redis clients."""
     return {
         each.name for native in natives_of(live.partitions) for each in await native.storage.group_lags(native.place)
     }
 
 
 def _reads(group: GroupDescription, topic: str) -> bool:
-    """Whether a member has subscribed to a topic: it goes on where it is, also where nothing was committed yet."""
+    """Return whether a member subscribes to a topic, even without a committed offset."""
     return any(topic in (topics_of(member.metadata) or ()) for member in group.members)

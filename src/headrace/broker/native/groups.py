@@ -1,7 +1,7 @@
-"""Groups on native topics: what a group's changes mean for the Redis consumer groups of the streams.
+"""Apply group changes to the Redis consumer groups of native topics.
 
-Stands between the group table and the storage. A commit acknowledges (XACK) before it is stored and answered, a member
-that leaves takes its consumer along, and nothing is mirrored: the Redis group is the group.
+A commit acknowledges entries (XACK) before it is stored and answered. A leaving member's consumer is removed. Nothing
+is mirrored, because the Redis group is the group.
 """
 
 import asyncio
@@ -38,12 +38,10 @@ from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import GroupLag, NotAStream
 
 
-# A native partition as one Fetch reads it: for a member of a group, or for nobody.
-#
-# Redis is asked at least once by each fetch, since anybody may have added entries; while it waits, it is told of
-# them.
+# A native partition for one Fetch, with or without a group. Each fetch queries Redis at least once, because any client
+# may add entries.
 class Reader:
-    """A partition as somebody reads it who is in no group."""
+    """A partition for a reader without a group."""
 
     def __init__(self, partition: NativePartition) -> None:
         self.partition = partition
@@ -51,18 +49,18 @@ class Reader:
 
     @property
     def log_start(self) -> int:
-        """First offset that may be read."""
+        """First readable offset."""
         return self.partition.log_start
 
     @property
     def log_end(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.partition.log_end
 
     has_gaps = True
 
     def visible_end(self, isolation: Isolation) -> int:
-        """All there is."""
+        """Return the log end: every entry is readable."""
         return self.partition.visible_end(isolation)
 
     def check_readable(self, offset: int) -> None:
@@ -70,17 +68,17 @@ class Reader:
         self.partition.check_readable(offset)
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a read would find nothing: not before Redis has been asked."""
+        """Return whether a read would find nothing; False before the first query."""
         return self._asked and self.partition.visible_end(isolation) <= offset
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Never: native topics are read from Redis."""
+        """Return False: native topics are read from Redis."""
         return False
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """An empty answer: nothing is cached."""
+        """Return nothing: native topics have no cache."""
         return [], 0
 
     async def read_stored(
@@ -92,21 +90,21 @@ class Reader:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Batches from `offset` on; see `NativePartition.read_stored`."""
+        """Return batches from `offset`; see `NativePartition.read_stored`."""
         self._asked = True
         return await self.partition.read_stored(offset, limit, first=first, isolation=isolation)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell `watcher` of new records."""
+        """Call `watcher` for new records."""
         self.partition.watch(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Stop telling."""
+        """Stop calling `watcher`."""
         self.partition.unwatch(watcher)
 
 
 class GroupReader(Reader):
-    """A partition as the member of a group reads it that owns it."""
+    """A partition for the group member that owns it."""
 
     def __init__(self, delivery: Delivery, member: str) -> None:
         super().__init__(delivery.partition)
@@ -114,7 +112,7 @@ class GroupReader(Reader):
         self._member = member
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a read would find nothing: not before Redis has been asked."""
+        """Return whether a read would find nothing; False before the first query."""
         return super().at_end(offset, isolation) and self._delivery.at_end(self._member, offset)
 
     async def read_stored(
@@ -126,7 +124,7 @@ class GroupReader(Reader):
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Batches for this member; see `Delivery.read`."""
+        """Return batches for this member; see `Delivery.read`."""
         self._asked = True
         return await self._delivery.read(self._member, offset, limit, first)
 
@@ -142,7 +140,7 @@ _encode = msgspec.json.encode
 
 
 async def describe(partitions: Sequence[NativePartition]) -> str:
-    """Of all partitions of a topic, one after the other. Raises StorageUnavailable."""
+    """Return the description of a topic's partitions. Raises StorageUnavailable."""
     records: list[int | None] = []
     unfit = [partition.unfit for partition in partitions]
     groups: dict[str, bytearray] = {}
@@ -155,7 +153,7 @@ async def describe(partitions: Sequence[NativePartition]) -> str:
             continue
         records.append(extent.length)
         for each in lags:
-            # As text at once: there may be thousands of groups in thousands of partitions.
+            # Encode at once: there may be thousands of groups and partitions.
             groups.setdefault(each.name, bytearray()).extend(_member(partition.index, each))
     told = bytearray(b'{"records":%b,"unfit":%b,"groups":{' % (_encode(records), _encode(unfit)))
     for place, (name, members) in enumerate(groups.items()):
@@ -175,7 +173,7 @@ _log = structlog.get_logger("headrace.broker.native")
 
 
 class NativeGroups:
-    """The groups' storage for the group table, and the groups' reading for fetches."""
+    """Group storage for the coordinator, and group reads for fetches."""
 
     def __init__(
         self,
@@ -185,14 +183,14 @@ class NativeGroups:
         reads: ReadBudget,
         lane: CooperativeScheduler,
     ) -> None:
-        """Nothing is known yet; `topic_added` and `load` bring it.
+        """Start empty; `topic_added` and `load` fill it.
 
         Args:
-            storage: keeps the groups.
+            storage: stores the groups.
             most_pending: see `Delivery`.
-            committed: a group's durable positions.
+            committed: returns a group's durable committed offsets.
             reads: see `Delivery`.
-            lane: where whoever asks about many partitions waits for a turn.
+            lane: scheduler for requests about many partitions.
         """
         self._storage = storage
         self._lane = lane
@@ -204,47 +202,47 @@ class NativeGroups:
         self._committed = committed
         self._reads = reads
         self._told: dict[tuple[str, TopicPartition], int] = {}
-        """What OffsetFetch has answered last: whoever starts there does not seek, however far others are by then."""
+        """Last offset in an OffsetFetch response. A member that starts there does not seek, even if others advanced."""
         self._deliveries: dict[tuple[str, TopicPartition], Delivery] = {}
 
     # The storage of groups
 
     async def load(self) -> list[StoredGroup]:
-        """Every group; who owns what is remembered."""
+        """Return every stored group and record its owners."""
         groups = await self._storage.load()
         for group in groups:
             self._owners.load(group)
         return groups
 
     async def names(self) -> list[str]:
-        """Every group's name; some of them may have ended."""
+        """Return the names of all groups. Some may have ended."""
         return await self._storage.names()
 
     def is_offline(self, group: str) -> bool:
-        """Whether its keys hold something else than a group."""
+        """Return whether the group's keys hold foreign data."""
         return self._storage.is_offline(group)
 
     async def drop_offline(self, group: str) -> None:
-        """Remove the keys of such a group. Its Redis consumer groups stay: what it had in them is not known."""
+        """Remove the keys of such a group. Its unknown Redis consumer groups remain."""
         await self._storage.drop_offline(group)
 
     async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
-        """Take a group over as its owner by the view of that number, None: the present one."""
+        """Load a group by a broker epoch; None for the current one."""
         group = await self._storage.load_one(name, view)
         self._owners.load(group)
         return group
 
     def forget(self, group: str) -> None:
-        """Another broker owns a group from now on: its members' fetches are nobody's here."""
+        """Drop a group that another broker now coordinates."""
         self._storage.forget(group)
         self._owners.apply(group, [DropGroup()])
         self._reset(group)
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        """Acknowledge what is committed, store the changes, then let go who has left.
+        """Acknowledge commits, store the changes, then remove consumers of members that left.
 
-        Of a group that ends its Redis groups go first: what is left of them is where the next one of that name would
-        begin, and whoever dies in between leaves one that can be deleted again.
+        An ended group's Redis groups are deleted first, because a new group of that name would resume from them. After
+        a failure in between, the group can be deleted again.
         """
         for change in changes:
             if isinstance(change, SaveOffsets) and self._natives:
@@ -261,7 +259,7 @@ class NativeGroups:
         await self._storage.save(group, changes, view)
         self._owners.apply(group, changes)
         if any(isinstance(change, SaveMember) for change in changes):
-            # A new generation: each partition is looked at anew, also by a member that keeps it.
+            # A new generation classifies the fetches of every partition again.
             self._reset(group)
         for member, partitions in left.items():
             await self._leave(group, member, partitions)
@@ -278,7 +276,7 @@ class NativeGroups:
     async def _commit_one(self, group: str, partition: TopicPartition, offset: int) -> None:
         native = self._natives.get(partition)
         if native is None:
-            # Its topic was deleted, or is another one, while others had their turn.
+            # The topic was deleted or replaced during the wait.
             return
         self._told.pop((group, partition), None)
         delivery = self._deliveries.get((group, partition))
@@ -291,7 +289,7 @@ class NativeGroups:
         try:
             acknowledged, moved = await native.storage.commit(native.place, group, offset, kind)
         except NotAStream as error:
-            # The position is kept, and other partitions are not held up.
+            # Keep the offset and continue with other partitions.
             _log.warning("commit not shown in Redis", group=group, stream=native.stream, reason=str(error))
             return
         if delivery is not None:
@@ -307,18 +305,18 @@ class NativeGroups:
     async def positions(
         self, group: str, committed: Mapping[TopicPartition, OffsetAndMetadata], asked: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where a group stands: by Redis in native topics, else as committed.
+        """Return committed offsets: from Redis for native topics, otherwise as stored.
 
         Args:
-            group: the group.
-            committed: its committed positions.
-            asked: the partitions wanted, None for all.
+            group: group name.
+            committed: its stored committed offsets.
+            asked: partitions to return; None for all.
 
         Returns:
-            Positions of those partitions that have one.
+            Offsets of the partitions that have one.
 
         Raises:
-            StorageUnavailable.
+            StorageUnavailable: Redis does not respond.
         """
         if asked is None:
             # There may be thousands, and hundreds who ask: what is made of them here is next to nothing.
@@ -344,19 +342,19 @@ class NativeGroups:
     ) -> OffsetAndMetadata | None:
         native = self._natives.get(partition)
         if native is None:
-            # Its topic was deleted, or is another one, while others had their turn.
+            # The topic was deleted or replaced during the wait.
             return committed
         known = None if committed is None else committed.offset
         offset = await native.storage.position(native.place, group, known)
         if offset is None:
             return None
-        # A note belongs to the offset it was committed with.
+        # Metadata belongs to the offset with which it was committed.
         return committed if committed is not None and committed.offset == offset else OffsetAndMetadata(offset=offset)
 
     # Members
 
     def reader(self, partition: Partition, client_id: str, host: str) -> Readable:
-        """The partition as a client's Fetch reads it: for its group, where it is the one member that owns it."""
+        """Return the partition for a client's Fetch, with its group if exactly one member owns it."""
         if not self._natives:
             return partition
         place = TopicPartition(partition.topic, partition.index)
@@ -385,7 +383,7 @@ class NativeGroups:
                 delivery.reset()
 
     async def _leave(self, group: str, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """Remove a member's consumers; where something is pending for it, that is left to the next owner."""
+        """Remove a member's consumers. Those with pending entries remain for the next owner."""
         for partition in partitions:
             native = self._natives.get(partition)
             if native is None:
@@ -399,7 +397,7 @@ class NativeGroups:
                 del self._deliveries[key]
 
     async def _forget(self, group: str) -> None:
-        """The group is deleted, or nothing is left of it. Raises StorageUnavailable: its Redis groups are there yet."""
+        """Delete the Redis groups of an ended group. Raises StorageUnavailable if they remain."""
         for known in (self._deliveries, self._told):
             for key in [key for key in known if key[0] == group]:
                 del known[key]
@@ -421,10 +419,10 @@ class NativeGroups:
     # Topics
 
     async def describe(self, topic: str) -> str:
-        """What Redis has of a native topic, as JSON; see `describing`. Whoever asks at the same time is told the same.
+        """Return a native topic's state in Redis as JSON. Concurrent requests share the result.
 
         Raises:
-            StorageUnavailable, UnknownTopic.
+            StorageUnavailable, UnknownTopic: the topic cannot be described.
         """
         return await self._described.get(topic)
 
@@ -434,13 +432,13 @@ class NativeGroups:
         return await describe(natives_of(self._lives[topic].partitions))
 
     async def lags(self, topic: str, group: str) -> dict[TopicPartition, int | None]:
-        """By partition, of a native topic; of a log nothing, whose offsets tell. None: Redis cannot say."""
+        """Return the lag by partition of a native topic, None if unknown. Logs are not included."""
         found: dict[TopicPartition, int | None] = {}
         for partition in natives_of(self._lives[topic].partitions) if self.has(topic) else ():
             place = TopicPartition(topic, partition.index)
             try:
                 lags = await partition.storage.group_lags(partition.place)
-                # The Redis group is made by the first fetch.
+                # The first fetch creates the Redis group.
                 known = next((each for each in lags if each.name == group), None)
                 if known is None:
                     found[place] = (await partition.storage.extent(partition.place)).length
@@ -451,18 +449,18 @@ class NativeGroups:
         return found
 
     def has(self, topic: str) -> bool:
-        """Whether there is a native topic of this name."""
+        """Return whether a native topic of this name exists."""
         return topic in self._lives
 
     def topic_added(self, live: LiveTopic) -> None:
-        """Its partitions are there from now on, if it is a native topic; it may have been one with others before."""
+        """Add a topic's partitions if it is native, and replace earlier ones."""
         self._drop(live.topic.name)
         for partition in natives_of(live.partitions):
             self._lives[partition.topic] = live
             self._natives[TopicPartition(partition.topic, partition.index)] = partition
 
     def topic_deleted(self, topic: str) -> None:
-        """Nobody reads it any more."""
+        """Remove a deleted topic."""
         self._drop(topic)
 
     def _drop(self, topic: str) -> None:
