@@ -1,4 +1,4 @@
-"""A log that another broker leads, read straight from storage: as it was when it was looked at, for one request."""
+"""Read another broker's log directly from storage, as a snapshot for one request."""
 
 import asyncio
 from typing import Self
@@ -15,14 +15,17 @@ from headrace.broker.ports import LogLook, LogStorage
 from headrace.topics.errors import StorageUnavailable
 
 _AT_ONCE = 64
-"""Batches of one read: whoever wants more reads on."""
+"""Maximum batches of one read."""
 _WOKEN_S = 1.0
-"""A primary that stood still until its replica was promoted tells what it had, until the others tell it so: where a
-reader has come further, it is asked once more after this."""
+"""Seconds until a repeated look at a stale primary.
+
+A primary that was paused until its replica was promoted reports old data until the other servers inform it. If a reader
+is ahead, the look is repeated once after this time.
+"""
 
 
 class RemotePartitionReader:
-    """Implements `broker.partition.partition.Source`. Nobody waits for records here, and nothing is in memory."""
+    """Implements `broker.partition.partition.Source` without waiting readers and without a cache."""
 
     has_gaps = False
 
@@ -39,17 +42,17 @@ class RemotePartitionReader:
 
     @classmethod
     async def look_at(cls, partition: LeaderPartition, storage: LogStorage, offset: int) -> Self:
-        """The log as it is now, up to where it has the copies that its topic wants (`min.insync.replicas`).
+        """Return the log as it is now, up to its high watermark (`min.insync.replicas`).
 
-        Where they do not come in time, that is as far as they were seen to be there before: readers go no further.
+        If replicas are late, the last known high watermark applies.
 
         Args:
             partition: the partition.
-            storage: where the log is.
-            offset: what is to be read next: a primary that was replaced may not have come to it.
+            storage: the log's storage.
+            offset: next offset to read, which a replaced primary may not have reached.
 
         Raises:
-            StorageUnavailable.
+            StorageUnavailable: storage does not respond.
         """
         stream, copies, replication = partition.stream, storage.copies, partition.replication
         primary = copies.primary(stream)
@@ -78,12 +81,12 @@ class RemotePartitionReader:
 
     @property
     def deleted(self) -> bool:
-        """Whether its topic is gone."""
+        """Whether its topic is deleted."""
         return self._partition.deleted
 
     @property
     def log_start(self) -> int:
-        """First offset that may be read."""
+        """First readable offset."""
         return first_readable(None if self._cold is None else self._cold.start, self.local_start)
 
     def check_readable(self, offset: int) -> None:
@@ -95,44 +98,44 @@ class RemotePartitionReader:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the last opening; -1: nobody has opened it."""
+        """Leader epoch of the last opening; -1 if it was never opened."""
         epochs = self._look.epochs
         return -1 if epochs is None else epochs.rows[-1].epoch
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """How far the log is what it was for who came to `offset` under this leader epoch."""
+        """Return up to which offset the log still matches a reader at `offset` under `leader_epoch`."""
         epochs = self._look.epochs
         return offset if epochs is None else epochs.kept_for(offset, leader_epoch)
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset is certain to lie behind all that there is."""
+        """Return whether an offset is certainly past the end."""
         return self._high_watermark_known and offset > self.log_end
 
     def _check_end(self) -> None:
-        """Raise NotLeader where it is not known how far the log can be read."""
+        """Raise NotLeader if the high watermark is not known."""
         if not self._high_watermark_known:
             raise high_watermark_unknown(f"{self.topic}-{self.index}")
 
     async def ask_end(self) -> None:
-        """Known: it was looked at. Raises NotLeader where that did not tell."""
+        """Do nothing: the look found the end. Raise NotLeader if it did not."""
         self._check_end()
 
     def visible_end(self, isolation: Isolation) -> int:
-        """The high watermark, as far as it is known."""
+        """Return the high watermark as far as it is known."""
         return self.log_end
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Whether a read would find nothing."""
+        """Return whether a read would find nothing."""
         return offset >= self.visible_end(isolation)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Only that there is nothing at the end is known."""
+        """Return whether `offset` is the end: nothing else is in memory."""
         return offset >= self.log_end
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """An empty answer: nothing is cached."""
+        """Return nothing: there is no cache."""
         return [], 0
 
     async def read_stored(
@@ -144,7 +147,7 @@ class RemotePartitionReader:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Batches from storage, the one holding `offset` first, or from the archive what is there no more."""
+        """Return batches from storage or the archive, the one that holds `offset` first."""
         cold, end = self._cold, self.visible_end(isolation)
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):
             old = await cold.read(offset, min(self.local_start, end), limit)
@@ -157,7 +160,7 @@ class RemotePartitionReader:
         return await offset_lookup.find(self._look, self, timestamp, searcher, self._cold, isolation)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell nothing: what was looked at does not grow."""
+        """Do nothing: a snapshot does not grow."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """There is no watcher to remove: `watch` keeps none."""
+        """Do nothing: `watch` keeps no watcher."""

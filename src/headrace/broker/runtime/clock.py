@@ -1,9 +1,8 @@
-"""Time as the broker sees it: one interface, so that tests can move it by hand.
+"""Define the broker's clock interface, which tests can control.
 
-There are three times, and mixing them up is a fault. The wall clock says when something happened: in timestamps, in
-what is stored, in what others signed. It follows the machine's, which administrators, NTP and a resumed laptop set to
-and fro. Ticks say how long something takes: deadlines, time-outs, pauses, rates. They only go forward, one a
-millisecond. The uptime counts the time that the machine has slept, too: it says what others may have done meanwhile.
+Three times must not be mixed. The wall clock is for timestamps, stored data and signatures; it may jump. Ticks are for
+deadlines, timeouts, pauses and rates; they only increase. The uptime also counts the time during which the machine
+slept.
 """
 
 import asyncio
@@ -14,37 +13,37 @@ from typing import Protocol
 
 _NS_PER_MS = 1_000_000
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux has a clock that goes on while the machine sleeps."""
+"""On Linux, this clock also counts while the machine sleeps."""
 _LOOK_MS = 250
 _STOOD_STILL_MS = 2_000
-"""A timer that is later than this was not late for work."""
+"""A timer that is later than this indicates a paused process, not load."""
 
 
 class Timer(Protocol):
-    """A call that has been arranged and can be called off."""
+    """A scheduled call that can be canceled."""
 
     def cancel(self) -> None:
-        """Call it off; harmless when it has run."""
+        """Cancel the call. Do nothing if it has run."""
 
 
 class Clock(Protocol):
-    """Where the broker gets the times and its timers from."""
+    """The broker's source of time and timers."""
 
     def now_ms(self) -> int:
-        """The wall clock: milliseconds since the epoch. It may go back, and may jump."""
+        """Return the wall clock in milliseconds since the epoch. It may jump, also backwards."""
 
     def ticks_ms(self) -> int:
-        """Milliseconds since some time in the past, without jumps; never going back."""
+        """Return monotonic milliseconds since an arbitrary start."""
 
     def uptime_ms(self) -> int:
-        """The same, with those in which the machine slept."""
+        """Return the same, including the time during which the machine slept."""
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
         """Run `callback` once `ticks_ms()` has reached `deadline_ms`."""
 
 
 async def pause(clock: Clock, duration_ms: int) -> None:
-    """Wait for so long; 0 or less: not at all."""
+    """Wait for `duration_ms`; return at once for 0 or less."""
     if duration_ms <= 0:
         return
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -68,28 +67,28 @@ class SystemClock:
         return time.time_ns() // _NS_PER_MS
 
     def ticks_ms(self) -> int:
-        """Milliseconds of CLOCK_MONOTONIC: a machine that sleeps does not count, and nobody times out by it."""
+        """Return milliseconds of CLOCK_MONOTONIC, which excludes sleep, so that sleep causes no timeouts."""
         return time.monotonic_ns() // _NS_PER_MS
 
     def uptime_ms(self) -> int:
-        """Milliseconds since the machine was started."""
+        """Return milliseconds since the machine started."""
         return time.clock_gettime_ns(_BOOTTIME) // _NS_PER_MS
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
-        """Arrange `callback` on the running event loop."""
+        """Schedule `callback` on the running event loop."""
         delay = max(0, deadline_ms - self.ticks_ms()) / 1000
-        # Not in the context of who arranged it: what a timer does is nobody's request.
+        # Use a separate context: a timer belongs to no request.
         return asyncio.get_running_loop().call_later(delay, callback, context=Context())
 
 
 class RunningClock:
-    """A clock whose ticks stand still while this process does: stopped (SIGSTOP), or without a processor for seconds.
+    """A clock that pauses with this process, for example after SIGSTOP or without CPU time.
 
-    Members of groups are waited for by it: they could not reach this server then.
+    Group members' sessions use it, because they could not reach the paused server.
     """
 
     def __init__(self, machine: Clock) -> None:
-        """Begin, on the running event loop; `machine` goes on always."""
+        """Start on the running event loop; `machine` never pauses."""
         self._machine = machine
         self._seen_ms = machine.ticks_ms()
         self._stood_ms = 0
@@ -104,7 +103,7 @@ class RunningClock:
         return self._machine.now_ms()
 
     def ticks_ms(self) -> int:
-        """Milliseconds in which this process ran."""
+        """Return milliseconds during which this process ran."""
         now_ms = self._machine.ticks_ms()
         passed_ms = now_ms - self._seen_ms
         self._seen_ms = now_ms
@@ -113,11 +112,11 @@ class RunningClock:
         return now_ms - self._stood_ms
 
     def uptime_ms(self) -> int:
-        """Milliseconds that have passed, whoever stood still."""
+        """Return milliseconds since start, pauses included."""
         return self._machine.uptime_ms()
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> Timer:
-        """Arrange `callback` for when it has run for so long."""
+        """Schedule `callback` by this clock."""
         return _RunningTimer(self, self._machine, deadline_ms, callback)
 
 

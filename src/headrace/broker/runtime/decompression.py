@@ -1,7 +1,7 @@
-"""Batches are decompressed off the event loop when that may take long, and only so many at a time.
+"""Decompress large batches off the event loop, a limited number at a time.
 
-A batch of some kilobytes may decompress to 128 MiB (`records.compression.LIMIT`), and then has millions of records:
-neither the time nor the memory may be that of everybody who asks for one at the same moment.
+A batch of a few kilobytes may decompress to 128 MiB (`records.compression.LIMIT`) with millions of records. Concurrent
+requests must not multiply this time and memory.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from headrace.records.compression import LIMIT
 R = TypeVar("R")
 
 HERE = 256 << 10
-"""Bytes that a batch may decompress to on the event loop."""
+"""Maximum decompressed bytes of a batch on the event loop."""
 A_TURN = 1 << 20
-"""Bytes that are decompressed or read there in one turn."""
+"""Bytes decompressed or read in one turn of the event loop."""
 USUAL = 16 << 20
-"""Bytes that a batch may decompress to beside others."""
+"""Maximum decompressed bytes of a batch in the first thread."""
 MOST = LIMIT
-"""Bytes that one batch at a time may decompress to."""
+"""Maximum decompressed bytes of a batch in the second thread."""
 _THREADS = 2
-"""One for each of the two sizes: the event loop needs a processor too."""
+"""One for each size, because the event loop needs a CPU too."""
 
 
 class Decompression:
-    """Where batches are decompressed and read for answers: large ones in threads.
+    """Decompresses batches for responses, large ones in threads.
 
-    One of up to `USUAL` and one of up to `MOST` bytes at a time.
+    At most one of up to `USUAL` and one of up to `MOST` bytes run at a time.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Decompression:
         self._large = asyncio.Lock()
 
     def count(self, size: int) -> None:
-        """Bytes that were decompressed or read on the event loop, in its present turn."""
+        """Count bytes decompressed or read in this event loop turn."""
         if not self._here:
             asyncio.get_running_loop().call_soon(self._next_turn)
         self._here += size
@@ -48,20 +48,20 @@ class Decompression:
         self._here = 0
 
     async def turn(self) -> None:
-        """Wait for a turn of the event loop in which there is time for more, whoever else reads."""
+        """Wait for an event loop turn with time left."""
         while self._here >= A_TURN:
             await asyncio.sleep(0)
 
     async def usual(self, work: Callable[[], R]) -> R:
-        """Run in a thread what decompresses batches of up to `USUAL` bytes, one after another."""
+        """Run `work` on batches of up to `USUAL` bytes in a thread, one at a time."""
         async with self._usual:
             return await in_thread(self._threads, work)
 
     async def large(self, work: Callable[[], R]) -> R:
-        """Run in a thread what decompresses one batch of up to `MOST` bytes."""
+        """Run `work` on a batch of up to `MOST` bytes in a thread."""
         async with self._large:
             return await in_thread(self._threads, work)
 
     def close(self) -> None:
-        """End the threads; what is queued is dropped."""
+        """Stop the threads and drop queued work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
