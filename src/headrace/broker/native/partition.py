@@ -283,10 +283,10 @@ class NativePartition:
         self._told(append, done, result)
 
     def _told(self, append: Append, done: AppendDone, result: Appended | Exception) -> None:
-        """Tell whoever appended, and remember which batch of its producer was the first to be refused for a moment.
+        """Complete the request, and remember the producer's first batch that was refused temporarily.
 
-        What is behind that one is to come again. That one itself is not, when it is out of order: what was ahead of
-        it was acknowledged, and is lost.
+        Later batches must be retried after it. If that batch itself is out of order, earlier acknowledged ones are
+        lost.
         """
         if isinstance(result, NotAStream) or (isinstance(result, TopicError) and type(result) is TopicError):
             self.go_offline(result)
