@@ -1,7 +1,6 @@
-"""One client connection: its requests (`frames` knows where one begins and ends), answers back in request order.
+"""One client connection: it serves requests and sends the responses in request order.
 
-Whatever a client sends, it takes a few milliseconds of the event loop at a time and a bounded piece of the memory that
-all connections share: see docs/limits.md.
+Work per turn of the event loop and memory per connection are bounded, see docs/limits.md.
 """
 
 import asyncio
@@ -47,21 +46,21 @@ class Connection(Framing):
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
         self._muting = ChannelThrottle(self._order, self.broker.clock, self.resume)
-        self._going_on = False  # what waits has its turn coming
-        self._unopened = False  # the first that waits is a large request, and too many of those are served
-        self._serving = False  # requests are being served: answers leave together behind them
+        self._going_on = False  # its turn to serve waiting requests is scheduled
+        self._unopened = False  # the first waiting request is large, and too many large ones are being served
+        self._serving = False  # while requests are served their responses leave together
         self._flushing = False
-        self._seen = -1  # requests counted at the last look for idle connections
+        self._seen = -1  # requests counted at the last idle check
         self.requests = 0
         self.fetches = 0
         self._idle_since_ms = 0
-        self._now = 0.0  # when the requests being served were taken up
+        self._now = 0.0  # when serving began
         self._tasks: dict[asyncio.Task[None], RequestContext | None] = {}
 
     # Life of the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The listener accepted a client."""
+        """Accept a client."""
         self.transport = cast("asyncio.Transport", transport)
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.client_host = peer[0] if isinstance(peer, tuple) else "local"
@@ -74,15 +73,14 @@ class Connection(Framing):
             _log.debug("connection opened", client=self.client_host, port=port, listener=self.listener_name)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop what nobody waits for any more. Members of groups stay: only their time-outs remove them."""
+        """Drop pending work. Group members stay until they time out."""
         if self._listener.telling and not self._closed:
             _log.debug("connection ended by the client", client=self.client_host, reason=str(exc or "closed"))
         self._listener.forget(self)
         self._take_unread()
         self._muting.end()
-        # Kafka goes on with what it has received of a client that has left, until it would have to answer: with acks=0
-        # producers leave as soon as all is sent. Where the memory is used up nothing stays: clients that come and leave
-        # would fill it beyond all bounds.
+        # Like Kafka, finish the requests received from a client that has left: producers with acks=0 leave early. With
+        # the memory used up, drop them, or clients that reconnect could fill it.
         self._left = not (self._closed or self.login.pending or self._memory.full)
         self._closed = True
         if self._left:
@@ -98,25 +96,25 @@ class Connection(Framing):
         self.resume()
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Close after a line in the log; answers that are complete still leave."""
-        # Also where the client has left: what ends a connection ends what was sent behind it.
+        """Log the reason and close; complete responses still leave."""
+        # Requests received after this one end, too, even if the client has left.
         self._drop_held()
         if not self._closed:
             self._closed = True
             self._flush()
             self.transport.close()
-            # What it has still to take goes on leaving, but not for ever.
+            # The remaining responses have limited time to leave.
             self._listener.end_later(self)
             tell = _log.debug if expected else _log.warning
             tell("connection closed", client=self.client_host, reason=reason)
 
     def refuse_in(self, wait_ms: int, reason: str) -> None:
-        """Read nothing, and close after a while: who connects again at once is to be slowed down (KIP-612)."""
+        """Stop reading, and close after a delay, to slow down reconnects (KIP-612)."""
         self._pause_reading()
         self._muting.then(wait_ms, lambda: self.close(reason, expected=True))
 
     def close_if_idle(self, oldest_ms: int) -> None:
-        """Close when no request has come since `oldest_ms` (ticks), as far as looks from time to time can tell."""
+        """Close if no request has come since about `oldest_ms` (ticks)."""
         if self.requests != self._seen or self._waiting or self._holds:
             self._seen = self.requests
             self._idle_since_ms = self.broker.clock.ticks_ms()
@@ -124,7 +122,7 @@ class Connection(Framing):
             self.close("idle (connections.max.idle.ms)", expected=True)
 
     def abort(self, reason: str) -> None:
-        """Close at once, with a line in the log; answers that have not left are lost."""
+        """Log the reason and close at once; unsent responses are lost."""
         self._closed = True
         self._drop_held()
         _log.warning("connection closed", client=self.client_host, reason=reason)
@@ -132,12 +130,12 @@ class Connection(Framing):
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """How far the client has come with what others may wait for; None when it holds nothing up by itself.
+        """Return the client's progress with what other clients may wait for; None if it does not block them.
 
-        Bytes that came of a half-sent request, and bytes of answers that it has still to take.
+        The progress is the bytes received of an incomplete request, and the bytes of responses still to send.
         """
         frame = self._frame
-        # Who has to wait for a quota holds up others with what it has sent ahead.
+        # Requests sent ahead of a quota delay occupy memory that other clients need.
         sending = self._memory.short and (
             self._holds if self._order.muted else frame is not None and not self._read_paused
         )
@@ -149,7 +147,7 @@ class Connection(Framing):
     # Bytes in
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the frames that are complete now; what can be answered at once leaves in one write."""
+        """Serve the complete frames; immediate responses leave in one write."""
         now = self._now = perf_counter()
         lane = self.broker.lane
         if not lane.turn_began:
@@ -171,13 +169,12 @@ class Connection(Framing):
     # Requests
 
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
-        """Serve one request; False: it has to wait."""
         key = buffer[start] << 8 | buffer[start + 1] if stop - start > 1 else -1
         if self._left and key != PRODUCE:
             return True
         order = self._order
         order.quota -= 1
-        # Most requests are Produce; they need not wait unless something has to.
+        # Most requests are Produce requests.
         if (key != PRODUCE or order.exclusive or order.quota < 0) and (
             order.must_wait_for_others(key) or order.slice_over() or not self._may_open(key, stop - start)
             if in_turn
@@ -187,12 +184,10 @@ class Connection(Framing):
         return self._serve(buffer, start, stop, key, owned=owned, in_turn=in_turn)
 
     def _may_open(self, key: int, size: int) -> bool:
-        """Whether a request may be served now that may be made of thousands of elements."""
         self._unopened = key != PRODUCE and size > LARGE and not self._memory.may_open(self)
         return not self._unopened
 
     def _serve_held(self) -> None:
-        """Serve what waits, as far as it may be served now."""
         self._going_on = False
         self._serving = True
         self._now = perf_counter()
@@ -201,7 +196,7 @@ class Connection(Framing):
         try:
             self._take_held()
         except Exception:
-            # As the event loop does where bytes have come: a client must not wait for what is never answered.
+            # Same handling as for received bytes: the client must not wait for a response that never comes.
             self.abort("a request could not be served")
             raise
         if self._closed:
@@ -212,8 +207,7 @@ class Connection(Framing):
             self.resume()
 
     def _served(self) -> None:
-        """Answer what can be answered now."""
-        # Who waits for records should have them before who sent them hears of it: that is another write.
+        # Consumers get records before the producer gets its response, which is another write.
         self.broker.wakeups.run()
         self._serving = False
         waiting = self._waiting
@@ -225,10 +219,6 @@ class Connection(Framing):
                 self.resume()
 
     def _serve(self, buffer: memoryview, start: int, stop: int, key: int, *, owned: bool, in_turn: bool) -> bool:
-        """Serve one request, by its shortcut if it is plain enough; False: it has to wait.
-
-        `key`: its API; the rest as `_request`.
-        """
         if self.login.pending and not self._admit(buffer[start:stop]):
             return True
         shortcut = None if self._left else SHORTCUTS.get(key)
@@ -250,7 +240,6 @@ class Connection(Framing):
         return True
 
     def _decode(self, frame: memoryview, *, owned: bool, in_turn: bool) -> None:
-        """Read a request as the message tables say, and hand it to its handler."""
         try:
             api, context, request = decode_request(frame, self, self._listener.served)
         except NotServed as reason:
@@ -283,16 +272,15 @@ class Connection(Framing):
             close_with(self._keep(self._complete(later, context), context), later)
 
     def _keep(self, work: Coroutine[Any, Any, None], context: RequestContext | None = None) -> asyncio.Task[None]:
-        """Do something that ends with the connection, unless it is for a request that is kept then."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = context
         task.add_done_callback(self._tasks.pop)
         return task
 
     def cancel_tasks(self) -> bool:
-        """The client is gone: end all but what waits for storage, which is counted until it is through; whether any is.
+        """Cancel all tasks but those that wait for storage, and return whether any remain.
 
-        What comes to wait for something else then, such as other members, is ended the next time.
+        Call it again to cancel tasks that wait for other members later.
         """
         for task, context in self._tasks.items():
             if context is None or not context.stays:
@@ -300,16 +288,14 @@ class Connection(Framing):
         return bool(self._tasks)
 
     def _failed(self, context: RequestContext) -> None:
-        """A bug of ours: say where, and give the connection up."""
         name = APIS[context.api_key].name
         self.close(f"{name} version {context.version} failed")
-        context.done = True  # nothing of it is under way any more
+        context.done = True  # nothing is in flight any more
         _log.exception("request failed", api=name, version=context.version, client=self.client_host)
 
     def _admit(self, frame: memoryview) -> bool:
-        """Whether a frame is a request that may come while the client logs in; any other ends the connection."""
         if self.login.raw:
-            # Until it has its answer nothing may come, though the look at it begins a moment later.
+            # No frame may come before the response, although the check starts a moment later.
             self.login.raw = False
             self._flush()
             self._keep(take_bare(self, bytes(frame), self.transport.write))
@@ -321,7 +307,7 @@ class Connection(Framing):
         return True
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Take over who logged in by a mechanism, and the virtual cluster that is for."""
+        """Set the principal and the virtual cluster after a login."""
         audit = admitted.broker.access.audit
         audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener_name)
         self._take_over(admitted)
@@ -332,13 +318,13 @@ class Connection(Framing):
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
     def hold_up(self, context: RequestContext) -> None:
-        """Serve nothing that was sent behind this request before it has its answer."""
+        """Serve no later request before this one has its response."""
         context.alone = True
         self._order.exclusive += 1
 
     @property
     def is_busy(self) -> bool:
-        """Whether what another request asked for is still under way."""
+        """Whether another request is still in flight."""
         return self._order.kept > 0
 
     def _begin(self, context: RequestContext) -> None:
@@ -373,11 +359,11 @@ class Connection(Framing):
         self._order.quota = 0
 
     def mute(self, wait_ms: int) -> None:
-        """Serve nothing more for so long, though what is under way is answered."""
+        """Serve no new requests for `wait_ms`; requests in flight still get responses."""
         self._muting.mute(wait_ms)
 
     async def _complete(self, later: Coroutine[Any, Any, Any], context: RequestContext) -> None:
-        # Whatever is logged on behalf of this request says whose it is.
+        # Log entries for this request carry its client.
         who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
         bind_contextvars(client=self.client_host, client_id=context.client_id, **who)
         account = context.account
@@ -391,9 +377,9 @@ class Connection(Framing):
             self.ended(context)
 
     def answer_overdue(self, now_ms: int) -> Iterator[None]:
-        """Answer the requests that storage has left waiting for too long (ticks): what they asked for goes on.
+        """Answer the requests that have waited for storage for too long (ticks), one per step.
 
-        There may be thousands: one at each step.
+        Their work continues.
         """
         for context in overdue_among(self._waiting, now_ms):
             yield
@@ -408,24 +394,23 @@ class Connection(Framing):
             self._pause_reading()
 
     def ended(self, context: RequestContext) -> None:
-        """What a request asked for is through: it is not counted any longer, if it was beyond its answer."""
+        """Release the memory of a request that completed after its response."""
         freed = self._order.let_go(context)
         if freed:
             self._memory.free(freed)
             held, context.held = context.held, 0
             self.broker.reads.release(held)
             if context.alone:
-                # It has no answer, since its client has left.
+                # No response: the client has left.
                 self._order.exclusive -= 1
             self.resume()
 
     # Answers out
 
     def finished(self, context: RequestContext) -> None:
-        """Arrange for the answers that are due to leave in one write.
+        """Schedule the due responses to leave in one write.
 
-        Those given while requests are being served leave behind the last of these, others at the end of this turn of
-        the loop.
+        Responses given while requests are served leave after the last of these, others at the end of this loop turn.
         """
         key = context.api_key
         order = self._order
@@ -460,7 +445,7 @@ class Connection(Framing):
             self.resume()
 
     def resume(self) -> None:
-        """Serve what waits when it is this connection's turn, or else read on."""
+        """Serve waiting requests if it is this connection's turn, or else continue reading."""
         order = self._order
         if self._holds:
             if not self._going_on and (self._left or not self._closed):
@@ -475,12 +460,12 @@ class Connection(Framing):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: take no more requests from it until it does."""
+        """Take no more requests until the client reads its responses."""
         self._order.write_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has taken its answers."""
+        """Continue after the client has read its responses."""
         self._order.write_paused = False
         self._answers.taken(self.broker.reads)
         self.resume()

@@ -1,8 +1,8 @@
-"""Requests that name many things: one place that goes through them, for every API that answers each on its own.
+"""Execution of requests with many items, for APIs that answer each item separately.
 
-`register(..., each=...)` says where the items are, where their answers go and how one is refused. The handler returns
-the function that answers one item. Other requests are served between two items of a long one, the items that are left
-are not begun once the request is given up, and an item whose function raises is answered as one that is not granted.
+`register(..., each=...)` defines the items, their responses and the refusal. The handler returns the function that
+answers one item. Other requests are served between items. Remaining items are not started after a timeout. An item
+whose function raises gets an error code.
 """
 
 from collections import Counter
@@ -21,46 +21,44 @@ from headrace.security.access.required_acls import CLUSTER_NAME, ResourceType
 from headrace.topics.errors import TopicError
 
 AnswerItem = Callable[..., Any]
-"""Answers one item, at once or as a coroutine. Raises TopicError or RequestError where that is refused."""
+"""Answers one item, directly or as a coroutine. Raises TopicError or RequestError to refuse it."""
 
 
 def the_cluster(_: Any, __: Any, ___: RequestContext) -> Iterable[Place]:
-    """What an item needs of an API that needs the cluster alone."""
+    """Return the needs of an item that needs only the cluster."""
     yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
 def with_name(topic: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
-    """For `Each.of_topic`, given the response's class of a topic."""
+    """Return a function for `Each.of_topic`, given the response class of a topic."""
     return lambda asked, partitions: topic(name=asked.name, partitions=partitions)
 
 
 class Each(msgspec.Struct, frozen=True):
-    """The items of a request, and their answers."""
+    """Items of a request, and their responses."""
 
     field: str | Callable[[Any], Iterable[Any]]
-    """The request's list of them, or what makes it. In the second case, register the API with a `refusal` as well."""
+    """Request field with the items, or a function that returns them; a function needs a `refusal`, too."""
     into: str
-    """The response's list of their answers."""
+    """Response field with the items' responses."""
     outcome: Callable[[Any, Code, str | None], Any]
-    """The answer for one that is refused, with code and message; or that is done (`NONE`), where the function for it
-    returns nothing."""
+    """Makes the response of a refused item from code and message; also with `NONE` if its function returns nothing."""
     needs: Callable[[Any, Any, RequestContext], Iterable[Place]] = the_cluster
     """As in `kafka.denied.parts`."""
     of_topic: Callable[[Any, list[Any]], Any] | None = None
-    """Where the items are partitions in a list of topics: makes a topic's answer of the answers for its partitions.
+    """For partitions in a list of topics: makes a topic's response from those of its partitions.
 
-    The function that answers one is given both, topic and partition.
+    The function that answers an item gets topic and partition.
     """
     key: Callable[..., Hashable] | None = None
-    """What tells an item from others. Its arguments are those of the function that answers one."""
+    """Returns the key of an item; takes the arguments of the function that answers one."""
     twice: str = ""
-    """The message for items that have one key, with a place for that. Empty: the last of them is answered, in the place
-    of the first; not for partitions."""
+    """Message for a duplicate key, with a placeholder. Empty: the last item replaces the first; not for partitions."""
     begin: Callable[[Any], Any] | None = None
-    """Makes the response to a request, where that has more than the answers."""
+    """Creates the response if it has more fields than the items."""
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
-        """Take out of a request what is refused."""
+        """Remove the refused items from a request."""
         assert isinstance(self.field, str)
         return parts(self.field, self.needs, self._all_refused, self.into)(request, context, refused)
 
@@ -70,7 +68,7 @@ class Each(msgspec.Struct, frozen=True):
         return self.of_topic(item, [self.outcome(asked, *no) for asked in item.partitions])
 
     def handler(self, decorated: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
-        """The handler of an API, given the function that it registers."""
+        """Return the handler of an API, given its registered function."""
 
         async def handle(request: Any, context: RequestContext) -> Any:
             begun = decorated(request, context)
@@ -86,8 +84,6 @@ class Each(msgspec.Struct, frozen=True):
 
 
 class _Execution:
-    """Goes through the items of one request."""
-
     def __init__(self, each: Each, context: RequestContext, one: AnswerItem) -> None:
         self._each = each
         self._context = context
@@ -96,7 +92,6 @@ class _Execution:
         self._named: Counter[Hashable] = Counter()
 
     async def answers(self, items: Iterable[Any]) -> list[Any]:
-        """Their answers; once the request is given up, of those that have been answered by then."""
         of_topic, key = self._each.of_topic, self._each.key
         if key is not None and not self._each.twice:
             items = {key(item): item for item in items}.values()

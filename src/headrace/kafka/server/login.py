@@ -1,7 +1,7 @@
-"""Where one connection stands with logging in: SASL, as KIP-43, KIP-152 and KIP-368 carry it.
+"""SASL login state of one connection (KIP-43, KIP-152, KIP-368).
 
-Handshake first, which names the mechanism; then its tokens, in SaslAuthenticate, or bare in frames of their own after
-version 0 of the handshake. Whatever else comes in between ends the connection, as in Kafka.
+The handshake names the mechanism. Its tokens follow in SaslAuthenticate requests, or in bare frames after a version 0
+handshake. As in Kafka, any other request during the login closes the connection.
 """
 
 from enum import Enum, auto
@@ -13,20 +13,20 @@ from headrace.protocol.messages import ApiVersionsRequest, SaslAuthenticateReque
 from headrace.security.access.principal import Principal
 
 MOST_LOGIN_BYTES = 512 << 10
-"""Bytes of a frame before a login, as Kafka's `sasl.server.max.receive.size`: strangers get little memory."""
+"""Maximum bytes of a frame before the login, as Kafka's `sasl.server.max.receive.size`."""
 
 
 class _Step(Enum):
     OPEN = auto()
-    """Nobody has logged in, and nobody has to."""
+    """No login is required."""
     WANTED = auto()
-    """Nobody has logged in, and nothing is served before; or a login has expired."""
+    """A login is required, or the last one has expired."""
     TOKEN = auto()
-    """A mechanism was agreed on; SaslAuthenticate comes next."""
+    """A mechanism is agreed on; SaslAuthenticate comes next."""
     RAW = auto()
-    """A mechanism was agreed on by version 0; the next frame is a token."""
+    """A mechanism is agreed on by version 0; the next frame is a token."""
     CHECKING = auto()
-    """A token is being looked at; nothing may come before its answer."""
+    """A token is being checked; no frame may come before the response."""
     DONE = auto()
 
 
@@ -37,25 +37,25 @@ _ADMITTED = {
 
 
 class Login:
-    """One connection's state of logging in."""
+    """Login state of one connection."""
 
     __slots__ = ("_expiry", "_lasts", "_logins", "_mechanism", "_name", "_step", "_who", "pending", "raw", "told")
 
     def __init__(self, logins: Logins | None) -> None:
-        """`logins` None: nobody can log in here, and nobody has to."""
+        """Without `logins`, logins are neither possible nor required."""
         self._logins = logins
         self._step = _Step.OPEN
         self._mechanism: Mechanism | None = None
-        self._name = ""  # of the mechanism
-        self._who: tuple[str, Principal] | None = None  # by which mechanism somebody logged in, and who
-        self._lasts = False  # not for ever
+        self._name = ""  # name of the mechanism
+        self._who: tuple[str, Principal] | None = None  # mechanism and principal of the login
+        self._lasts = False  # whether the login expires
         self._expiry: Timer | None = None
         self.pending = False
-        """Whether requests have to be admitted."""
+        """Whether requests must be admitted."""
         self.told: LoginRefused | None = None
-        """The last refusal that the log tells of."""
+        """Last refusal that was logged."""
         self.raw = False
-        """Whether the next frame is a token and no request."""
+        """Whether the next frame is a bare token."""
         if logins is not None and logins.required:
             self._go(_Step.WANTED)
 
@@ -66,25 +66,25 @@ class Login:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Those that a client may choose from."""
+        """Mechanisms that a client can choose."""
         return [] if self._logins is None else list(self._logins.mechanisms)
 
     @property
     def first(self) -> bool:
-        """Whether nobody has logged in yet."""
+        """Whether no login has succeeded yet."""
         return self._who is None
 
     @property
     def mechanism(self) -> str:
-        """The name of the one that was agreed on last."""
+        """Name of the last agreed mechanism."""
         return self._name
 
     def admits(self, api_key: int) -> bool:
-        """Whether a request of this kind may come now; only asked while `pending`."""
+        """Whether a request of this API may come now; call only while `pending`."""
         return api_key in _ADMITTED.get(self._step, ())
 
     def begin(self, mechanism: str, version: int) -> Code:
-        """Agree on a mechanism (SaslHandshake); anything but NONE leaves things as they were."""
+        """Agree on a mechanism (SaslHandshake); any code but NONE leaves the state unchanged."""
         again = self._step is _Step.DONE and self._lasts
         if self._logins is None or not (again or self._step in {_Step.OPEN, _Step.WANTED}):
             return Code.ILLEGAL_SASL_STATE
@@ -96,14 +96,14 @@ class Login:
 
     @property
     def expects_token(self) -> bool:
-        """Whether a mechanism was agreed on and its token is to come."""
+        """Whether a token must come next."""
         return self._step in {_Step.TOKEN, _Step.RAW}
 
     async def take(self, token: bytes) -> Answer:
-        """Have the mechanism look at a token; who logged in with the last one is whose connection it is from now on.
+        """Check a token with the mechanism; a login sets the connection's principal.
 
         Raises:
-            LoginRefused: the connection is to be closed. Some time has passed then.
+            LoginRefused: close the connection. This is raised after a delay.
         """
         assert self._logins is not None
         assert self._mechanism is not None
@@ -116,7 +116,7 @@ class Login:
             await self._logins.refused()
             raise
         if answer.refused is not None:
-            # Most clients hang up when they have read it, and may not guess any faster for it.
+            # Most clients close after the error; the delay slows down guessing.
             await self._logins.refused()
         if answer.admitted is None:
             self._go(before)
@@ -128,12 +128,11 @@ class Login:
         return answer
 
     def _check_same(self, answer: Answer) -> None:
-        """Who logs in again must be who it was, by the same mechanism (KIP-368)."""
         if answer.admitted is not None and self._who not in {None, (self._name, answer.admitted.principal)}:
             raise LoginRefused("Cannot change principals during re-authentication", "its principal changed")
 
     def expire_in(self, lifetime_ms: int, clock: Clock) -> None:
-        """Serve nothing more after so long (0: never) before there is another login."""
+        """Require another login after `lifetime_ms` (0: never)."""
         self.end()
         if lifetime_ms:
             self._expiry = clock.call_at(clock.ticks_ms() + lifetime_ms, self._expire)
@@ -144,7 +143,7 @@ class Login:
             self._go(_Step.WANTED)
 
     def end(self) -> None:
-        """The connection is lost, or there is another login: this one does not expire any more."""
+        """Cancel the expiry, after another login or a lost connection."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

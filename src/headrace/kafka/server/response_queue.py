@@ -1,7 +1,7 @@
-"""The answers of one connection as they leave: in the order of its requests, counted while its client takes none.
+"""Responses of one connection, sent in request order.
 
-What has left is the client's. What the kernel did not take counts against the broker's budget for reads, so that
-clients which ask and never read cannot fill the memory with answers.
+Bytes that the kernel did not take count against the broker's read budget, so that clients that never read cannot fill
+the memory.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from headrace.security.tls import handshakes
 _log = structlog.get_logger("headrace.kafka.server")
 
 _SMALL = 2_048
-"""Chunks below so many bytes are joined before they are written."""
+"""Chunks below this number of bytes are joined before the write."""
 
 
 def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
-    """Write the chunks of the answers that are due, in one go."""
+    """Write the chunks of the due responses at once."""
     if len(chunks) == 1:
         chunk = chunks[0]
-        if len(chunk) <= handshakes.PIECE:  # as nearly all are
+        if len(chunk) <= handshakes.PIECE:  # true for nearly all
             transport.write(chunk)
         else:
             handshakes.write(transport, chunk)
@@ -44,7 +44,6 @@ def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
 
 
 def _coalesce(chunks: list[Any]) -> list[Any]:
-    """Join neighbouring small chunks, so that a vectored write has few entries; large ones pass uncopied."""
     out: list[Any] = []
     small: list[Any] = []
     for chunk in chunks:
@@ -61,32 +60,32 @@ def _coalesce(chunks: list[Any]) -> list[Any]:
 
 
 UNWRITTEN = 64 << 10
-"""Bytes that the kernel did not take at once before the client counts as one that does not read."""
+"""Bytes not taken by the kernel from which a client counts as not reading."""
 
 
 class Answers:
-    """Those that are due, and those that were written and not taken."""
+    """Responses that are due, and responses written but not yet taken."""
 
     __slots__ = ("_counted", "_logs_requests", "_memory", "_order", "held")
 
     def __init__(self, order: Order, memory: MemoryPool, counted: ListenerCounters, *, logs_requests: bool) -> None:
-        """None is due.
+        """Start without responses.
 
         Args:
             order: the connection's requests.
-            memory: what they are counted in.
-            counted: what the listener's connections count together.
-            logs_requests: whether each request has a line in the log.
+            memory: accounts for the requests.
+            counted: counters of the listener.
+            logs_requests: whether each request is logged.
         """
         self._order = order
         self._memory = memory
         self._counted = counted
         self._logs_requests = logs_requests
         self.held = 0
-        """Bytes of the broker's budget for reads, by answers that the client has not taken."""
+        """Bytes of the broker's read budget held by unsent responses."""
 
     def leave(self, transport: asyncio.Transport, reads: ReadBudget) -> bool:
-        """Write what is due; False: the client has taken too little for too long, and is to be dropped."""
+        """Write the due responses; return False if the client has taken too little for too long."""
         out: list[Any] = []
         order = self._order
         waiting = order.waiting
@@ -96,12 +95,12 @@ class Answers:
         while waiting and waiting[0].done:
             context = waiting.popleft()
             served += context.size
-            if not context.kept:  # else `ended` gives it back
+            if not context.kept:  # otherwise `ended` releases it
                 held += context.held
             answered += context.answered
             out += context.chunks
             context.chunks = []
-            # As `Durations.add`, without the call.
+            # Same as `Durations.add`, without the call.
             api = apis[context.api_key]
             took = int((now - context.began) * TICKS)
             api.ticks += took
@@ -119,22 +118,21 @@ class Answers:
         return True
 
     def _hold(self, reads: ReadBudget, held: int, answered: int) -> bool:
-        """Count answers that the client does not take, small ones too; so many bytes of them are `held` already."""
         more = max(0, answered - held)
         reads.take(more)
         self.held += held + more
         return more <= UNWRITTEN or reads.used <= reads.limit
 
     def taken(self, reads: ReadBudget) -> None:
-        """The client has taken all that was written."""
+        """Release the budget: the client has taken all responses."""
         held, self.held = self.held, 0
         if held:
             reads.release(held)
 
     def drop(self, reads: ReadBudget) -> None:
-        """The client is gone: nothing leaves any more, and nobody waits for what is under way.
+        """Drop all responses of a lost client.
 
-        What storage was given keeps its memory: else clients that come again and again would fill it with that.
+        Requests passed to storage keep their memory accounted, or reconnecting clients could exhaust it.
         """
         held, self.held = self.held, 0
         order = self._order
@@ -155,7 +153,7 @@ class Answers:
 
 
 def log_answered(context: RequestContext, now: float) -> None:
-    """A request was answered; `now` as `RequestContext.began`."""
+    """Log an answered request; `now` as `RequestContext.began`."""
     _log.debug(
         "request",
         api=APIS[context.api_key].name,

@@ -1,8 +1,7 @@
-"""What listeners refuse of the registered APIs, in order to behave like an endpoint that supports less.
+"""Restrict a listener to the APIs of an endpoint that supports less.
 
-A restriction is applied to the registrations once, when a listener is made: an API that it withholds is not advertised,
-and a request of it ends the connection, as of any API that a broker does not support. Of the other APIs, it can refuse
-parts of requests. No handler knows about it.
+A restriction is applied once, when a listener is created. Withheld APIs are not advertised, and a request for one
+closes the connection. Other APIs can refuse parts of requests.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -15,21 +14,21 @@ from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext
 
 FindParts = Callable[[Any, RequestContext], Iterable[tuple[Place, No]]]
-"""Finds what to refuse in a request."""
+"""Finds the refused parts of a request."""
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
-    """What is refused."""
+    """Restriction of a listener."""
 
     reason: str
-    """The setting that asks for it, for the log."""
+    """Setting that causes the restriction, for the log."""
     withheld: frozenset[int]
-    """Keys of the APIs that are not served."""
+    """Keys of the withheld APIs."""
     parts: Mapping[int, FindParts]
-    """API key -> finds the parts of a request that are refused."""
+    """API key -> function that finds refused parts of a request."""
 
     def served(self) -> dict[int, Api]:
-        """Return the registered APIs without what is refused."""
+        """Return the registered APIs without the refused ones."""
         return {key: self._restricted(api) for key, api in APIS.items() if key not in self.withheld}
 
     def _restricted(self, api: Api) -> Api:
@@ -53,7 +52,6 @@ def _without_parts(api: Api, find: FindParts) -> Callable[[Any, RequestContext],
 
 
 def _amend(context: RequestContext, add: Callable[[Any], None]) -> None:
-    """Add the refused parts to the answer, after what is added to it or hidden of it for its principal."""
     before = context.amend
 
     def amend(response: Any) -> Iterator[None]:

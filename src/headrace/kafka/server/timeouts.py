@@ -1,8 +1,8 @@
-"""How long a request is waited for where Redis gives no answer, and what its client is told then.
+"""Timeouts of requests that wait for Redis, and the error codes of their responses.
 
-A Redis that is stopped neither answers nor closes its connection. What was asked for goes on, and is counted in the
-memory for requests until it is through; its client is told to ask again. Kafka does the same where its replicas do not
-answer: after the request's `timeout_ms`, and for what groups store after `offsets.commit.timeout.ms`.
+A paused Redis neither responds nor closes its connection. After the timeout the client gets a retriable error. The work
+continues and occupies request memory until it completes. Kafka does the same if replicas do not respond, after
+`timeout_ms` or `offsets.commit.timeout.ms`.
 """
 
 from collections.abc import Callable
@@ -14,30 +14,30 @@ from headrace.kafka.errors import Code
 from headrace.kafka.server.request_context import RequestContext
 
 SWEEP_MS = 250
-"""How often it is looked who waits for too long."""
+"""Milliseconds between checks for overdue requests."""
 LEAST_MS = 1_000
-"""A shorter time is taken as this one."""
+"""Shortest timeout in milliseconds."""
 UNSAID_MS = 25_000
-"""For requests that name no time: clients give theirs up after 30 s (`request.timeout.ms`)."""
+"""Milliseconds for requests without a timeout; clients give up after 30 s (`request.timeout.ms`)."""
 MESSAGE = "Redis has not answered yet; what was asked for is still under way"
 
 Due = Callable[[Any, RequestContext], int | None]
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Of one API."""
+    """Timeout of one API."""
 
     due_ms: Due
     """As `Late.due_ms`, given the request."""
     code: Code = Code.REQUEST_TIMED_OUT
-    """What clients take for a reason to try again."""
+    """Error code that makes clients retry."""
     code_untimed: Code | None = None
-    """The same where the request's `timeout_ms` is 0; None: as `code`, whatever the request says."""
+    """Error code if the request's `timeout_ms` is 0; None: `code`."""
     stays: bool = False
     """As `Late.stays`."""
 
     def code_for(self, request: Any) -> Code:
-        """The error code for one request."""
+        """Return the error code for a request."""
         if self.code_untimed is not None and request.timeout_ms <= 0:
             return self.code_untimed
         return self.code
@@ -66,9 +66,9 @@ def _stored(_: Any, context: RequestContext) -> int:
 
 
 def _held(request: Any, context: RequestContext) -> int | None:
-    """Members wait for one another for as long as they like: only what is being stored meanwhile is not waited for."""
+    """Limit only the wait for storage: members wait for each other without a limit."""
     runner = context.broker.groups.runner(request.group_id)
-    # Of other brokers' groups: it is being loaded.
+    # The group of another broker is being loaded.
     since_ms = context.seen_ms if runner is None else runner.writing_since_ms
     if since_ms is None:
         return None
@@ -76,22 +76,22 @@ def _held(request: Any, context: RequestContext) -> int | None:
 
 
 BY_ITSELF = Bound(_by_itself, code_untimed=Code.KAFKA_STORAGE_ERROR)
-"""The request names the time, or none: librdkafka takes REQUEST_TIMED_OUT for success then."""
+"""For requests that may name a timeout; without one librdkafka takes REQUEST_TIMED_OUT for success."""
 UNSAID = Bound(_unsaid)
-"""It names none: all that says nothing else."""
+"""For requests without a timeout."""
 OF_LOGS = Bound(_unsaid, Code.KAFKA_STORAGE_ERROR)
-"""What is read of logs; consumers give up by REQUEST_TIMED_OUT."""
+"""For reads from logs; consumers give up at REQUEST_TIMED_OUT."""
 OF_RECORDS = Bound(_waiting, Code.KAFKA_STORAGE_ERROR)
-"""The same where records may have to be waited for."""
+"""For reads that may wait for records."""
 OF_TOPICS = Bound(_named, Code.LEADER_NOT_AVAILABLE)
-"""Topics that are looked up, and may be created by that; all of them are known."""
+"""For topic lookups, which may create topics."""
 COMMIT = Bound(_stored, stays=True)
-"""What a group stores, and Kafka's code for it: librdkafka tries a commit again by this code alone."""
+"""For commits; librdkafka retries a commit at this code only."""
 OF_CHANGES = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
-"""What else changes a group, and waits for nothing but that."""
+"""For other group changes that wait for storage only."""
 OF_GROUPS = Bound(_stored, Code.COORDINATOR_NOT_AVAILABLE)
-"""What is asked of groups."""
+"""For group queries."""
 OF_MEMBERS = Bound(_held, Code.COORDINATOR_NOT_AVAILABLE, stays=True)
-"""What changes it where members may have to wait for one another."""
+"""For group changes that may wait for members."""
 OF_PRODUCER_IDS = OF_POSITIONS = Bound(_stored, Code.COORDINATOR_LOAD_IN_PROGRESS)
-"""The one code by which every Java client asks again for these."""
+"""The only code at which every Java client retries these requests."""
