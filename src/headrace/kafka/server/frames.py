@@ -1,9 +1,9 @@
-"""Bytes of one connection, cut into requests, and a request as the message tables say.
+"""Split the bytes of a connection into requests, and decode requests.
 
-Reading copies a byte once: small frames are parsed where the kernel put them, in a buffer shared by all connections;
-a frame that does not fit is read straight into memory of its own, which the record batches in it then keep.
+Small frames are parsed in a read buffer that all connections share. A larger frame is read into separate memory, which
+its record batches keep: each byte is copied once.
 
-Where a request has to wait, it stays here with what was read behind it, and nothing more is read until it is served.
+If a request must wait, it stays here with the bytes read after it. Reading is paused until it is served.
 """
 
 import asyncio
@@ -27,55 +27,54 @@ from headrace.security.tls.handshakes import unread
 
 _SIZE = Struct(">i")
 _LEAST_BEGUN = 2
-"""Bytes of a frame by which its API is known."""
+"""Bytes of a frame that contain its API key."""
 _FEW = 16
 """Elements that every request may have."""
 
 _NOTHING = memoryview(b"")
 _HANDSHAKE = 0x1603
-"""With what TLS begins: a record of a handshake, of TLS 1.something."""
+"""First bytes of a TLS 1.x handshake record."""
 
 
 def _misfit(size: int, most: int) -> str:
-    """Why no request begins with these four bytes."""
     if size >> 16 == _HANDSHAKE:
         return "this looks like TLS, and the listener has none: clients of it use PLAINTEXT or SASL_PLAINTEXT"
     return f"a frame of {size} bytes: wanted 1 to {most} (socket.request.max.bytes)"
 
 
 class Listener(Protocol):
-    """What accepts connections, and what they share."""
+    """State that a listener's connections share."""
 
     logins: Logins | None
     max_request_bytes: int
     memory: MemoryPool
     scratch: bytearray
-    """Where small requests are read to; a request is parsed before the next read."""
+    """Read buffer for small requests; a request is parsed before the next read."""
     scratch_view: memoryview
     broker: Broker
     name: str
     served: Mapping[int, Api]
     counted: ListenerCounters
     telling: bool
-    """Whether each connection and request has a line in the log."""
+    """Whether each connection and request is logged."""
     gone: set[Any]
-    """Connections that have ended, and whose requests storage has not answered."""
+    """Closed connections with requests that storage has not answered."""
 
     def admit(self, connection: Any) -> None:
-        """Take a connection in, or close it."""
+        """Accept or close a connection."""
 
     def forget(self, connection: Any) -> None:
-        """A connection is gone."""
+        """Remove a lost connection."""
 
     def end_later(self, connection: Any) -> None:
-        """Drop a connection that was closed, if its client does not take what is left for it."""
+        """Drop a closed connection if its client does not take the remaining responses."""
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an ApiVersions request newer than ours (KIP-511)."""
+        """Answer an ApiVersions request with an unsupported version (KIP-511)."""
 
 
 class Framing(asyncio.BufferedProtocol, ABC):
-    """The part of a connection that knows where a request begins and ends; the rest serves it."""
+    """Framing part of a connection; subclasses serve the requests."""
 
     def __init__(self, listener: Listener) -> None:
         self.login = Login(listener.logins)
@@ -84,56 +83,55 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._most_bytes = listener.max_request_bytes
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
-        self._head = b""  # the first bytes of a frame, cut off by the end of a read
+        self._head = b""  # first bytes of an incomplete frame
         self._frame: Frame | None = None
         self._held = _NOTHING
-        """What was read and waits, from the first byte of a request on."""
+        """Received bytes that wait, from the start of a request."""
         self._held_frame: memoryview | None = None
-        """A request with memory of its own that waits, before `_held`."""
+        """A waiting request with separate memory, before `_held`."""
         self._held_bytes = 0  # counted in the memory for requests
-        self._held_parked = 0  # of these, behind a request that may wait for long
+        self._held_parked = 0  # part of these after a request that may wait for long
         self._closed = False
         self._left = False
-        """Whether the client has left: what it wants no answer to is served all the same."""
+        """Whether the client has left: requests without a response are still served."""
         self._read_paused = False
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
 
     @abstractmethod
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
-        """Serve one request; False: it has to wait.
+        """Serve one request; return False if it must wait.
 
         Args:
-            buffer: where the request lies.
-            start: its first byte, behind its length.
-            stop: the byte behind it.
-            owned: the buffer is the request's own and may be kept; else it is overwritten by the next read.
-            in_turn: the connection has its turn, because requests had to wait.
+            buffer: buffer with the request.
+            start: its first byte, after the length.
+            stop: end of the request, exclusive.
+            owned: whether the buffer may be kept; otherwise the next read overwrites it.
+            in_turn: whether the connection has its turn after a wait.
         """
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Close at once, with a line in the log."""
+        """Log the reason and close at once."""
 
     @abstractmethod
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Close after a line in the log."""
+        """Log the reason and close."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Serve what waits, or read on, unless there is a reason left not to."""
+        """Serve waiting requests or continue reading, unless another reason prevents it."""
 
     def eof_received(self) -> bool:
-        """The client sends no more: close."""
+        """Close: the client sends no more."""
         return False
 
     def _pause_reading(self) -> None:
-        """Take no more from the client for now."""
         if not self._read_paused and not self._closed:
             self._read_paused = True
             self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         if self._frame is not None:
             return self._frame.room()
         head = self._head
@@ -143,12 +141,12 @@ class Framing(asyncio.BufferedProtocol, ABC):
         return self._scratch_view
 
     def _take_unread(self) -> None:
-        """Take what the client sent before it left, and the event loop has not handed on."""
+        """Read the bytes that the client sent before it left and the event loop has not delivered."""
         while not self._closed and (count := unread(self.transport, self.get_buffer(-1))):
             self.buffer_updated(count)
 
     def _took(self, nbytes: int) -> bool:
-        """Count bytes of a frame that has memory of its own; whether it is complete now."""
+        """Count bytes of a frame with separate memory; return whether it is complete."""
         assert self._frame is not None
         if self._frame.took(nbytes):
             return True
@@ -162,16 +160,14 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     @property
     def _holds(self) -> bool:
-        """Whether a request waits that was read."""
         return self._held_frame is not None or len(self._held) > 0
 
     @property
     def _held_request(self) -> memoryview:
-        """The first request that waits, behind its length."""
+        """Return the first waiting request, without its length."""
         return self._held[_SIZE.size :] if self._held_frame is None else self._held_frame
 
     def _take_frame(self) -> None:
-        """Hand over the frame that has memory of its own."""
         frame, self._frame = self._frame, None
         assert frame is not None
         view = frame.take()
@@ -180,13 +176,11 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._count_held(frame.size)
 
     def _take_read(self, nbytes: int) -> None:
-        """Hand over the frames that are complete with the bytes that one read has put into the shared buffer."""
         end = len(self._head) + nbytes
         self._head = b""
         self._take_frames(self._scratch_view, 0, end, in_turn=False)
 
     def _take_held(self) -> None:
-        """Hand over what waited, as far as it may be served now."""
         frame = self._held_frame
         if frame is not None:
             if not self._request(frame, 0, len(frame), owned=True, in_turn=True):
@@ -198,12 +192,11 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._drop_held()
 
     def _hold_read(self, nbytes: int) -> None:
-        """Put what one read has brought behind what waits: only what comes with the end of a connection."""
+        """Append received bytes to the waiting ones; only needed at the end of a connection."""
         self._held = memoryview(bytearray(self._held) + self._scratch_view[:nbytes])
         self._count_held(nbytes)
 
     def _count_held(self, size: int) -> None:
-        """So many bytes wait that did not before."""
         self._pause_reading()
         self._held_bytes += size
         self._memory.add(size)
@@ -213,12 +206,11 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self.abort("sent ahead of requests that wait, while too much does")
 
     def _park_held(self) -> None:
-        """What waits does so behind a request that may wait for long."""
+        """Count waiting bytes as parked, after a request that may wait for long."""
         self._memory.parked += self._held_bytes - self._held_parked
         self._held_parked = self._held_bytes
 
     def _drop_held(self) -> None:
-        """Nothing waits any more."""
         self._left = False
         self._held, self._held_frame = _NOTHING, None
         self._memory.parked -= self._held_parked
@@ -227,7 +219,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._memory.free(size)
 
     def _take_frames(self, buffer: memoryview, position: int, end: int, *, in_turn: bool) -> None:
-        """Hand over the frames that are complete, from one position in a buffer to another."""
         while end - position >= 4 and (self._left or not self._closed):
             size: int = _SIZE.unpack_from(buffer, position)[0]
             if not 0 < size <= self._most_bytes:
@@ -251,7 +242,7 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._head = bytes(buffer[position:end])
 
     def _begin_frame(self, size: int, begun: memoryview) -> None:
-        """Go on with a request that one read has not brought whole, if it may be as large as it says."""
+        """Start a frame that is larger than one read, if its size is allowed."""
         if self._closed:
             return
         if self.login.pending and size > MOST_LOGIN_BYTES:
@@ -265,32 +256,31 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._wait_if_starved(self._frame)
 
     def _drop_frame(self) -> None:
-        """Give up a frame that will not be complete."""
         if self._frame is not None:
             self._frame.drop()
             self._frame = None
 
 
 class NotServed(Exception):
-    """Why a request ends its connection: there is no answer that its client could read."""
+    """A request closes its connection because no response would be readable for the client."""
 
 
 def decode_request(
     frame: memoryview, channel: ResponseChannel, served: Mapping[int, Api]
 ) -> tuple[Api, RequestContext, Any]:
-    """Read a request.
+    """Decode a request.
 
     Args:
-        frame: its header and body.
-        channel: the connection that it came by.
-        served: the APIs that its listener serves, by key.
+        frame: header and body.
+        channel: connection of the request.
+        served: APIs that the listener serves, by key.
 
     Returns:
-        Its API, its context, and the request; None for ApiVersions in a version that is to be refused in the form of
-        version 0 (KIP-511).
+        The API, the context and the request; None for an unsupported version of ApiVersions, which is refused in
+            version 0 (KIP-511).
 
     Raises:
-        NotServed: it is malformed, or nothing that is served.
+        NotServed: the request is malformed or not supported.
     """
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
@@ -310,6 +300,6 @@ def decode_request(
 
 
 def client_id_of(frame: memoryview, start: int) -> str:
-    """The client id in the header of a request that begins at `start`; empty: it names none that could be read."""
+    """Return the client id in the header of the request at `start`, or an empty string."""
     size = int.from_bytes(frame[start + 8 : start + 10], "big", signed=True)
     return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""

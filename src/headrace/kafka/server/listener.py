@@ -1,4 +1,4 @@
-"""The Kafka listener: a bound socket, its connections, and what they share."""
+"""Kafka listener: a bound socket, its connections and their shared state."""
 
 import asyncio
 import socket
@@ -29,22 +29,22 @@ SCRATCH_BYTES = 256 << 10
 _LEAST_SWEEP_MS = 100
 _LOOK_MS = 2_000
 _STALLED_MS = 10_000
-"""How long a client may send on and take less than `_LEAST_MOVED` bytes while others wait for the memory it holds."""
+"""Milliseconds in which a client must move `_LEAST_MOVED` bytes while others wait for its memory."""
 _LEAST_MOVED = 64 * _STALLED_MS
-"""64 KB a second, as of HTTP bodies: a client that takes a byte now and then could hold up all others for ever."""
+"""64 KB per second, as for HTTP bodies, so that a slow client cannot block all others."""
 
 
 class _Stall:
-    """A connection that holds memory others wait for, since when, and how far it has come since."""
+    """Progress of a connection that holds memory others wait for."""
 
     def __init__(self, progress: tuple[int, int], since_ms: int) -> None:
         self._last = progress
         self.since_ms = since_ms
         self.moved = 0
-        """Bytes."""
+        """Bytes moved."""
 
     def is_another(self, progress: tuple[int, int]) -> bool:
-        """Look again; whether this is about another request or answer than at the last look."""
+        """Update the progress; return whether it concerns another request or response than before."""
         (sent, left), (sent_before, left_before) = progress, self._last
         self._last = progress
         if sent < sent_before or left > left_before:
@@ -69,29 +69,28 @@ class KafkaListener:
         tls: Tls | None = None,
         restriction: Restriction | None = None,
     ) -> None:
-        """Prepare; `start` accepts.
+        """Create a listener; `start` accepts connections.
 
         Args:
-            broker: what serves the requests.
+            broker: serves the requests.
             max_request_bytes: `socket.request.max.bytes`; a larger frame closes its connection.
-            max_idle_ms: `connections.max.idle.ms`; a connection that sends nothing for so long, and waits for nothing,
-                is closed. Negative: never.
+            max_idle_ms: `connections.max.idle.ms`; idle connections are closed after it. Negative: never.
             name: the listener's name.
-            logins: who may log in, and to which virtual cluster; None: nobody can, and nobody has to.
-            counters: the server's; None: nobody looks.
-            limits: of the connections of all listeners; None: of this one's, as the settings say.
-            tls: what its connections begin with; None: they are not encrypted.
-            restriction: what is refused of the registered APIs; None: nothing.
+            logins: authenticates clients and selects their virtual cluster; None: no login.
+            counters: the server's counters, if any.
+            limits: limits of the connections of all listeners; None: separate ones, from the settings.
+            tls: encrypts the connections, if set.
+            restriction: APIs to refuse, if any.
         """
         apis.load()
         self.served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
         self.telling = logs_requests(structlog.get_logger())
-        """Whether each connection and request has a line in the log."""
+        """Whether each connection and request is logged."""
         self.broker = broker
         self.name = name
         self.logins = logins
         self.max_request_bytes = max_request_bytes
-        # One read at a time happens on the loop, and it is parsed before the next: one buffer serves all.
+        # One buffer is enough: each read is parsed before the next.
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
@@ -104,7 +103,7 @@ class KafkaListener:
         self._stalls: dict[Connection, _Stall] = {}
         """Connections that hold memory others wait for."""
         self._ending: dict[Connection, Timer] = {}
-        """When connections that were closed end at the latest."""
+        """Deadlines of closed connections."""
         self._look: Timer | None = None
         self._server: asyncio.Server | None = None
         self._tls = tls
@@ -113,7 +112,7 @@ class KafkaListener:
         self._sweep: Timer | None = None
         self._overdue: asyncio.Task[None] | None = None
         self.gone: set[Connection] = set()
-        """Of connections that have ended: what storage has not answered."""
+        """Lost connections with requests that storage has not answered."""
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
@@ -140,17 +139,16 @@ class KafkaListener:
         self._sweep = clock.call_at(clock.ticks_ms() + max(_LEAST_SWEEP_MS, self._max_idle_ms // 4), self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close the connections that are idle for too long, and come again."""
         oldest = self.broker.clock.ticks_ms() - self._max_idle_ms
         for connection in tuple(self.connections):
             connection.close_if_idle(oldest)
         self._sweep_later()
 
     async def _look_for_overdue(self) -> None:
-        """Answer the requests that storage has left waiting for too long, from time to time until it is cancelled.
+        """Answer overdue requests periodically until cancelled.
 
-        One look for all of them: a timer for each request would cost more than many a request. It comes by the event
-        loop's time: a clock that is moved on by days would have it run for each quarter of their seconds.
+        One loop for all requests is cheaper than a timer for each. It uses the event loop's time: a test clock may jump
+        by days.
         """
         while True:
             pace = self.broker.lane.pace()
@@ -162,17 +160,17 @@ class KafkaListener:
             await asyncio.sleep(SWEEP_MS / 1000)
 
     def clients(self) -> dict[str, tuple[int, int]]:
-        """Who is connected: address -> connections, and requests on these so far."""
+        """Return connections and total requests by client address."""
         found: dict[str, tuple[int, int]] = {}
         for connection in self.connections:
             connections, requests = found.get(connection.client_host, (0, 0))
             found[connection.client_host] = connections + 1, requests + connection.requests
         return found
 
-    # Who may connect
+    # Admission
 
     def admit(self, connection: Connection) -> None:
-        """Take a connection in, or close it: there are too many, or too many from its address."""
+        """Accept a connection, or close it if there are too many in total or from its address."""
         self.connections.add(connection)
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
@@ -191,7 +189,7 @@ class KafkaListener:
                 connection.enter(Admitted(principal, self.broker), "SSL")
 
     def _take_turn(self, connection: Connection) -> None:
-        """Have a connection wait where too many come (`max.connection.creation.rate`)."""
+        """Delay a connection that exceeds `max.connection.creation.rate`."""
         wait_ms = self.broker.quotas.arriving()
         if wait_ms is None:
             connection.close("too many connections wait for their turn (max.connection.creation.rate)", expected=True)
@@ -199,29 +197,27 @@ class KafkaListener:
             connection.mute(wait_ms)
 
     def end_later(self, connection: Connection) -> None:
-        """Drop a connection that was closed, if its client does not take what is left for it."""
+        """Drop a closed connection if its client does not take the remaining responses."""
         clock = self.broker.clock
         end = partial(connection.abort, f"closed for {_STALLED_MS // 1000} s, and its answers not taken")
         self._ending[connection] = clock.call_at(clock.ticks_ms() + _STALLED_MS, end)
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a lost connection."""
         if (ending := self._ending.pop(connection, None)) is not None:
             ending.cancel()
         self.connections.discard(connection)
         self._stalls.pop(connection, None)
         self._limits.forget(connection.client_host)
 
-    # Who holds up others
+    # Stalled connections
 
     def _look_later(self) -> None:
-        """Somebody waits for memory: see from time to time who does not let go of it."""
         if self._look is None:
             clock = self.broker.clock
             self._look = clock.call_at(clock.ticks_ms() + _LOOK_MS, self._close_stalled)
 
     def _close_stalled(self) -> None:
-        """Close connections that hold memory others wait for, and have not moved for long."""
         self._look = None
         if not self.memory.short and not self.broker.reads.short:
             self._stalls.clear()
@@ -255,11 +251,11 @@ class KafkaListener:
             connection.close("the server stops", expected=True)
 
     def close_cluster(self, cluster: str) -> None:
-        """Close the connections that are for a virtual cluster, which is no more."""
+        """Close the connections of a deleted virtual cluster."""
         for connection in tuple(self.connections):
             if connection.broker.cluster == cluster:
                 connection.close(f"its virtual cluster {cluster} was deleted", expected=True)
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an ApiVersions request newer than ours (KIP-511)."""
+        """Answer an ApiVersions request with an unsupported version (KIP-511)."""
         context.answer(api_versions.refusal(context), version=0)

@@ -1,7 +1,7 @@
-"""What this listener speaks: every API file registers itself here with one line.
+"""Registry of the Kafka APIs that a listener serves.
 
-ApiVersions and `docs/kafka-apis.md` are built from these registrations, so what is advertised is what is written. Each
-says what it needs of whoever calls it; there is no default.
+ApiVersions and `docs/kafka-apis.md` are built from these registrations. Each registration must name the required
+permissions; there is no default.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,16 +25,16 @@ class Message(Protocol):
 
     @classmethod
     def decode(cls, buffer: bytes | bytearray | memoryview, position: int, version: int) -> Any:
-        """Read one message."""
+        """Decode one message."""
 
 
 KafkaRules = tuple[RequiredAcls, ...]
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
-"""Either answers through the request, now or later, and returns None; or is a coroutine that returns the response."""
+"""Answers through the request and returns None, or is a coroutine that returns the response."""
 
 
 class Served(RequestContext, eq=False):
-    """A request that serves itself once it has its place among those under way."""
+    """A request that serves itself when its turn comes."""
 
     def serve(self) -> None:
         """Answer, now or later."""
@@ -42,12 +42,12 @@ class Served(RequestContext, eq=False):
 
 
 class WaitsFor(Enum):
-    """Events, other than storage, for which requests of an API may wait without a limit."""
+    """Events other than storage that requests of an API may wait for without a limit."""
 
     RECORDS = "records"
-    """Their answers leave at once: a consumer should have records before the producer learns that they are stored."""
+    """Responses leave at once: consumers get records before the producer gets its response."""
     MEMBERS = "members"
-    """Other members of a group. Each is counted from the start: it changes the group before it waits."""
+    """Other group members. Each request is counted from the start: it changes the group before it waits."""
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -59,38 +59,37 @@ class Api(msgspec.Struct, frozen=True):
     oldest: int
     newest: int
     refused_below: int
-    """Versions from `oldest` up to here are advertised, and refused when used."""
+    """Advertised versions below this one are refused when used."""
     handler: Handler
     needs: KafkaRules
     refusal: Refusal | None
-    """None: nothing of it can be refused, since it needs nothing."""
+    """None: no part can be refused, since no permission is needed."""
     keep: Callable[[Any, RequestContext], bool] | None
-    """Makes a long request last that would else be overwritten while it is asked about in pieces; False: it is short
-    after all. None: requests last."""
+    """Copies a long request that would otherwise be overwritten while it is authorized in slices. It returns False for
+    a
+    short request. None: requests stay valid.
+    """
     most_bytes: int
-    """The largest request; `socket.request.max.bytes` bounds it too."""
+    """Maximum bytes of a request; `socket.request.max.bytes` also applies."""
     element_bytes: int
-    """How many bytes its arrays' elements take on average at least, in requests that can be meant: others are refused
-    before they are objects."""
+    """Minimum average bytes of an array element; requests with smaller ones are refused before decoding."""
     bound: Bound | None
-    """How long it is waited for; None: it asks storage for nothing, or its handler sees to it."""
+    """Timeout; None: it does not use storage, or its handler limits the wait."""
     waits_for: WaitsFor | None
-    """None: for storage alone."""
+    """None: for storage only."""
     urgent: bool
-    """Whether it is served while clients come in a crowd: it is cheap, and records depend on it, or whether a member or
-    the server is held to be alive."""
+    """Whether it is served first under load: it is cheap, and records or liveness checks depend on it."""
     one_gives_up_all: bool
-    """Whether a request that waited behind one that was given up is given up as well: it would wait as long, and what
-    is sent behind it too."""
+    """Whether a timeout also applies to the requests that wait after the one that timed out."""
 
     def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
-        """What one request needs of `context.principal`: each rule with each resource that the request names."""
+        """Return each rule that a request needs of `context.principal`, with each resource."""
         for rule in self.needs:
             for resource in rule.resources(request, context):
                 yield rule, resource
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
-        """Take out of a request what is refused."""
+        """Remove the refused parts from a request."""
         assert self.refusal is not None
         return self.refusal.take_out(request, context, refused)
 
@@ -98,19 +97,19 @@ class Api(msgspec.Struct, frozen=True):
 APIS: dict[int, Api] = {}
 
 MOST_BYTES = 4 << 20
-"""Of a request that carries no records: 10 000 partitions with a note each are less."""
+"""Bytes of a request without records: 10,000 partitions with metadata take less."""
 
 
 class Shortcut(msgspec.Struct, frozen=True):
-    """A second way for the plain requests of an API, around the message tables."""
+    """A fast path for simple requests of an API, without the message tables."""
 
     begin: Callable[[ResponseChannel, memoryview, int, int, bool], Served | None]
-    """Makes a request of a plain request; None: this one is not plain.
+    """Creates a request from a simple frame; None: the frame is not simple.
 
-    Given the connection, a buffer, where in it the frame begins and ends, and whether the buffer may be kept.
+    Takes the connection, a buffer, start and end of the frame, and whether the buffer may be kept.
     """
     needs: KafkaRules
-    """As the API's; their functions are given the request twice, since there is no other request."""
+    """As the API's; their functions get the request as both arguments."""
 
 
 SHORTCUTS: dict[int, Shortcut] = {}
@@ -134,29 +133,28 @@ def register(
     urgent: bool = False,
     one_gives_up_all: bool = False,
 ) -> Callable[[Callable[[Any, RequestContext], Any]], Handler]:
-    """Make the decorated function the handler of an API.
+    """Register the decorated function as the handler of an API.
 
     Args:
-        request: the request's class.
-        oldest: the first version advertised.
-        newest: the last one.
-        needs: what a request needs of whoever sends it, see `kafka.required_acls`; `ANYBODY` where that is nothing.
-        refusal: how requests are refused; None: as `each` says, or as a whole, by the error code of the response.
-        each: the items of a request that are answered one by one. The decorated function returns the
-            function that answers one of them, or the response where that is all; see `kafka.server.executor`.
+        request: request class.
+        oldest: first advertised version.
+        newest: last advertised version.
+        needs: required permissions, see `kafka.required_acls`; `ANYBODY` if none.
+        refusal: how requests are refused; None: by `each`, or as a whole with an error code.
+        each: items that are answered one by one, see `kafka.server.executor`. The decorated function returns the
+            function for one item, or the response.
         keep: see `Api.keep`.
-        refused_below: versions below are advertised and refused.
-        most_bytes: a larger request closes its connection before its bytes are taken.
-        element_bytes: of each element on average; a request with more of them closes its connection, too.
-        bound: how long it is waited for, see `kafka.server.timeouts`; None: its handler sees to it. What cannot be
-            refused asks storage for nothing.
-        waits_for: what else it may wait for, see `WaitsFor`.
+        refused_below: lower versions are advertised and refused.
+        most_bytes: a larger request closes its connection before it is read.
+        element_bytes: minimum average bytes of an element; a request with smaller ones closes its connection.
+        bound: timeout, see `kafka.server.timeouts`; None: the handler limits the wait. An API without a refusal must
+            not use storage.
+        waits_for: other events that it may wait for, see `WaitsFor`.
         urgent: see `Api.urgent`.
         one_gives_up_all: see `Api.one_gives_up_all`.
 
     Raises:
-        ValueError: the API is registered already, the codec does not know all the versions, or what it needs could not
-            be refused.
+        ValueError: the API is already registered, a version is unknown to the codec, or its needs cannot be refused.
     """
 
     def add(decorated: Callable[[Any, RequestContext], Any]) -> Handler:

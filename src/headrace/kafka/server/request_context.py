@@ -1,4 +1,4 @@
-"""One request and its answer: what a handler needs to know of both."""
+"""A request and its response, as its handler sees them."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from struct import Struct
@@ -27,83 +27,83 @@ T = TypeVar("T")
 
 
 class VersionRange(Protocol):
-    """The versions of an API that a listener serves."""
+    """Versions of an API that a listener serves."""
 
     @property
     def oldest(self) -> int:
-        """The first one that is advertised."""
+        """First advertised version."""
 
     @property
     def newest(self) -> int:
-        """The last one."""
+        """Last advertised version."""
 
 
 class ResponseChannel(Protocol):
-    """Where finished answers go: the connection, or a list in a test."""
+    """Destination of finished responses: the connection, or a list in a test."""
 
     broker: Broker
-    """The virtual cluster that this connection is for; a login may choose another."""
+    """Virtual cluster of the connection; a login may change it."""
     login: Login
     principal: Principal
-    """Who is at the other end, as far as a login has told."""
+    """Principal of the connection."""
     client_host: str
     local_host: str
-    """The address of ours that the client connected to."""
+    """Local address that the client connected to."""
     listener_name: str
     served: Mapping[int, VersionRange]
-    """The APIs that this listener serves, by key."""
+    """APIs that this listener serves, by key."""
     counted: ListenerCounters
-    """What this listener's connections count together."""
+    """Counters of the listener."""
     fetches: int
-    """How many Fetch requests it has sent."""
+    """Number of Fetch requests received."""
 
     def finished(self, context: "RequestContext") -> None:
-        """A request of this connection has its answer: send what is due, in request order."""
+        """Send the responses that are due, in request order."""
 
     def ended(self, context: "RequestContext") -> None:
-        """What a request asked for is through, after its answer or after its client."""
+        """Handle the end of a request's work, after its response or after its client has left."""
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Somebody logged in, by a mechanism."""
+        """Set the principal after a login by a mechanism."""
 
     def hold_up(self, context: "RequestContext") -> None:
-        """Serve nothing that was sent behind this request before it has its answer."""
+        """Serve no later request before this one has its response."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether what another request asked for is still under way."""
+        """Whether another request is still in flight."""
 
     def park(self, context: "RequestContext", more: int) -> bool:
-        """Count a request that waits for something else than the server, as `RequestContext.may_wait`."""
+        """Count a request that waits for something other than the server, as `RequestContext.may_wait`."""
 
     def took_long(self) -> None:
-        """The request being served may take longer than most, as whose records are gone through: look at the clock."""
+        """Check the clock after this request, which may take longer than most."""
 
     def mute(self, wait_ms: int) -> None:
-        """Serve nothing more for so long: the client was told to wait."""
+        """Serve no requests for `wait_ms`, the client's throttle time."""
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Drop the connection, with a line in the log; one for who looks closely where that is `expected`."""
+        """Log the reason, at debug level if it is `expected`, and close the connection."""
 
 
 class Late(Protocol):
-    """What becomes of a request whose answer takes too long."""
+    """Handling of a request whose response is overdue."""
 
     @property
     def stays(self) -> bool:
-        """Whether what it asked for lies in memory until storage has answered, also where its client is gone."""
+        """Whether its data stays in memory until storage responds, even without its client."""
 
     def due_ms(self, context: "RequestContext") -> int | None:
-        """When it is answered at the latest (ticks); None: it waits for something else than storage."""
+        """Return the latest time of the response (ticks); None: it does not wait for storage."""
 
     def answer(self, context: "RequestContext") -> None:
-        """Answer that it takes too long."""
+        """Answer that the request timed out."""
 
 
 class RequestContext(msgspec.Struct, eq=False):
-    """A request under way. It is answered exactly once, in any order; the outlet sends in request order.
+    """A request in flight. It is answered exactly once, in any order; the channel sends in request order.
 
-    The answer may be that it takes too long (`give_up`): what it asked for goes on, and is counted until it is through.
+    The response may be a timeout (`give_up`). The work then continues, and is counted until it completes.
     """
 
     channel: ResponseChannel
@@ -112,67 +112,66 @@ class RequestContext(msgspec.Struct, eq=False):
     correlation_id: int
     client_id: str | None
     size: int
-    """Bytes of the request, held while it is under way."""
+    """Bytes of the request, held while it is in flight."""
     began: float = 0.0
-    """When it was taken up, by `time.perf_counter`."""
+    """Start time by `time.perf_counter`."""
     owned: bool = False
-    """Whether views into the request stay valid: its frame has memory of its own."""
+    """Whether views into the request stay valid because its frame has separate memory."""
     done: bool = False
     chunks: list[Any] = []
     cancel: Any = None
-    """Called when the connection is lost before the answer."""
+    """Called when the connection is lost before the response."""
     alone: bool = False
-    """Whether what was sent behind it waits for its answer."""
+    """Whether later requests wait for its response."""
     held: int = 0
-    """Bytes of the broker's budget for reads that the answer is counted with until it has left."""
+    """Bytes of the broker's read budget held by the response until it has left."""
     answered: int = 0
-    """Bytes of the answer, where it is worth counting."""
+    """Bytes of the response, if it is large enough to count."""
     account: RequestQuota | None = None
-    """What it counts against quotas; None: none hold for its client."""
+    """Quota accounting; None: no quota applies."""
     taken_out: int = 0
-    """Parts of the request that its handler does not see: they are refused."""
+    """Number of refused parts, removed before the handler runs."""
     amend: Callable[[Any], Iterator[None]] | None = None
-    """Makes the answer, step by step, what its principal may see, with what was refused."""
+    """Hides parts of the response from its principal and adds the refused ones, step by step."""
     late: Late | None = None
-    """None: it waits however long it takes, unless its class says otherwise."""
+    """None: the wait is unlimited unless its class sets a limit."""
     seen_ms: int = -1
-    """When it was first seen to wait (ticks); -1: it was not."""
+    """Time when it was first seen waiting (ticks); -1: never."""
     large: bool = False
-    """Whether it is one of the large requests that are read and answered now."""
+    """Whether it is one of the large requests being served."""
     parked: int = 0
-    """Bytes that it is counted with while it waits for something else than the server."""
+    """Bytes counted while it waits for something other than the server."""
     kept: int = 0
-    """Bytes that are counted until what it asked for is through, whatever has become of its answer."""
+    """Bytes counted until its work completes, even after the response."""
 
     @property
     def broker(self) -> Broker:
-        """The broker behind this listener."""
+        """Broker of this listener."""
         return self.channel.broker
 
     async def reserve(self, size: int) -> None:
-        """Count an answer of about so many bytes, before it is made and until it has left; wait where there is no room.
+        """Reserve about `size` bytes for a response until it has left; wait for free budget.
 
-        Small ones are not worth it. Once per answer: who holds some of the budget while waiting for more of it could
-        wait for itself, and everybody else with it.
+        Skip this for small responses. Call it once per response: a second reservation could deadlock.
         """
         assert not self.held, "this answer is counted already"
         if size >= _WORTH_COUNTING:
             self.held += await self.channel.broker.reads.acquire(size, size)
 
     async def reserve_parts(self, sizes: Mapping[str, int]) -> set[str]:
-        """As `reserve`, for an answer in parts, such as groups, that may be more than the whole budget together.
+        """Reserve memory for a response in parts, such as groups, that may exceed the whole budget.
 
         Args:
-            sizes: bytes that each part takes, about.
+            sizes: approximate bytes of each part.
 
         Returns:
-            The parts to answer, as many of the first ones as there is room for; the others are to be refused.
+            The first parts that fit; refuse the others.
         """
         room = self.channel.broker.reads.limit
         total = 0
         fitting: set[str] = set()
         for name, size in sizes.items():
-            # One part alone may be larger: nothing could be told of it else.
+            # A single part may be larger than the budget.
             if fitting and total + size > room:
                 break
             total += size
@@ -181,23 +180,23 @@ class RequestContext(msgspec.Struct, eq=False):
         return fitting
 
     async def ask_group(self, group: str, event: Request) -> Result:
-        """Send a request to a group and wait for its result.
+        """Send a request to a group and return its result.
 
-        Where this request is given up before the group is loaded it is not sent any more: its client may have asked for
-        something else since, and that may come to the group first.
+        If the request times out before the group is loaded it is not sent: a later request of the client could overtake
+        it.
         """
         return await self.broker.groups.request(group, event, lambda: self.done)
 
     def pace(self) -> TimeSlice:
-        """Takes turns with other requests, for work that may be long."""
+        """Return a time slice for long work, which yields to other requests."""
         return self.channel.broker.lane.pace()
 
     async def turn(self) -> None:
-        """Wait for a turn: what comes takes milliseconds that are not cut, and many may ask for it at once."""
+        """Wait for a turn before work that blocks the loop for milliseconds."""
         await self.channel.broker.lane.turn()
 
     async def parts(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """As `pace().each`, until the request is given up: its client may have asked for something else since."""
+        """Iterate as `pace().each` until the request times out: a later request could conflict."""
         async for item in self.pace().each(items):
             if self.done:
                 break
@@ -205,22 +204,22 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def stays(self) -> bool:
-        """As `Late.stays`, as long as that is what it waits for."""
+        """Same as `Late.stays`, while it waits for that."""
         return self.late is not None and self.late.stays and self.late.due_ms(self) is not None
 
     def may_wait(self, more: int = 0) -> bool:
-        """Whether it may wait for something else than the server for as long as it likes: too much does already.
+        """Return whether the request may wait without a limit for something other than the server.
 
-        It is counted until it is answered, whatever this says. `more`: bytes that it takes beside those that came.
+        It is counted until it is answered in either case. `more`: additional bytes that it occupies.
         """
         return not self.done and self.channel.park(self, more)
 
     def due_ms(self) -> int | None:
-        """As `Late.due_ms`."""
+        """Same as `Late.due_ms`."""
         return None if self.late is None else self.late.due_ms(self)
 
     def give_up(self) -> None:
-        """Answer that it takes too long."""
+        """Answer that the request timed out."""
         if self.late is not None:
             self.late.answer(self)
 
@@ -231,13 +230,13 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def advertised(self) -> tuple[str, int]:
-        """The host and port to tell this client. A listener on every address tells the one the client came by."""
+        """Advertised host and port. A listener on every address advertises the address that the client used."""
         host, port = self.channel.broker.advertised[self.channel.listener_name]
         return (self.channel.local_host if is_everywhere(host) else host), port
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:
-        """Node id, host and port of every broker that is alive, by node id: of its listener of the same name."""
+        """Node id, host and port of each live broker's listener of the same name, by node id."""
         broker = self.channel.broker
         own = (broker.node_id, *self.advertised)
         others = ((each.node_id, each.at(self.channel.listener_name)) for each in broker.ownership.others)
@@ -255,12 +254,12 @@ class RequestContext(msgspec.Struct, eq=False):
             self.account.change(partitions, strict=strict_from is not None and self.version >= strict_from)
 
     def changed(self, what: str) -> None:
-        """Have the log tell of something that this request has changed, such as `topic orders created`."""
+        """Log a change by this request, such as `topic orders created`."""
         audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
         audit.changed(str(self.principal), self.channel.client_host, operation, what, request=self.correlation_id)
 
     async def all_changed(self, what: Iterable[str]) -> None:
-        """As `changed` of each, letting others go first; to the end, also where the client is gone meanwhile."""
+        """Log many changes in slices; continue to the end even if the client leaves."""
 
         async def tell() -> None:
             async for each in self.pace().each(what):
@@ -269,7 +268,7 @@ class RequestContext(msgspec.Struct, eq=False):
         await to_the_end(tell())
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Encode and send. `version` differs from the request's only for an ApiVersions refusal (KIP-511)."""
+        """Encode and send the response; `version` differs only for an ApiVersions refusal (KIP-511)."""
         if self.done:
             self.channel.ended(self)
             return
@@ -282,7 +281,7 @@ class RequestContext(msgspec.Struct, eq=False):
         self._send(body, FINDERS[type(response)](response))
 
     async def answer_in_pieces(self, response: Any) -> None:
-        """As `answer`, letting others go first while a long answer is encoded."""
+        """Same as `answer`, but yield to other requests while a long response is encoded."""
         body: list[Any] = []
         pace = self.broker.lane.pace()
         if self.account is not None:
@@ -295,7 +294,6 @@ class RequestContext(msgspec.Struct, eq=False):
         self._send(body, errors)
 
     def _throttle(self, account: RequestQuota, response: Any) -> None:
-        """Tell the client how long it has to wait, and see to it that it does."""
         wait_ms = account.settle()
         if wait_ms:
             if "throttle_time_ms" in type(response).__struct_fields__:
