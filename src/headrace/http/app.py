@@ -1,7 +1,7 @@
-"""The HTTP listener's own application, and what answers while the server starts and stops.
+"""Base application of the HTTP listener, with responses during startup and shutdown.
 
-`/healthz` and `DELETE /_headrace/state`, with pages and other APIs mounted. While the server starts and stops:
-`/livez`, `/readyz`, and 503 for everything else.
+It serves `/healthz` and `DELETE /_headrace/state`, and mounts pages and other APIs. During startup and shutdown it
+serves `/livez`, `/readyz`, and 503 for all other paths.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from headrace.http.error_responses import refusal, send_own
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server is, as `/healthz` tells it."""
+    """Server health as `/healthz` reports it."""
 
     version: str
     storage: bool
-    """Whether the storage can be read just now; of a Redis Cluster, a primary of it."""
+    """Whether storage is readable; in a Redis Cluster, at least one primary."""
     detail: str = ""
-    """What is wrong, also where it answers: with some of a Redis Cluster, or that it refuses writes; empty: nothing."""
+    """Storage problem, even if storage responds, such as refused writes; empty: none."""
 
 
 def create(
     health: Callable[[], Awaitable[Health]], mounts: tuple[BaseRoute, ...] = (), otherwise: ASGIApp | None = None
 ) -> Starlette:
-    """The application.
+    """Create the application.
 
     Args:
-        health: asks the server how it is; called once per request, must bound its own waiting.
+        health: checks the server once per request; must have a timeout.
         mounts: routes of other HTTP APIs.
-        otherwise: answers HTTP requests for paths that are nobody's; None: in plain text.
+        otherwise: handles unknown paths; None: a plain text error.
     """
 
     async def healthz(_: Request) -> Response:
@@ -48,9 +48,8 @@ def create(
         }
         if now.detail:
             answer["detail"] = now.detail
-        # 503 takes a server out of a load balancer, which is all that most of them look at. One that can serve a part
-        # stays, be it some shards, or what is stored while Redis takes no writes: all brokers are without the rest, and
-        # that part would be served by none.
+        # A 503 removes a server from a load balancer. A partly working server must stay: all brokers share the same
+        # storage, so no other broker could serve its part.
         return Response(msgspec.json.encode(answer), 200 if now.storage else 503, media_type="application/json")
 
     application = Starlette(routes=[Route("/healthz", healthz), *mounts])
@@ -64,17 +63,17 @@ RESET_PATH = "/_headrace/state"
 
 
 class ResetCall:
-    """Deletes what tests have made, as cloud emulators do: topics, groups, offsets, streams and pools.
+    """Deletes topics, groups, offsets, streams and pools for tests, as cloud emulators do.
 
     Users and ACLs stay.
     """
 
     def __init__(self, reset: Callable[[], Awaitable[None]], is_loopback: Callable[[str], bool], *, on: bool) -> None:
-        """Prepare.
+        """Create the endpoint.
 
         Args:
-            reset: does it; nothing is left when it returns.
-            is_loopback: whether an address is this machine's own.
+            reset: deletes everything before it returns.
+            is_loopback: whether an address belongs to this machine.
             on: `headrace.testing.reset`.
         """
         self._reset = reset
@@ -83,11 +82,11 @@ class ResetCall:
 
     @property
     def route(self) -> Route:
-        """Where it is found."""
+        """Route of the endpoint."""
         return Route(RESET_PATH, self.answer, methods=["DELETE"])
 
     async def answer(self, request: Request) -> Response:
-        """204, or 403 with the reason."""
+        """Return 204, or 403 with the reason."""
         here = request.scope["server"][0]
         peer = request.client.host if request.client is not None else ""
         if not self._on:
@@ -103,12 +102,12 @@ def _refused(message: str) -> Response:
 
 
 _GRACE_S = 2
-"""How long `close` waits for requests under way."""
+"""Seconds for requests in flight during `close`."""
 _UNKEPT = (b"cache-control", b"no-store")
 
 
 class Phase(Enum):
-    """How far the server is."""
+    """Lifecycle phase of the server."""
 
     STARTING = "starting"
     OPEN = "open"
@@ -116,10 +115,10 @@ class Phase(Enum):
 
 
 class StartupGate:
-    """An ASGI application before all others."""
+    """The outermost ASGI application."""
 
     def __init__(self) -> None:
-        """Starting."""
+        """Create the gate in the starting phase."""
         self._phase = Phase.STARTING
         self._app: ASGIApp | None = None
         self._health: Callable[[], Awaitable[Health]] | None = None
@@ -127,20 +126,20 @@ class StartupGate:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self.ending: list[Callable[[], None]] = []
-        """Called when the end begins: what would be under way for as long as it may goes then."""
+        """Called when shutdown begins, to end requests of unlimited duration."""
 
     def open(self, app: ASGIApp, health: Callable[[], Awaitable[Health]]) -> None:
-        """Serve from now on.
+        """Start serving.
 
         Args:
             app: answers the requests.
-            health: asks the server how it is; must bound its own waiting.
+            health: checks the server; must have a timeout.
         """
         self._app, self._health = app, health
         self._phase = Phase.OPEN
 
     async def close(self) -> None:
-        """Serve no more requests, and wait a moment for those under way."""
+        """Stop serving, and wait briefly for requests in flight."""
         self._phase = Phase.STOPPING
         for end in self.ending:
             end()
@@ -181,6 +180,6 @@ class StartupGate:
         now = await self._health()
         if not now.storage:
             return 503, {"status": "failing", "detail": now.detail}
-        if self._phase is not Phase.OPEN:  # by now: it was asked to end while it asked its storage
+        if self._phase is not Phase.OPEN:  # shutdown began during the storage check
             return 503, {"status": self._phase.value}
         return 200, {"status": "ready"} | ({"detail": now.detail} if now.detail else {})

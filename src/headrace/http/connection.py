@@ -1,7 +1,7 @@
-"""One HTTP connection: uvicorn's protocol, with an end to everything that a client could do for ever.
+"""HTTP connection: uvicorn's protocol with timeouts and limits.
 
-A client has time to send a head, then a body; an answer has to be taken; what a request brings is parsed in slices, so
-that others are served between them; and requests that are sent ahead wait unparsed.
+Clients have a limited time to send a head and a body and to take a response. Input is parsed in slices, so that other
+connections are served in between. Pipelined requests wait unparsed.
 """
 
 import asyncio
@@ -20,39 +20,38 @@ from headrace.security.access.principal import ANONYMOUS, Principal
 from headrace.security.tls import handshakes
 
 MOST_HEAD = 64 << 10
-"""Bytes of a request's headers together, and of anything else that is taken in before a stranger can be told apart."""
+"""Maximum bytes of a request's headers, and of other input before the client is identified."""
 MOST_FIELDS = 200
-"""Headers of a request, trailers too; Oracle's SDKs send a dozen."""
+"""Maximum headers of a request, including trailers; Oracle's SDKs send a dozen."""
 HEAD_MS = 10_000
-"""How long a client may take for a request's head, from its first byte on."""
+"""Milliseconds for a request's head, from its first byte."""
 BODY_MS = 20_000
-"""How long it may take for a body, and a second more for each `BODY_RATE` bytes that have come."""
+"""Milliseconds for a body, plus one second for each `BODY_RATE` bytes received."""
 BODY_RATE = 64 << 10
 IDLE_MS = 75_000
-"""How long a connection may rest between two requests: longer than clients' heartbeats, whose connection would else be
-closed just when they use it again."""
+"""Milliseconds between two requests; longer than clients' heartbeat intervals, so that their connections stay open."""
 UNTAKEN_MS = 30_000
-"""How long a client may take nothing of an answer."""
+"""Milliseconds in which a client must take some of a response."""
 PRESSED_MS = 10_000
-"""The same while others wait for the memory that answers have: less than `BODY_RATE` a second is nothing then."""
+"""Same while others wait for response memory; less than `BODY_RATE` per second counts as nothing."""
 ANSWER_MS = 600_000
-"""How long an answer may take to leave, however steadily."""
+"""Maximum milliseconds for sending a response."""
 
 CERTIFIED = "headrace.certified"
-"""The extension of a request's scope that has whom the client's certificate names."""
+"""Scope extension with the principal of the client certificate."""
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-"""Headers that tell where a body ends."""
+"""Headers that define the end of a body."""
 _SLICE = 16 << 10
-"""Bytes that are parsed at a time: as many as the shortest requests or chunks may fill without holding up others."""
+"""Bytes parsed at a time, small enough for the shortest requests and chunks."""
 _SLICES = 2
-"""Slices that are parsed in one turn of the event loop."""
+"""Slices parsed per turn of the event loop."""
 _TOO_LONG = f"The head of the request is longer than {MOST_HEAD >> 10} KiB, or has more than {MOST_FIELDS} headers."
 _log = structlog.get_logger("headrace.http")
 
 
 class Phase(Enum):
-    """What a connection waits for."""
+    """Current wait of a connection."""
 
     IDLE = "a request"
     HEAD = "the rest of a request's head"
@@ -61,13 +60,13 @@ class Phase(Enum):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its listener."""
+    """Interface of a connection to its listener."""
 
     def admit(self, connection: "Connection", host: str) -> str:
-        """Take a connection from an address in; why it is to be closed instead, empty: it is not."""
+        """Accept a connection from an address; return the reason to close it, or an empty string."""
 
     def forget(self, connection: "Connection", host: str) -> None:
-        """A connection is gone."""
+        """Remove a lost connection."""
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
         """Return the principal of a client's certificate; ANONYMOUS without one, None: no rule has a name for it."""
@@ -77,10 +76,10 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's own; besides: limits and time-outs, errors in JSON, and a way to drop the connection."""
+    """uvicorn's protocol with limits, timeouts, JSON errors, and a way to drop the connection."""
 
     listener: ClassVar[ConnectionOwner]
-    """Each listener has a class of its own."""
+    """Each listener has a separate subclass."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -89,41 +88,41 @@ class Connection(HttpToolsProtocol):
         self._phase = Phase.IDLE
         self._since_ms = 0
         self._body_bytes = 0
-        """Bytes of the present body that have come."""
+        """Received bytes of the current body."""
         self._body_left = 0
-        """Bytes of it that are to come, where its head told."""
+        """Remaining bytes of the body, if its length is known."""
         self._framed = False
-        """Whether the present request has a body."""
+        """Whether the current request has a body."""
         self._fields = 0
-        """Bytes of the present request's headers, trailers too."""
+        """Bytes of the current request's headers and trailers."""
         self._count = 0
-        """How many they are."""
+        """Number of these headers."""
         self._unread = 0
-        """Bytes that have come since the last thing that was whole: of one header, or of the target."""
+        """Bytes received since the last complete header or target."""
         self._progress = False
         self._wrong: str | None = None
         self._held: deque[memoryview] = deque()
-        """What has been received and not parsed yet."""
+        """Received, unparsed bytes."""
         self._turn_asked = False
         self._stopped = False
-        """Whether the transport reads no more."""
+        """Whether reading from the transport is paused."""
         self._untaken = 0
-        """Bytes of answers that were left when somebody last looked."""
+        """Unsent response bytes at the last check."""
         self._untaken_ms = 0
-        """Since when no fewer are left."""
+        """Time since which the number has not fallen."""
         self._leaving_ms = 0
-        """Since when there have been any."""
+        """Time since which response bytes are unsent."""
         self._ending_ms = 0
-        """Since when it has been closed with nothing left, as far as the transport tells."""
+        """Time since which the connection is closed with nothing left in the transport."""
         self._answering: RequestResponseCycle | None = None
-        """The request that is being answered, or was last; `cycle` is the one that was parsed last."""
+        """The current or last answered request; `cycle` is the last parsed one."""
         self._broken: str | None = None
-        """What is wrong with what came behind requests that are not answered yet: said once they are."""
+        """Error in the input after unanswered requests; sent after their responses."""
 
-    # Coming and going
+    # Life of the connection
 
     def connection_made(self, transport: Any) -> None:
-        """Take the client in, or tell it that there are too many."""
+        """Accept the client, or refuse it if there are too many."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._writer = _Writer(transport)
@@ -145,7 +144,7 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         self.listener.forget(self, self._host)
         super().connection_lost(exc)
-        # uvicorn tells only the request that was parsed last: one with others behind it would never hear of it.
+        # uvicorn notifies only the last parsed request; earlier pipelined ones need this.
         if self._answering is not None:
             self._answering.disconnected = not self._answering.response_complete
             self._answering.message_event.set()
@@ -158,14 +157,14 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def look(self, ticks_ms: int, *, pressed: bool) -> None:
-        """Close the connection if its client takes too long for what it is to do.
+        """Close the connection if its client has exceeded a timeout.
 
         Args:
-            ticks_ms: the time, never going back.
-            pressed: whether others wait for the memory that answers have.
+            ticks_ms: monotonic time.
+            pressed: whether others wait for response memory.
         """
         if self.transport.is_closing():
-            # What is left to be sent may never be taken.
+            # The client may never take the rest.
             if not self._check_leaving(ticks_ms, pressed=pressed):
                 self._check_ending(ticks_ms)
             return
@@ -180,20 +179,20 @@ class Connection(HttpToolsProtocol):
                 self._time_out("head", HEAD_MS)
         elif self._phase is Phase.BODY:
             if self._stopped:
-                # It is not read just now: that is not the client's doing.
+                # Reading is paused: the client is not late.
                 self._since_ms = ticks_ms
             elif passed >= BODY_MS + self._body_bytes * 1000 // BODY_RATE:
                 self._time_out("body", BODY_MS)
 
     def _check_leaving(self, ticks_ms: int, *, pressed: bool) -> bool:
-        """Whether an answer is still on its way; the connection ends when it is for too long."""
+        """Return whether a response is being sent; close the connection after its timeout."""
         left = self.transport.get_write_buffer_size()
         if not left:
             self._untaken = 0
             return False
         if not self._untaken:
             self._leaving_ms = ticks_ms
-        # Who takes a byte now and then could hold up all who wait.
+        # A client that takes single bytes must not block the others.
         least = PRESSED_MS // 1000 * BODY_RATE if pressed else 1
         if left > self._untaken or self._untaken - left >= least:
             self._untaken, self._untaken_ms = left, ticks_ms
@@ -204,7 +203,7 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _check_ending(self, ticks_ms: int) -> None:
-        """End a closed connection whose client takes nothing: with TLS nobody tells what has not left the socket."""
+        """Drop a closed connection whose client takes nothing: TLS hides unsent bytes of the socket."""
         if not self._ending_ms:
             self._ending_ms = ticks_ms
         elif ticks_ms - self._ending_ms >= UNTAKEN_MS:
@@ -221,7 +220,7 @@ class Connection(HttpToolsProtocol):
     # Bytes in, a slice at a time
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, or keep it until there is time."""
+        """Parse the bytes, or keep them for a later turn."""
         if self._phase is Phase.IDLE:
             self._rest(Phase.HEAD)
         if not self._held and len(data) <= _SLICE and not self._paused:
@@ -233,11 +232,9 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _paused(self) -> bool:
-        """Whether nothing is to be parsed just now: requests wait for their turn, or a body is enough for now."""
         return bool(self.pipeline) or self.flow.read_paused or self._broken is not None
 
     def _take_turn(self) -> None:
-        """Parse some of what was received."""
         self._turn_asked = False
         slices = 0
         while self._held and not self._paused and not self.transport.is_closing():
@@ -245,7 +242,7 @@ class Connection(HttpToolsProtocol):
                 self._ask_for_turn()
                 break
             data = self._held.popleft()
-            # A body of known length is only copied: all of it may be.
+            # A body of known length is only copied, so take all of it.
             size = max(_SLICE, min(self._body_left, len(data)))
             if len(data) > size:
                 self._held.appendleft(data[size:])
@@ -265,14 +262,14 @@ class Connection(HttpToolsProtocol):
             self.loop.call_soon(self._take_turn)
 
     def go_on(self) -> None:
-        """More may be parsed, if there is nothing else in the way."""
+        """Continue parsing if nothing else prevents it."""
         if self._held:
             self._ask_for_turn()
         elif not self._paused:
             self._start()
 
     def stop(self) -> None:
-        """Stop parsing until the request under way is answered."""
+        """Stop parsing until the current request is answered."""
         self._stop()
 
     def _stop(self) -> None:
@@ -287,7 +284,7 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes | memoryview) -> None:
         self._progress = False
-        # As uvicorn's `data_received`, whose log lines do not say whose connection it was.
+        # Same as uvicorn's `data_received`, whose log lines lack the client.
         rest = data
         while rest:
             try:
@@ -295,7 +292,7 @@ class Connection(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             except httptools.HttpParserUpgrade as upgrade:
-                # There is nothing to upgrade to: it is answered as any other request, and so is what comes behind it.
+                # Upgrades are not supported: answer this and the following requests as usual.
                 rest = rest[upgrade.args[0] :]
                 if self._framed:
                     self._read_body()
@@ -306,9 +303,9 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(_TOO_LONG)
 
     def _read_body(self) -> None:
-        """Have the body read of a request to upgrade, as Java's HTTP client sends them.
+        """Read the body of an upgrade request, as Java's HTTP client sends it.
 
-        Its parser takes what follows the head for another protocol's, or for the next request.
+        Its parser takes the bytes after the head for another protocol or request.
         """
         framing = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(_FromTheBody(self))
@@ -317,7 +314,7 @@ class Connection(HttpToolsProtocol):
     # What the parser finds
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Begin a request."""
         self._progress = True
         self._fields = self._count = self._body_bytes = self._body_left = 0
         self._framed = False
@@ -330,7 +327,7 @@ class Connection(HttpToolsProtocol):
             self.scope["extensions"][CERTIFIED] = {"principal": self._certified}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; raises ValueError when there are too many."""
+        """Take a header; raise ValueError if there are too many."""
         self._progress = True
         self._fields += len(name) + len(value)
         self._count += 1
@@ -344,13 +341,13 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there: the application begins."""
+        """Start the application after the head."""
         self._rest(Phase.BODY)
         super().on_headers_complete()
         self.cycle.transport = self._writer  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
-        """Some of the body."""
+        """Take a part of the body."""
         self._progress = True
         size = len(body)
         self._body_bytes += size
@@ -358,7 +355,7 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole; of one to upgrade only the head is, if it has a body."""
+        """End the request, or only its head if an upgrade request has a body."""
         if self._framed and self.parser.should_upgrade():
             return
         super().on_message_complete()
@@ -371,7 +368,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """As uvicorn has it, but for its timer: the listener looks after connections that rest."""
+        """Same as uvicorn's, without its timer: the listener closes idle connections."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -386,24 +383,24 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         self.go_on()
 
-    # Answers of the listener's own
+    # Error responses
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no HTTP, or too much of it."""
+        """Refuse input that is not HTTP or too large."""
         reason = self._wrong or msg
         _log.warning("malformed request", client=self._host, reason=reason)
-        # Whether it is in the body of a request whose head was right.
+        # Whether the error is in the body of a request with a valid head.
         own = self.cycle is not None and self.cycle.more_body
         if own and self.pipeline:
             self.pipeline.popleft()
         elif self._answering is None or self._answering.response_complete or own:
             self._refuse(400, "CannotParseRequest", reason)
             return
-        # Else it would be taken for the answer to a request before it, which may well have been done.
+        # Otherwise a client would take it for the response to an earlier request.
         self._broken = reason
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer in the form of OCI's API, and close."""
+        """Answer with an OCI API error, and close."""
         headers, body = own_answer(refusal(code, message))
         head = b"".join(b"%b: %b\r\n" % header for header in (*headers, (b"connection", b"close")))
         self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
@@ -411,14 +408,14 @@ class Connection(HttpToolsProtocol):
 
 
 class _FromTheBody:
-    """Between a connection and a parser that is fed a head once more: what is in that is not told again."""
+    """Suppresses the events of a head that is parsed a second time."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._head = True
 
     def on_headers_complete(self) -> None:
-        """The end of that head, or of another request's."""
+        """Handle the end of that head, or of another request's."""
         if self._head:
             self._head = False
         else:
@@ -430,7 +427,7 @@ class _FromTheBody:
 
 
 class _Writer:
-    """A connection's way out, which takes answers to clients that have just gone, and drops them."""
+    """Writer that drops responses to clients that have just left."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -438,13 +435,13 @@ class _Writer:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send, if there is still somebody."""
+        """Send unless the client has left."""
         if not self._transport.is_closing():
             handshakes.write(self._transport, data)
 
 
 class _Flow(FlowControl):
-    """uvicorn's, for a connection that may have received more than it has parsed."""
+    """uvicorn's flow control for a connection that may have unparsed bytes."""
 
     def __init__(self, transport: Any, connection: Connection) -> None:
         super().__init__(transport)

@@ -1,8 +1,7 @@
-"""Notices at once that the process of another broker has ended.
+"""Detect at once that the process of another broker has ended.
 
-The kernel closes the connections of a process that ends, however it ends, and refuses new ones at its port. Each broker
-holds a connection to the next ones in the ring of node ids: a few, however many brokers there are. What has no kernel
-any more, or no network, says nothing: only its heartbeats are missing.
+The kernel closes the connections of an ended process and refuses new ones. Each broker holds connections to the next
+brokers in the ring of node ids. A failed host or network is detected only by missing heartbeats.
 """
 
 import asyncio
@@ -16,41 +15,41 @@ from headrace.http.peers.connections import Connections, Lost
 from headrace.membership.view import Member, View
 
 NEIGHBOURS: Final = 2
-"""How many are watched: one may end together with the broker before it."""
+"""Number of watched neighbors; a broker may end together with its neighbor."""
 _AGAIN_S, _MOST_AGAIN_S = 0.005, 1.0
-"""How soon another connection is made, at first and at last."""
+"""First and maximum delay before a reconnect, in seconds."""
 _DOUBTED_S: Final = 0.25
-"""How long it may take at most to find out whether a broker that has closed its connection has ended."""
+"""Maximum seconds to find out whether a broker that closed its connection has ended."""
 _SLOW_S: Final = 5.0
-"""How long a neighbour is not asked again that did not answer in that time."""
+"""Seconds before a neighbor that did not respond is asked again."""
 _SOME_BYTES: Final = 1 << 10
 
 
 class Neighbours:
-    """Of one broker."""
+    """Neighbors of one broker."""
 
     def __init__(self, node_id: int, connections: Connections, ended: Callable[[Member], None]) -> None:
-        """Watch nobody yet.
+        """Create without neighbors.
 
         Args:
-            node_id: this broker's.
-            connections: to HTTP listeners.
-            ended: told of each broker whose process has ended.
+            node_id: id of this broker.
+            connections: connections to HTTP listeners.
+            ended: called for each broker whose process has ended.
         """
         self._node_id = node_id
         self._connections = connections
         self._ended = ended
         self._watched: dict[Member, asyncio.Task[None]] = {}
         self._held: set[Member] = set()
-        """Those that a connection is held to."""
+        """Brokers with an open connection."""
         self._doubted: dict[Member, asyncio.Event] = {}
-        """Those that have closed a connection, until they answer or are out of the view."""
+        """Brokers that closed a connection, until they respond or leave the cluster membership."""
         self._slow: dict[Member, float] = {}
-        """Until when those are not asked that did not answer."""
+        """Time until which unresponsive brokers are not asked."""
         self._closed = False
 
     def go_by(self, view: View) -> None:
-        """Watch the neighbours in this view, and nobody else; nobody at all after `close`."""
+        """Watch the neighbors in this cluster membership only; none after `close`."""
         if self._closed:
             return
         wanted = after(self._node_id, view)
@@ -66,7 +65,7 @@ class Neighbours:
                 self._watched[member] = task
 
     async def close(self) -> None:
-        """Stop watching the neighbours."""
+        """Stop watching the neighbors."""
         self._closed = True
         watched, self._watched = self._watched, {}
         for member, task in watched.items():
@@ -75,11 +74,11 @@ class Neighbours:
         self._connections.close()
 
     async def settled(self) -> None:
-        """Return when of each neighbour it is known whether it has ended, or that cannot be known soon.
+        """Return when the state of each neighbor is known, or cannot be known soon.
 
-        A client asks for leaders when it loses its connection to one, and librdkafka only a second or two later again:
-        what it is told must not be from before. The kernel closes a process' connections one after the other, so each
-        neighbour is asked: one that ends just now does not answer.
+        A client requests leaders when it loses a connection, and librdkafka retries only after 1 to 2 s, so the
+        response must be current. The kernel closes connections one by one. Therefore each neighbor is asked: an ending
+        process does not respond.
         """
         now = asyncio.get_running_loop().time()
         asked = (each for each in self._held | self._doubted.keys() if self._slow.get(each, 0.0) <= now)
@@ -96,23 +95,22 @@ class Neighbours:
             if member in self._held:
                 self._fenced_reason(member)
         except TimeoutError:
-            # Nobody is to wait for it again and again: its heartbeats are missing, or they are not.
+            # Do not wait for it again: heartbeats decide.
             self._slow[member] = asyncio.get_running_loop().time() + _SLOW_S
 
     def _fenced_reason(self, member: Member) -> None:
-        """It has closed a connection."""
         if member not in self._doubted:
             self._doubted[member] = asyncio.Event()
             asyncio.get_running_loop().call_later(_DOUBTED_S, self._trust, member)
 
     def _trust(self, member: Member) -> None:
-        """It answers, or is out of the view."""
+        """Clear the doubt: the broker responds, or has left the membership."""
         fenced_reason = self._doubted.pop(member, None)
         if fenced_reason is not None:
             fenced_reason.set()
 
     async def _watch(self, member: Member) -> None:
-        """Until it has ended. Where there was no connection before, a port that refuses says nothing."""
+        """Watch a broker until it ends. A refused first connection proves nothing."""
         loop = asyncio.get_running_loop()
         connected, backoff = False, Backoff(_AGAIN_S, _MOST_AGAIN_S)
         while True:
@@ -139,7 +137,7 @@ class Neighbours:
 
 
 async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Return when the other side has closed a connection; a listener does that to those that say nothing."""
+    """Return when the peer has closed the connection; listeners also close idle ones."""
     try:
         with contextlib.suppress(OSError):
             while await reader.read(_SOME_BYTES):
@@ -149,6 +147,6 @@ async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 def after(node_id: int, view: View) -> list[Member]:
-    """The brokers after this one in the ring of node ids, as many as are watched."""
+    """Return the watched brokers: the next ones in the ring of node ids."""
     others = [each for each in view.members if each.node_id != node_id and each.http]
     return sorted(others, key=lambda each: (each.node_id < node_id, each.node_id))[:NEIGHBOURS]
