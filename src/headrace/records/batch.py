@@ -1,6 +1,6 @@
-"""The header of a record batch (Kafka's format v2): check it, read it, stamp it. Records stay closed.
+"""Check, read and stamp the header of a record batch (Kafka's format v2) without its records.
 
-Base offset and leader epoch lie in the first 16 bytes, before what the CRC covers: stamping a batch is free.
+Base offset and leader epoch precede the bytes that the CRC covers, so stamping needs no new CRC.
 """
 
 from struct import Struct
@@ -39,7 +39,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # Kafka's word; nobody asks a header for tuple.count()
+    count: int  # Kafka's name; tuple.count() is not used
 
     @property
     def codec(self) -> int:
@@ -73,21 +73,21 @@ class BatchHeader(NamedTuple):
 
 
 def check(batch: Buffer) -> BatchHeader:
-    """The header of exactly one batch that a client may append, its CRC compared, its records not read.
+    """Return the header of exactly one batch from a client; checks the CRC, not the records.
 
-    Sequence and epoch are looked at only where there is a producer id: some clients without one send 0 there.
+    Sequence and epoch are checked only with a producer id: some clients send 0 without one.
 
     Raises:
         UnsupportedMagic: a message set of magic 0 or 1.
-        CorruptBatch: bytes missing, a length that cannot be, a wrong CRC.
-        InvalidBatch: bytes after the batch, counts that disagree, control bit, producer fields that disagree.
+        CorruptBatch: missing bytes, an impossible length or a wrong CRC.
+        InvalidBatch: bytes after the batch, wrong counts, a control bit, or inconsistent producer fields.
         UnknownCodec: compression 5 to 7.
     """
     return _make(BatchHeader, accelerator.check(batch))
 
 
 def peek(batch: Buffer) -> BatchHeader:
-    """The header of exactly one batch whose CRC was checked before; control batches and any counts are let through.
+    """Return the header of exactly one batch with a checked CRC; accepts control batches and any counts.
 
     Raises:
         UnsupportedMagic, CorruptBatch, InvalidBatch: lengths and magic, as `check`.

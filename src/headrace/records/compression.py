@@ -1,6 +1,6 @@
-"""The five codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+"""Codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
-What comes from a client may be made to grow without end when it is decompressed, so every reader gives a limit.
+Client data may expand without bound when it is decompressed, so every reader passes a limit.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 
 LIMIT = 128 * 1024 * 1024
-"""Bytes that the records of one batch may take once decompressed, unless the caller says otherwise."""
+"""Default maximum bytes of a batch's decompressed records."""
 
 _FIRST_GUESS = 8  # times the compressed size: JSON seldom shrinks more
 _NEXT_GUESS = 4
@@ -28,17 +28,17 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK = 32 * 1024
 _LEAST_BLOCK = 1024
-"""What a block of it counts as at least: no writer makes smaller ones but at the end, and each costs time."""
+"""Minimum size that a block counts as; writers make smaller ones only at the end, and each costs time."""
 _INT32 = Struct(">i")
 
 
 def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
-    """The records section of a batch, decompressed; uncompressed data comes back as it is.
+    """Return the decompressed records section of a batch; uncompressed data is returned as it is.
 
     Raises:
         UnknownCodec: no codec has that number.
-        CorruptBatch: the data are not what the codec writes.
-        BatchTooLarge: decompressed it would take more than `limit` bytes.
+        CorruptBatch: the data is invalid for the codec.
+        BatchTooLarge: the decompressed data exceeds `limit` bytes.
     """
     if codec == NONE:
         return data
@@ -54,7 +54,7 @@ def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """The records section of a batch in the form that every Kafka client reads.
+    """Compress the records section of a batch in the form that every Kafka client reads.
 
     Raises:
         UnknownCodec: no codec has that number.
@@ -80,13 +80,13 @@ def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
     size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
     while True:
         if size > _LARGE_BUFFER:
-            # Room costs nothing there before it is written to: one try with all of it will do.
+            # Unwritten memory is free there, so one attempt with the limit is enough.
             size = limit
         output = _room(size)
         try:
             return memoryview(output)[: codec.decompress_into(data, output)]
         except cramjam.DecompressionError as error:
-            del output  # which the error would keep for as long as somebody has that
+            del output  # the exception would keep it alive
             if str(error) != _says_when_full(codec):
                 raise CorruptBatch(f"compressed records cannot be read: {error}") from None
             if size >= limit:
@@ -95,13 +95,13 @@ def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
 
 
 def _room(size: int) -> memoryview:
-    """A buffer to write into. Much of it is not filled with zeros first: nobody else would run meanwhile."""
+    """Return an output buffer. A large one is not zeroed first, which would block other threads."""
     return memoryview(bytearray(size) if size <= _LARGE_BUFFER else mmap(-1, size))
 
 
 @cache
 def _says_when_full(codec: Any) -> str:
-    """The words in which cramjam says that the output does not fit: tried out, for its errors are all of one class."""
+    """Return cramjam's message for a full output, found by a trial: its errors share one class."""
     try:
         codec.decompress_into(codec.compress(b"two"), bytearray(1))
     except cramjam.DecompressionError as error:

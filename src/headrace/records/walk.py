@@ -1,6 +1,6 @@
-"""The records of a batch one by one: for what must look inside, such as a timestamp search or an API that shows them.
+"""Iterate over the records of a batch, for timestamp searches and APIs that show records.
 
-Batches are the log's: checked when they came. Their records were not; a batch that cannot be read is CorruptBatch.
+Batches were checked on arrival, their records were not. An unreadable batch raises CorruptBatch.
 """
 
 from typing import NamedTuple
@@ -16,27 +16,27 @@ class Record(NamedTuple):
 
     offset: int
     timestamp: int
-    """Milliseconds since the epoch, -1 for none; the broker's when the batch has log append time."""
+    """Milliseconds since the epoch, -1 for none; the broker's time with log append time."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 
 def fixed_timestamp(header: BatchHeader) -> int | None:
-    """The timestamp (ms) that all records of the batch have, or None when each has its own."""
+    """Return the common timestamp (ms) of all records, or None if each has its own."""
     return header.max_timestamp if header.timestamp_type else None
 
 
 def payload(header: BatchHeader, batch: Buffer, limit: int = LIMIT) -> Buffer:
-    """The records section, decompressed. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
+    """Return the decompressed records. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
 
 
 def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Record]:
-    """The records of a batch that lies at `base_offset`, whatever is stamped on it; a control batch has none.
+    """Return the records of a batch at `base_offset`, which overrides its header; a control batch has none.
 
     Raises:
-        BatchError: the batch cannot be read, or takes more than `limit` bytes decompressed.
+        BatchError: the batch is unreadable, or exceeds `limit` bytes decompressed.
     """
     header = peek(batch)
     if header.is_control:
@@ -56,9 +56,9 @@ class Some(NamedTuple):
     """A few records of a batch."""
 
     records: list[tuple[Record, int]]
-    """Each with the number of its headers, of which it may have the first only."""
+    """Each with its total number of headers, which may exceed the headers returned."""
     following: int
-    """The offset to go on from."""
+    """Offset at which to continue."""
     decompressed: int
     """Bytes of the batch's records."""
 
@@ -74,20 +74,20 @@ def some(
     most_headers: int,
     limit: int,
 ) -> Some:
-    """A few of a batch's records from an offset on, those whose keys have `part` in them. Other threads run meanwhile.
+    """Return some records from an offset whose keys contain `part`; releases the GIL.
 
     Args:
-        batch: whatever is stamped on it.
-        base_offset: where it lies.
-        first_offset: records before it are passed over.
-        part: empty: of all keys, and without one.
-        most: so many records at most.
-        most_bytes: once their keys, values and headers have so many bytes, no other record is taken.
-        most_headers: which a record is given with.
-        limit: bytes that the batch may take decompressed.
+        batch: the batch; its base offset field is ignored.
+        base_offset: actual base offset.
+        first_offset: earlier records are skipped.
+        part: empty: all records.
+        most: maximum number of records.
+        most_bytes: stop once keys, values and headers have this many bytes.
+        most_headers: maximum headers returned per record.
+        limit: maximum bytes of the batch decompressed.
 
     Raises:
-        BatchError: as `records`; what lies behind the last record is not read.
+        BatchError: as `records`; bytes after the last record are not read.
     """
     header = peek(batch)
     if header.is_control:
@@ -111,20 +111,18 @@ def some(
 
 
 def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the first record with this timestamp or a later one; None when there is none.
-
-    Other threads run meanwhile.
+    """Return offset and timestamp (ms) of the first record at or after a timestamp, or None; releases the GIL.
 
     Raises:
-        BatchError: as `records`; what lies behind the record found is not read.
+        BatchError: as `records`; bytes after the record found are not read.
     """
     return search(batch, base_offset, 0, timestamp)[0]
 
 
 def max_timestamp(batch: Buffer, base_offset: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the first record with the batch's largest timestamp; None without records.
+    """Return offset and timestamp (ms) of the first record with the largest timestamp; None without records.
 
-    As `find_timestamp`.
+    See `find_timestamp`.
     """
     return search(batch, base_offset, 0, None)[0]
 
@@ -132,7 +130,7 @@ def max_timestamp(batch: Buffer, base_offset: int) -> tuple[int, int] | None:
 def search(
     batch: Buffer, base_offset: int, first_offset: int, not_before: int | None, *, limit: int = LIMIT
 ) -> tuple[tuple[int, int] | None, int]:
-    """As `find_timestamp`, or `max_timestamp` where `not_before` is None; and the records' size in bytes, decompressed.
+    """Search as `find_timestamp`, or `max_timestamp` without `not_before`; also return the decompressed size.
 
     Raises:
         BatchError: as `find_timestamp`.

@@ -1,7 +1,7 @@
-"""The keys that tokens are signed with: a JSON Web Key Set (RFC 7517), from a file or an address.
+"""Public keys for token signatures: a JSON Web Key Set (RFC 7517) from a file or URL.
 
-They are read off the event loop, a bounded piece, and again when the file has changed, when they are old, or when a
-token names a key that is not among them, but then not too often: strangers can make tokens, too.
+Keys are read off the event loop, with a size limit. They are read again after a change of the file, after the refresh
+time, or for an unknown key id. Rereads are rate-limited, since any client can make tokens.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from headrace.broker.runtime.clock import Clock, pause
 _MOST_BYTES = 256 << 10
 _TIMEOUT_S = 5
 _AGAIN_MS = 10_000
-"""Between two attempts to get keys (Kafka's `RefreshingHttpsJwks` waits as long)."""
+"""Milliseconds between attempts to read keys, as in Kafka's `RefreshingHttpsJwks`."""
 _HEADERS = {"accept": "application/jwk-set+json, application/json", "user-agent": "headrace"}
 _ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -33,7 +33,7 @@ _ALGORITHMS: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
-"""What a public key can have signed (RFC 7518). Shared secrets are not among them: who checks could sign."""
+"""Algorithms by key type (RFC 7518). Shared secrets are excluded: a verifier could sign."""
 _log = structlog.get_logger("headrace.sasl")
 
 Stamp = tuple[int, int, int]
@@ -44,19 +44,19 @@ class Key(msgspec.Struct, frozen=True):
 
     kid: str
     algorithms: tuple[str, ...]
-    """By which tokens may be signed with it."""
+    """Algorithms allowed for this key."""
     key: Any
-    """As PyJWT takes it."""
+    """Key object for PyJWT."""
 
 
 class KeysUnreadable(Exception):
-    """There is no key set, as the message says."""
+    """The key set is unreadable, as the message states."""
 
 
 def checked(url: str, *, insecure: bool) -> str:
-    """The address of a key set, if it is one; raises ValueError.
+    """Return the URL of a key set if it is valid; raises ValueError.
 
-    Whoever can change the keys on their way can be anybody, so plain HTTP is for loopback (or `headrace.insecure`).
+    Plain HTTP is for loopback only (or `headrace.insecure`): an attacker who changes the keys can impersonate any user.
     """
     place = urlsplit(url)
     if place.scheme == "file" and place.path.startswith("/") and place.netloc in {"", "localhost"}:
@@ -82,15 +82,15 @@ def _is_loopback(host: str) -> bool:
 
 
 class Keys:
-    """The keys as they are now, as far as that is known."""
+    """Cached keys of a key set."""
 
     def __init__(self, url: str, refresh_ms: int, clock: Clock) -> None:
-        """Nothing is read yet.
+        """Create without reading keys.
 
         Args:
-            url: of the key set, as `checked` takes it.
-            refresh_ms: after how long they are asked for again.
-            clock: tells how old they are.
+            url: URL of the key set, as `checked` takes it.
+            refresh_ms: age at which keys are read again.
+            clock: measures the age.
         """
         place = urlsplit(url)
         self._url = url
@@ -112,7 +112,7 @@ class Keys:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def load(self) -> None:
-        """Read them now. Raises KeysUnreadable; those that were there before stay."""
+        """Read the keys. Raises KeysUnreadable; earlier keys are kept then."""
         self._tried_at = self._clock.ticks_ms()
         stamp = self._tried_stamp = None if self._file is None else _stamp(self._file)
         loop = asyncio.get_running_loop()
@@ -122,9 +122,9 @@ class Keys:
         self._read_at = self._clock.ticks_ms()
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """The keys of this id, all without one; read again where they are not among those that are known.
+        """Return the keys with this id, or all keys without one; read the set again for an unknown id.
 
-        Whoever names a key that is known does not wait for an address, which may be slow.
+        A known key id never waits for a slow URL.
         """
         found = self._of(kid)
         if found and self._file is None:
@@ -142,7 +142,7 @@ class Keys:
     def _old(self) -> bool:
         if self._file is not None:
             stamp = _stamp(self._file)
-            # What could not be read is not tried again for each token.
+            # Do not retry a failed read for each token.
             return stamp != self._stamp and (stamp != self._tried_stamp or self._may_try())
         passed = None if self._read_at is None else self._clock.ticks_ms() - self._read_at
         return (passed is None or passed >= self._refresh_ms) and self._may_try()
@@ -151,7 +151,7 @@ class Keys:
         return self._tried_at is None or self._clock.ticks_ms() - self._tried_at >= _AGAIN_MS
 
     async def _again(self) -> None:
-        """Read them, once for all who wait for that, and none waits longer than a bounded time."""
+        """Read the keys once for all waiting callers, with a timeout."""
         reading, late = self._begin(), asyncio.ensure_future(pause(self._clock, _TIMEOUT_S * 1000))
         try:
             await asyncio.wait({reading, late}, return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +159,6 @@ class Keys:
             late.cancel()
 
     def _begin(self) -> asyncio.Future[None]:
-        """Have them read, unless that is under way."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._try())
         return self._reading
@@ -193,7 +192,7 @@ class Keys:
 
 
 class _Here(urllib.request.HTTPRedirectHandler):
-    """Follows nobody to other places, which nobody has checked."""
+    """Rejects redirects, since their targets are not checked."""
 
     def redirect_request(self, *_args: object) -> None:
         return None
@@ -208,7 +207,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def _parsed(url: str, content: bytes) -> tuple[Key, ...]:
-    """The keys of a set that tokens can be checked with; raises KeysUnreadable if there are none."""
+    """Return the usable keys of a set; raises KeysUnreadable if there are none."""
     if len(content) > _MOST_BYTES:
         raise KeysUnreadable(f"{url}: more than {_MOST_BYTES} bytes, which no key set has")
     try:
@@ -222,7 +221,7 @@ def _parsed(url: str, content: bytes) -> tuple[Key, ...]:
 
 
 def _key(entry: Any) -> Key | None:
-    """A key; None: it is not for signatures, or its kind is not known here."""
+    """Return a key; None: it is not for signatures, or its type is unknown."""
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
         return None
     kind, curve = entry.get("kty"), entry.get("crv")
