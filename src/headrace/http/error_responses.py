@@ -9,7 +9,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def own_answer(told: dict[str, str]) -> tuple[Headers, bytes]:
-    """Headers and body that tell this."""
+    """Return headers and body of this JSON object."""
     body = msgspec.json.encode(told)
     headers = [
         (b"opc-request-id", uuid4().hex.upper().encode()),

@@ -96,7 +96,7 @@ encode_rows: Callable[..., Section]
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
 """See `fallback.aiokafka_columns.find`."""
 unfilled: Callable[[int], bytearray]
-"""Memory of so many bytes, for somebody who fills all of it before anybody looks: what is in it may be old data."""
+"""Buffer of that many bytes, uninitialized: the caller must fill all of it before it is read."""
 
 try:
     import headrace.records._compiled as _compiled  # noqa: PLR0402  # mypy finds the stub only by this form

@@ -103,7 +103,7 @@ def read_header(header: Buffer) -> BatchHeader:
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
     """Give every record of a writable batch the broker's timestamp (ms), as `message.timestamp.type` wants it.
 
-    Sets attribute bit 3 and the max timestamp and computes the CRC anew; the records keep their own deltas,
+    Sets attribute bit 3 and the max timestamp and recomputes the CRC; the records keep their own deltas,
     which readers then ignore.
     """
     attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
@@ -113,7 +113,7 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
 
 
 def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Make a writable batch an idempotent producer's, with its first record's sequence; computes the CRC anew."""
+    """Make a writable batch an idempotent producer's, with its first record's sequence; recomputes the CRC."""
     _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _sign(batch)
 

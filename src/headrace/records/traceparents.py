@@ -10,7 +10,7 @@ from headrace.records.walk import payload, records
 
 NAME = "traceparent"
 MOST = 16
-"""Traces that are told of one batch."""
+"""Maximum number of traces reported for one batch."""
 
 _DECOMPRESSED = 1 << 20
 """Bytes that a compressed batch may decompress to."""

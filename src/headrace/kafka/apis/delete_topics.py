@@ -32,7 +32,7 @@ def _places(topic: Asked, _: DeleteTopicsRequest, context: RequestContext) -> It
 
 
 def _outcome(topic: Asked, code: Code, message: str | None) -> Result:
-    # Who knows an id only is not told its name, nor that there is such a topic.
+    # A request by id must not reveal the name or existence of a hidden topic.
     if topic.name is None and code is Code.TOPIC_AUTHORIZATION_FAILED:
         code, message = Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic.topic_id}"
     elif topic.name is None and code is Code.UNKNOWN_TOPIC_OR_PARTITION:

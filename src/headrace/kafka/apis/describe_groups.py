@@ -57,7 +57,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Ans
             return _refused(name, Code.POLICY_VIOLATION)
         found, error = groups.describe(name), errors[name]
         if error is None and found is None and ownership.number != view:
-            # It may have been handed over meanwhile.
+            # Another broker may have become the coordinator.
             error = GroupError.COORDINATOR_NOT_AVAILABLE
         group = _described(name, found, error)
         if request.include_authorized_operations and not group.error_code:

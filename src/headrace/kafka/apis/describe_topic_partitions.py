@@ -96,7 +96,7 @@ def _partitions(context: RequestContext, named: Iterable[str]) -> int:
 
 
 def _describable(context: RequestContext) -> Callable[[str], bool]:
-    """Whether whoever asks may describe a topic."""
+    """Return whether the principal may describe a topic."""
     broker = context.broker
     grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
     if grants is None:

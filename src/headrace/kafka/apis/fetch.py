@@ -207,7 +207,7 @@ class _Wanted:
         )
 
     def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
-        """Give nothing of a log that was recovered again while the fetch waited: the client may be about to go back.
+        """Give nothing of a log whose leader changed while the fetch waited: the client may be about to go back.
 
         librdkafka then asks where its epoch ended and begins there again, and would have been given it twice.
         """
@@ -254,7 +254,7 @@ def _ask(
 
 
 def _refuse_zstd(found: Found) -> None:
-    """A client this old cannot open zstd: it is told so, instead of stumbling over the bytes (KIP-110)."""
+    """Refuse zstd batches to clients that cannot decompress them (KIP-110)."""
     if any(codec == ZSTD for codec in codecs(found.chunks)):
         error = RequestError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or later")
         found.error, found.chunks, found.size = error, [], 0

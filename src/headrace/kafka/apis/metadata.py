@@ -81,7 +81,7 @@ def _places(
 
 
 def _no(asked: MetadataRequest.MetadataRequestTopic, no: No, _: RequestContext) -> Topic:
-    # Who knows an id only is not told its name, nor that there is such a topic.
+    # A request by id must not reveal the name or existence of a hidden topic.
     code = Code.UNKNOWN_TOPIC_ID if asked.name is None else no.code
     return Topic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
 
