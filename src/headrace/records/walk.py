@@ -74,7 +74,7 @@ def some(
     most_headers: int,
     limit: int,
 ) -> Some:
-    """Return some records from an offset whose keys contain `part`; releases the GIL.
+    """Return some records from an offset whose keys contain `part`; other threads can run.
 
     Args:
         batch: the batch; its base offset field is ignored.
@@ -111,7 +111,7 @@ def some(
 
 
 def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
-    """Return offset and timestamp (ms) of the first record at or after a timestamp, or None; releases the GIL.
+    """Return offset and timestamp (ms) of the first record at or after a timestamp, or None; other threads can run.
 
     Raises:
         BatchError: as `records`; bytes after the record found are not read.
