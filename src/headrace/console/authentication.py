@@ -199,7 +199,6 @@ class Visitors:
         return PlainTextResponse("There is no such user, or the password is another.\n", 401, _CHALLENGE)
 
     async def _by_token(self, scope: Scope, token: bytes) -> Response | None:
-        """The same for a token."""
         if self._tokens is None:
             return None
         try:
@@ -216,7 +215,6 @@ class Visitors:
         self._welcomes.admitted(str(scope[PRINCIPAL]), _host(scope), by)
 
     async def _refused(self, scope: Scope, principal: str, what: str) -> None:
-        """Tell of it, and have them wait who guess."""
         self._audit.login_refused(principal, _host(scope), "HTTP", what)
         await pause(self._clock, self._delay_ms)
 

@@ -159,7 +159,6 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _wait(self, gone: "asyncio.Task[None]") -> bool:
-        """Whether there may be news; False: it is over."""
         if self._over:
             return False
         woken = asyncio.create_task(self._woken.wait())
@@ -196,7 +195,6 @@ class EventStream(Response):
         return unwatch
 
     async def _news(self) -> Any:
-        """What changed, each time that this is asked."""
         clock = self._streams.figures.clusters.clock
         while True:
             try:

@@ -67,8 +67,6 @@ class Read(msgspec.Struct):
 
 
 class _Sink:
-    """Implements `headrace.broker.partition.read.Sink`."""
-
     def __init__(self, decompression: Decompression, most: int, part: bytes) -> None:
         self._decompression = decompression
         self._most = most
@@ -136,7 +134,6 @@ class _Sink:
 
 
 def _size(record: Record) -> int:
-    """Bytes of what is kept of a record."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 

@@ -93,8 +93,6 @@ class Traffic:
 
 
 class _Group:
-    """A group at the last look."""
-
     __slots__ = ("colours", "lag", "lags", "seen", "topics")
 
     def __init__(self) -> None:
@@ -159,7 +157,6 @@ class Sampler:
         self._looking = asyncio.get_running_loop().create_task(self._look_in_pieces(), name="console sampler")
 
     async def _look_in_pieces(self) -> None:
-        """Look, and let others have the loop in between."""
         try:
             await in_pieces(self._look())
         except Exception:

@@ -1,4 +1,4 @@
-"""API keys as files: where a public key lies, and whether it made a signature."""
+"""Store API keys as files and verify signatures with them."""
 
 import hashlib
 from pathlib import Path
@@ -16,9 +16,9 @@ _log = structlog.get_logger("headrace.oci")
 
 
 class KeyDirectory:
-    """Public keys as files: `<tenancy>/<user>/<fingerprint>.pem`, with dashes for the fingerprint's colons.
+    """Public keys in files `<tenancy>/<user>/<fingerprint>.pem`, with dashes for the fingerprint's colons.
 
-    A file is read when it is first needed, and again when it has changed; one that was removed counts no more.
+    A file is read on first use and after a change. A removed key is no longer valid.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -26,18 +26,18 @@ class KeyDirectory:
         self._read: dict[Path, tuple[tuple[int, int, int], RSAPublicKey | None]] = {}
 
     def path(self, key: ApiKey) -> Path:
-        """Where a key lies, or would lie. Its parts are safe as names: see `signatures.parse_key_id`."""
+        """Return a key's path. `signatures.parse_key_id` ensures that its parts are safe file names."""
         return self._directory / key.tenancy / key.user / (key.fingerprint.replace(":", "-") + ".pem")
 
     def install(self, key: ApiKey, public: RSAPublicKey) -> Path:
-        """Put a public key there; the file it is in. Raises OSError."""
+        """Write a public key and return its path. Raises OSError."""
         path = self.path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
         return path
 
     def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
-        """Whether this key made this signature (RSA with SHA-256, PKCS #1 v1.5); False too when it is not there."""
+        """Return whether this key made this signature (RSA with SHA-256, PKCS #1 v1.5). False for an unknown key."""
         public = self._find(key)
         if public is None:
             return False
@@ -64,7 +64,7 @@ class KeyDirectory:
 
 
 def fingerprint(public: RSAPublicKey) -> str:
-    """A key's fingerprint as OCI tells it: MD5 of its DER form, as 16 hex pairs with colons."""
+    """Return a key's OCI fingerprint: MD5 of its DER form as 16 hex pairs with colons."""
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.md5(der, usedforsecurity=False).digest().hex(":")
 

@@ -1,7 +1,7 @@
-"""The way of a request through the API, as an ASGI application: route, read, authenticate, run, answer.
+"""Serve the API as an ASGI application: route, parse, authenticate, run, respond.
 
-Plain ASGI, no framework: PutMessages and GetMessages come thousands of times a second. Every answer is JSON in Oracle's
-form, every failure an error body with a code, and nothing that a client sends ends in a trace.
+Plain ASGI, because PutMessages and GetMessages arrive thousands of times per second. Every response is JSON in Oracle's
+format. Every failure has an error code, and no request causes a traceback.
 """
 
 import asyncio
@@ -60,26 +60,25 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY = 1 << 20
-"""Bytes of a body, where the operation says nothing else."""
+"""Default maximum bytes of a body."""
 MOST_BODY_OF = {"PutMessages": 40 << 20}
-"""Its limit counts decoded keys and values: a mebibyte of messages of one byte each is as much as this in JSON."""
+"""The limit counts decoded keys and values. 1 MiB of one-byte messages is this long in JSON."""
 
 _MOST_KEPT = 64 << 10
-"""Bytes of a body that does not carry messages: what it says of a resource is kept in memory, for months."""
+"""Maximum bytes of a body without messages, because resources stay in memory for months."""
 _LARGE = 64 << 10
-"""Bytes of an answer from which on it counts as memory for reads (`headrace.reads.bytes`), and of a body likewise
-(`queued.max.request.bytes`)."""
+"""Minimum bytes of a response that count for `headrace.reads.bytes`, and of a body for `queued.max.request.bytes`."""
 DRAIN = "headrace.drain"
-"""The ASGI extension that tells when answers have left: under `drain` it has a coroutine function."""
+"""ASGI extension: `drain` is a coroutine function that waits until responses are sent."""
 DROP = "headrace.drop"
-"""The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
+"""ASGI extension: `drop` is a function that closes the connection."""
 
 LISTENER = "HTTP"
-"""What the listener of this API, and of people's, is called where listeners are told apart."""
+"""Name of the HTTP listener in logs and metrics."""
 _OPERATION = "headrace.operation"
-"""Where the scope has the operation's name, as soon as it is known."""
+"""Scope key of the operation's name."""
 _NONE = "none"
-"""What requests count as that are for no operation."""
+"""Metric label of requests without an operation."""
 
 _log = structlog.get_logger("headrace.oci.api")
 _REQUEST_ID = re.compile(r"[!-~]{1,256}")
@@ -88,54 +87,51 @@ _encode = msgspec.json.Encoder().encode
 _DESCRIPTION = f"{BASE}/openapi.json".encode()
 _UNKNOWN = 404
 _MOST_MESSAGE = 1000
-"""Characters of an error's message."""
+"""Maximum characters of an error message."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
 CatchingUp = Callable[[], Callable[[], Awaitable[bool]]]
-"""Called before something is looked up: what takes over all that other brokers have changed by then, and says whether
-anything was since the call."""
+"""Apply the changes of other brokers. Return whether something changed since the call."""
 
 
 def is_ours(path: str) -> bool:
-    """Whether a path belongs to this API."""
+    """Return whether a path belongs to this API."""
     rest = path.lstrip("/")
     return rest.startswith(BASE) and rest[len(BASE) : len(BASE) + 1] in {"", "/"}
 
 
 class _Request(msgspec.Struct):
-    """One request for an operation, and who sent it."""
-
     scope: Scope
     receive: Receive
     headers: dict[str, str]
     match: Match
     principal: Principal
     content: bytes | None = None
-    """The body, whole; None: its method has none."""
+    """The whole body; None if the method has none."""
     injected: Injected = NONE
     """Faults on purpose."""
 
 
 class OciApp:
-    """The API as an ASGI application, for the paths that `is_ours` says."""
+    """The API as an ASGI application, for paths accepted by `is_ours`."""
 
     def __init__(
         self, service: OciService, authenticator: RequestAuthenticator | None = None, counters: Counters | None = None
     ) -> None:
-        """Take every registered operation.
+        """Use every registered operation.
 
         Args:
-            service: what they work on.
-            authenticator: who sent a request; None: nobody asks.
-            counters: the server's; None: nobody looks.
+            service: the shared state.
+            authenticator: authenticates requests; None: no authentication.
+            counters: the server's counters; None: no counting.
         """
         operations.load()
         self._service = service
         self._authenticator = authenticator
         self._unanswered = Unanswered()
         self.groups: GroupForwarder | None = None
-        """Where requests about groups are answered; None: here, all of them."""
+        """Forwards group requests; None: this server answers all."""
         self.catching_up: CatchingUp | None = None
         """None: there are no other brokers."""
         self._telling = logs_requests(_log)
@@ -145,21 +141,20 @@ class OciApp:
         self._bodies = {each.name: _reader(each) for each in OPERATIONS.values() if each.body is not None}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         began = perf_counter()
         headers = header_map(scope["headers"])
         request_id = headers.get("opc-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = uuid4().hex.upper()
-        # Whatever is logged on behalf of this request says whose it is.
+        # Log lines of this request have its id.
         bind_contextvars(client=(scope.get("client") or ("local",))[0], request=request_id)
         try:
             status, answer = await self._answer(scope, headers, receive)
         except Gone:
             return
         if status >= 400 and "expect" in headers:
-            # A client that asks before it sends a body may leave it out now, and then nobody could tell where its next
-            # request begins.
+            # The client may omit a body after Expect, which would make the start of its next request ambiguous.
             answer.headers["connection"] = "close"
         if HEADER in headers:
             answer.headers[ANSWERED] = "yes"
@@ -197,7 +192,7 @@ class OciApp:
             return _failed(error)
         except TopicError as error:
             told = of_topic_error(error)
-            if told.status == 500:  # nobody foresaw it; strangers need not know what Redis said
+            if told.status == 500:  # unexpected; clients must not see Redis messages
                 _log.error("an operation failed", method=scope["method"], path=scope["path"], reason=str(error))
             return _failed(told)
         except Gone:
@@ -217,9 +212,9 @@ class OciApp:
         principal = ANONYMOUS
         if self._authenticator is not None:
             if self._authenticator.computes and (pace := self._service.broker.lane.pace()).over:
-                # Anybody may send what has to be verified: a crowd of them takes turns.
+                # Verification is expensive, so concurrent requests take turns.
                 await pace.rest()
-            # Before the body is taken in: strangers get little memory.
+            # Before reading the body, because unauthenticated clients get little memory.
             principal = self._authenticator.authenticate(
                 method,
                 _target(scope),
@@ -232,7 +227,7 @@ class OciApp:
         request = _Request(scope, receive, headers, match, principal)
         carried = self.groups is not None and HEADER in headers
         if not carried:
-            # Before there is a share of the memory for bodies: a fault may take minutes.
+            # Before reserving memory for the body, because a fault may take minutes.
             request.injected = self._service.faults.of(operation.name, headers.get(FAULT_HEADER))
         if method in _WITHOUT_BODY:
             await self._delay(request, left=True)
@@ -252,10 +247,10 @@ class OciApp:
             bodies.release(granted)
 
     async def _delay(self, request: _Request, *, left: bool) -> None:
-        """Wait where a fault asks for it. Raises Gone.
+        """Wait for a `slow` fault. Raises Gone.
 
-        `left`: whether only the end of the connection is to be expected of the client. A large body stays where it is,
-        and the end behind it is met when it is read.
+        `left`: the client has sent its whole request. Otherwise a large body stays unread, and a disconnect is noticed
+        when it is read.
         """
         if not request.injected.delay_ms:
             return
@@ -271,7 +266,7 @@ class OciApp:
                 gone.cancel()
 
     async def _known(self, request: _Request) -> Done:
-        """Run the operation; once more for what is not known here, where another broker has just made it."""
+        """Run the operation. Retry once if another broker has just created an unknown resource."""
         catch_up = None if self.catching_up is None else self.catching_up()
         try:
             return await self._do(request)
@@ -281,13 +276,13 @@ class OciApp:
         return await self._do(request)
 
     async def _checked(self, request: _Request) -> bytes:
-        """The body of a request, which is the one that was signed and no longer than it may be. Raises OciError."""
+        """Return the body after checking signature and size. Raises OciError."""
         content = request.content
         if content is None:
             return b""
         if self._authenticator is not None:
             check = partial(self._authenticator.check_body, request.scope["headers"], content)
-            # Its hash takes a while where there is much of it.
+            # Hashing a large body is slow.
             await asyncio.to_thread(check) if len(content) > MOST_BODY else check()
         name = request.match.operation.name
         if len(content) > _MOST_KEPT and name not in MOST_BODY_OF:
@@ -295,7 +290,7 @@ class OciApp:
         return content
 
     def _call(self, request: _Request, content: bytes) -> Call:
-        """What an operation is given of a request. Raises OciError 400."""
+        """Return the operation's call. Raises OciError 400."""
         scope, headers, operation = request.scope, request.headers, request.match.operation
         return Call(
             self._service,
@@ -309,15 +304,14 @@ class OciApp:
         )
 
     async def _do(self, request: _Request) -> Done:
-        """Run the operation on a request that is whole."""
         scope, headers, operation = request.scope, request.headers, request.match.operation
         content = await self._checked(request)
         call = self._call(request, content)
         carried = self.groups is not None and HEADER in headers
         if not carried:
-            # What another broker carries here under its seal was asked about there, where its client is known.
+            # The broker that forwarded the request has authorized its client,
             admit(operation, call)
-        # As is what counts for its client.
+        # and has counted its quotas.
         account = None if carried else account_of(operation, call, headers.get(CLIENT_ID, ""))
         group = None if self.groups is None else group_of(operation, call)
         doing: Callable[[], Coroutine[Any, Any, Done]] = partial(self._operate, request.match, call)
@@ -347,7 +341,6 @@ class OciApp:
         return done
 
     async def _operate(self, match: Match, call: Call) -> Done:
-        """Run an operation on this server."""
         operation = match.operation
         if self._service.limits is not None:
             self._service.limits.call(operation.name, call.principal.tenancy, self._service.clock.ticks_ms())
@@ -357,12 +350,12 @@ class OciApp:
                 call.log_change(operation.name)
             return operation.status, answer
         except UnknownTopic:
-            # It was deleted while the operation was under way.
+            # It was deleted during the operation.
             raise unknown_stream(match.path.get("streamId", "")) from None
 
 
 async def _charged(account: Account, operation: Operation, doing: Callable[[], Coroutine[Any, Any, Done]]) -> Done:
-    """As `doing`; what it takes is charged to the client, also where it fails."""
+    """Run `doing` and charge its cost to the client, also after a failure."""
     size = 0
     try:
         status, answer = await counted(doing(), account.resume, account.pause)
@@ -373,14 +366,14 @@ async def _charged(account: Account, operation: Operation, doing: Callable[[], C
 
 
 def _target(scope: Scope) -> bytes:
-    """What the request line names: the path as it was sent, and the query."""
+    """Return the path as sent, and the query."""
     path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     return path + b"?" + query if query else path
 
 
 def _address(scope: Scope) -> str:
-    """Where the request came in, for clients that do not say (HTTP/1.0)."""
+    """Return the local address, for clients without a Host header (HTTP/1.0)."""
     host, port = scope["server"]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -390,7 +383,7 @@ def _reader(operation: Operation) -> Callable[[bytes], Any]:
 
 
 async def _drop(scope: Scope, receive: Receive) -> None:
-    """Close the connection without an answer, as far as the server below can; raises Gone then."""
+    """Close the connection without a response if possible, then raise Gone."""
     extension = scope.get("extensions", {}).get(DROP)
     if extension is not None:
         extension["drop"]()
@@ -399,7 +392,6 @@ async def _drop(scope: Scope, receive: Receive) -> None:
 
 
 async def _left(receive: Receive) -> None:
-    """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -409,7 +401,7 @@ def _query(operation: Operation, text: bytes) -> Any:
 
 
 def _failed(error: OciError) -> tuple[int, Answer]:
-    # Messages tell what was found, which may be as long as a client likes.
+    # Messages quote input, which may be long.
     message = error.message if len(error.message) <= _MOST_MESSAGE else error.message[:_MOST_MESSAGE] + "..."
     return error.status, Answer({"code": error.code, "message": message}, dict(error.headers))
 
@@ -419,7 +411,7 @@ def _json(body: Any) -> bytes:
 
 
 async def _drain(scope: Scope) -> None:
-    """Wait until the client has taken its answer, or is gone, as far as the server below can tell."""
+    """Wait until the client has received its response or disconnected."""
     extension = scope.get("extensions", {}).get(DRAIN)
     if extension is not None:
         await extension["drain"]()
@@ -438,7 +430,7 @@ async def _send(send: Send, status: int, answer: Answer, content: bytes, request
 
 
 SECRETS, SEALS = "peer.secrets", "seals"
-"""Kind and id of the document that has the secret."""
+"""Kind and id of the document with the secret."""
 
 
 @contextlib.asynccontextmanager
@@ -450,18 +442,17 @@ async def serve_api(
     catching_up: CatchingUp | None,
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
 ) -> AsyncIterator[tuple[OciApp, AppendApp | None]]:
-    """The API, and what takes batches from other brokers, where there may be some.
+    """Return the API with its endpoint for other brokers.
 
     Args:
-        service: what operations work on.
-        clusters: what is there.
-        clients: tells who sent the requests of clients.
-        counters: the server's.
-        catching_up: takes over what other brokers have changed; None: there are none.
-        tls: what brokers that serve HTTPS are asked with.
+        service: the shared state.
+        clusters: the virtual clusters.
+        clients: authenticates clients.
+        counters: the server's counters.
+        catching_up: applies changes of other brokers; None: there are none.
+        tls: for requests to brokers that serve HTTPS.
 
-    Raises:
-        StorageUnavailable.
+    Raises: StorageUnavailable.
     """
     if catching_up is None:
         yield OciApp(service, clients, counters), None

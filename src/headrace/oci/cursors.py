@@ -1,7 +1,7 @@
-"""Cursors: signed tokens that hold everything a read needs, so that the server keeps nothing for them. Pure.
+"""Encode cursors as signed tokens, so that the server keeps no state for them. Pure.
 
-A token is MessagePack before 16 bytes of HMAC-SHA256, in base64 for URLs without padding: some 100 characters for one
-partition, at most 1024 for an instance of a group. Nobody else can make or change one. It says until when it is good.
+A token is MessagePack and 16 bytes of HMAC-SHA256, in unpadded URL-safe base64. It has about 100 characters for a
+partition, at most 1,024 for a group's instance, and an expiry time.
 """
 
 import hmac
@@ -14,9 +14,9 @@ import msgspec
 from headrace.groups.instances.model import GroupCursor
 
 LONGEST = 1024
-"""Characters of a cursor (OCI Streaming's API)."""
+"""Maximum characters of a cursor (OCI Streaming API)."""
 LONGEST_NAME = 255
-"""UTF-8 bytes of the name of a group or an instance."""
+"""Maximum UTF-8 bytes of a group or instance name."""
 SECRET_SIZE = 32
 
 _MAC = 16
@@ -26,11 +26,11 @@ _URL_SAFE = b"-_"
 
 
 class InvalidCursor(Exception):
-    """Not a cursor that this secret has signed."""
+    """Not a cursor signed with this secret."""
 
 
 class PartitionCursor(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """A place in one partition of a stream."""
+    """A position in one partition of a stream."""
 
     stream: bytes
     """The 16 bytes of the topic's id."""
@@ -39,9 +39,9 @@ class PartitionCursor(msgspec.Struct, frozen=True, array_like=True, tag=0):
     offset: int
     """The next one to read."""
     not_before_ms: int | None = None
-    """AT_TIME found nothing yet: reading begins at the first record with this time or a later one."""
+    """With an AT_TIME in the future: skip records before this time."""
     leader_epoch: int = -1
-    """That of the log when the cursor was made, by which records are missed that Redis has lost; -1: not known."""
+    """Leader epoch of the log when the cursor was made, used to detect lost records; -1: unknown."""
 
 
 class InstanceCursor(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -104,20 +104,20 @@ class Signer:
         return hmac.digest(self._secret, content, "sha256")[:_MAC]
 
     def sign(self, cursor: Cursor) -> str:
-        """The token. Raises ValueError when it would be longer than `LONGEST`; `most_offsets` tells what fits."""
+        """Return the token. Raises ValueError if it exceeds `LONGEST`; see `most_offsets`."""
         content = _pack(cursor)
         if _MAC + len(content) > _MOST_BYTES:
-            raise ValueError(f"a cursor of {len(content)} bytes does not fit into {LONGEST} characters")
-        # The header of MessagePack's list comes first, so that a token begins with a letter: with a dash in front it
-        # would be an option to Oracle's command line.
+            raise ValueError(f"a cursor of {len(content)} bytes cannot be told in {LONGEST} characters")
+        # MessagePack's list header comes first, so that the token starts with a letter. Oracle's CLI would parse a
+        # leading dash as an option.
         return b64encode(content + self._mac(content), _URL_SAFE).rstrip(b"=").decode("ascii")
 
     def read(self, token: str) -> Cursor:
-        """What the token says. Raises InvalidCursor for anything that `sign` did not make."""
+        """Return the decoded cursor. Raises InvalidCursor for a token that `sign` did not make."""
         if not 0 < len(token) <= LONGEST:
             raise InvalidCursor(f"{len(token)} characters")
         try:
-            # Padding is what some clients put back; anything else must be as it was made, to the last bit.
+            # Some clients restore the padding. Everything else must match exactly.
             text = token.encode("ascii").rstrip(b"=")
             signed = b64decode(text + b"=" * (-len(text) % 4), _URL_SAFE, validate=True)
         except ValueError:
@@ -134,12 +134,12 @@ class Signer:
 
 
 def most_offsets(group: str, instance: str, partitions: int) -> int:
-    """How many (partition, offset) pairs an instance's cursor can carry, whatever else changes in it; at least 5.
+    """Return how many (partition, offset) pairs always fit in an instance's cursor; at least 5.
 
     Args:
         group: the group's name, at most `LONGEST_NAME` bytes.
         instance: the instance's name, likewise.
-        partitions: of the stream.
+        partitions: partitions of the stream.
     """
     empty = InstanceCursor(
         bytes(16), _LARGEST, group, instance, _LARGEST, _LARGEST, _LARGEST, 2**31 - 1, commit_on_get=True, offsets=()
@@ -151,7 +151,7 @@ def most_offsets(group: str, instance: str, partitions: int) -> int:
 
 
 def expired(cursor: Cursor, now_ms: int) -> bool:
-    """Whether the cursor's time is over."""
+    """Return whether the cursor has expired."""
     return now_ms > cursor.expires_ms
 
 

@@ -1,7 +1,7 @@
-"""The OCI API's errors: a status, a code and a message, as Oracle's API words them.
+"""Errors of the OCI API: status, code and message.
 
-Codes: Oracle Cloud Infrastructure API reference, "API Errors". Consumers match some messages by regular expression, so
-those are constants here and tests hold them to the letter.
+Codes: Oracle Cloud Infrastructure API reference, "API Errors". Clients match some messages by regular expression, so
+those are tested constants.
 """
 
 from headrace.topics import errors as topics
@@ -31,7 +31,7 @@ NOT_AUTHENTICATED = "The required information to complete authentication was not
 
 
 class OciError(Exception):
-    """An answer that is an error."""
+    """An error response."""
 
     def __init__(
         self, status: int, message: str, code: str | None = None, headers: dict[str, str] | None = None
@@ -72,9 +72,9 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
     topics.OutOfOrderSequence: (409, "Conflict"),
     topics.BehindRefused: (503, "ServiceUnavailable"),
     topics.InvalidProducerEpoch: (409, "Conflict"),
-    # The SDKs try 5xx again, which cannot help here.
+    # Not 5xx: a retry by the SDK cannot help.
     topics.OffsetsExhausted: (400, "LimitExceeded"),
-    # Clients try 503 again, which is right when Redis is away for a moment or full.
+    # Clients retry 503, which helps when Redis is briefly unavailable or full.
     topics.StorageFull: (503, "ServiceUnavailable"),
     topics.StorageUnavailable: (503, "ServiceUnavailable"),
     topics.PartitionOffline: (503, "ServiceUnavailable"),
@@ -93,7 +93,7 @@ _TOPICS: dict[type[topics.TopicError], tuple[int, str]] = {
 
 
 def of_topic_error(error: topics.TopicError) -> OciError:
-    """The answer for an error of the broker."""
+    """Return the response for a broker error."""
     for kind in type(error).__mro__:
         if kind in _TOPICS:
             status, code = _TOPICS[kind]

@@ -121,8 +121,6 @@ def parse(text: str) -> list[Rule]:
 
 
 class _Uses:
-    """Rules, and how often each has been used."""
-
     def __init__(self, rules: list[Rule]) -> None:
         self._rules = rules
         self._used = [0] * len(rules)

@@ -65,7 +65,6 @@ def _busiest_apis(counters: Counters) -> list[tuple[str, ApiCounters]]:
 
 
 def _machine(process: ProcessFacts, now_s: float) -> dict[str, str]:
-    """How the server's process and its disk are."""
     started_s = process.started_seconds
     return {
         "uptime": "-" if started_s is None else text.span(max(0, int(now_s - started_s))),
@@ -79,7 +78,6 @@ def _machine(process: ProcessFacts, now_s: float) -> dict[str, str]:
 
 
 def _storage(store: StoreFacts | None) -> dict[str, str]:
-    """How Redis is; None: it does not answer."""
     cells = {**answering(store), "store.badge": f"badge {'stable' if store is not None else 'failed'}"}
     if store is None:
         return cells | dict.fromkeys(("replicas", "file", "file.ok"), "-")
@@ -91,7 +89,6 @@ def _storage(store: StoreFacts | None) -> dict[str, str]:
 
 
 def _stored(counted: StoreCounters) -> dict[str, str]:
-    """What became of what was sent to Redis."""
     return {
         "appends": text.count(counted.appends),
         "append.p50": quantile(counted.append_durations, 0.5),

@@ -241,7 +241,6 @@ def _partitions(
     colours: dict[str, int],
     lags: Mapping[TopicPartition, Ring],
 ) -> dict[str, str]:
-    """The cells of those that are shown."""
     owners = {each.member: each for each in present}
     cells: dict[str, str] = {}
     for number, each in enumerate(rows):

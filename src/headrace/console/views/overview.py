@@ -146,7 +146,6 @@ async def _behind(ask: ViewRequest, cluster: str, pace: TimeSlice) -> dict[str, 
 
 
 def _padded(rows: tuple[tuple[str, Any], ...]) -> tuple[tuple[str | None, Any], ...]:
-    """As many rows as the page has lines."""
     return rows + ((None, None),) * (SLOTS - len(rows))
 
 

@@ -73,7 +73,6 @@ def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
 
 
 def _last(archive: ArchiveReport) -> Sequence[Commit]:
-    """Its last commits, the newest first."""
     return archive.commits[::-1][:_COMMITS]
 
 

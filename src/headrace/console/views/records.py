@@ -136,7 +136,6 @@ def moment(timestamp: int) -> str:
 
 
 def _whole(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> dict[str, Any]:
-    """One record in every way."""
     record = each.record
     return {
         "offset": text.count(record.offset),
@@ -176,7 +175,6 @@ def _kafka(live: LiveTopic, index: int, record: Record) -> str:
 
 
 def _oci(live: LiveTopic, index: int, record: Record) -> str:
-    """A message of OCI's GetMessages."""
     told = {
         "stream": live.topic.name,
         "partition": str(index),

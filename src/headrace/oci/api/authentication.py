@@ -1,4 +1,4 @@
-"""Who asks: HTTP signatures verified, only read, or ignored, as `oci.auth` says."""
+"""Authenticate requests: `oci.auth` selects whether HTTP signatures are verified, parsed or ignored."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,18 +17,18 @@ _log = structlog.get_logger("headrace.oci.api")
 
 
 class Keys(Protocol):
-    """Where public keys are found."""
+    """A store of public keys."""
 
     def verify(self, key: ApiKey, signature: bytes, signed: bytes) -> bool:
-        """Whether this key made this signature of these bytes; False too when there is no such key."""
+        """Return whether this key signed these bytes. Return False for an unknown key."""
 
 
 class RequestAuthenticator(Protocol):
-    """Tells who sent a request."""
+    """Authenticates requests."""
 
     @property
     def computes(self) -> bool:
-        """Whether that takes a computation with the client's key, of milliseconds where the key is long."""
+        """Return whether authentication verifies a signature, which takes milliseconds for long keys."""
 
     def authenticate(
         self,
@@ -39,23 +39,23 @@ class RequestAuthenticator(Protocol):
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Who sent this. Raises OciError 401."""
+        """Return the principal. Raises OciError 401."""
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Whether the body is the one that was signed. Raises OciError 401."""
+        """Check the body against its signed hash. Raises OciError 401."""
 
 
 class Authenticator:
-    """Tells who sent a request. One for all requests of a server."""
+    """Authenticates the requests of one server."""
 
     def __init__(self, settings: OciSettings, keys: Keys | None = None) -> None:
-        """As `oci.auth` says; `keys` stands for the directory `oci.auth.keys`, in tests."""
+        """Follow `oci.auth`. Tests pass `keys` instead of the directory `oci.auth.keys`."""
         self._mode = settings.auth
         self._keys: Keys = KeyDirectory(Path(settings.auth_keys)) if keys is None else keys
 
     @property
     def computes(self) -> bool:
-        """Whether a signature is verified, with a key of whatever length was put there."""
+        """Return whether a request needs a signature check with a key of any length."""
         return self._mode == "verify"
 
     def authenticate(
@@ -67,17 +67,17 @@ class Authenticator:
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """Who sent this request. Its body, which may not be there yet, is for `check_body`.
+        """Return the principal of a request. `check_body` checks the body later.
 
         Args:
             method: `GET`, ...
-            raw_target: path and query exactly as they were received, nothing decoded.
-            headers: names and values as they were received; the case of names does not count.
-            signs_body: False for PutMessages, whose signature leaves the body out.
-            now_ms: the time by the wall clock, milliseconds since 1970.
+            raw_target: path and query as received, not decoded.
+            headers: names, in any case, and values as received.
+            signs_body: False for PutMessages, whose signature does not cover the body.
+            now_ms: wall clock time, milliseconds since 1970.
 
         Raises:
-            OciError: 401, whatever is wrong. Why is told in the log only.
+            OciError: 401. Only the log has the reason.
         """
         if self._mode == "off":
             return ANONYMOUS
@@ -87,10 +87,10 @@ class Authenticator:
             raise _refused(error) from None
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Whether a body is the one whose hash was signed.
+        """Check a body against its signed hash.
 
         Args:
-            headers: as for `authenticate`, which has seen to it that the hash is there if it has to be.
+            headers: as for `authenticate`, which has checked that a required hash exists.
             body: the whole body.
 
         Raises:
@@ -125,7 +125,7 @@ class Authenticator:
     def _verify(self, signature: Signature, signed: bytes) -> None:
         key = signature.key_id
         if not isinstance(key, ApiKey):
-            # Who issued a token, or made a resource's key, is known to Oracle's services only.
+            # Only Oracle's services can verify tokens and resource keys.
             raise BadSignature("only API keys can be verified: tokens and resource principals cannot")
         if not self._keys.verify(key, signature.value, signed):
             raise BadSignature(f"no key of {key.tenancy}/{key.user}/{key.fingerprint} made this signature")

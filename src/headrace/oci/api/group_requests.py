@@ -1,4 +1,4 @@
-"""What the group operations share: names, starts, an instance's cursor, and the answer to each problem of a group."""
+"""Shared parts of the group operations: names, start positions, instance cursors and errors."""
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -23,14 +23,14 @@ class GroupStart(Enum):
 
 
 def ms_of(time: datetime) -> int:
-    """Milliseconds since 1970 of a time as it was sent, with microseconds or without; one without zone is UTC."""
+    """Return milliseconds since 1970 of an RFC 3339 time. A time without zone is UTC."""
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // _MS
 
 
 def start_of(kind: GroupStart, time: datetime | None) -> Start:
-    """The start that was asked for. Raises OciError 400: AT_TIME without a time."""
+    """Return the requested start. Raises OciError 400 for AT_TIME without a time."""
     if kind is not GroupStart.AT_TIME:
         return Start(StartKind[kind.name])
     if time is None:
@@ -39,7 +39,7 @@ def start_of(kind: GroupStart, time: datetime | None) -> Start:
 
 
 def check_name(name: str, what: str) -> str:
-    """The name, if it is one. Raises OciError 400."""
+    """Return a valid name. Raises OciError 400."""
     size = len(name.encode())
     if not 1 <= size <= LONGEST_NAME:
         raise invalid(f"Invalid {what}: 1 to {LONGEST_NAME} bytes are taken, not {size}")
@@ -47,12 +47,12 @@ def check_name(name: str, what: str) -> str:
 
 
 def new_instance_name() -> str:
-    """For an instance that does not name itself."""
+    """Return a name for an instance that did not send one."""
     return str(uuid4())
 
 
 def read_instance(service: OciService, topic: LiveTopic, token: str) -> GroupCursor:
-    """An instance's cursor. Raises OciError 400, also for a single reader's."""
+    """Return an instance's cursor. Raises OciError 400, also for a partition cursor."""
     cursor = service.read_cursor(topic, token)
     if not isinstance(cursor, InstanceCursor):
         raise invalid(CURSOR_INVALID)
@@ -69,7 +69,7 @@ _PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {
     InstanceProblem.UNRESERVED_PARTITION: (400, "InvalidParameter", UNRESERVED),
     InstanceProblem.UNKNOWN_GROUP: (404, "NotAuthorizedOrNotFound", "{message}"),
     InstanceProblem.TOO_MANY_GROUPS: (400, "LimitExceeded", "{message}"),
-    # Not IncorrectState, which the SDKs would try again for a minute and a half.
+    # Not IncorrectState: the SDKs would retry it for 90 s.
     InstanceProblem.GROUP_IN_USE: (409, "Conflict", "{message}"),
     InstanceProblem.BEHIND_LOG_START: (400, "InvalidParameter", CURSOR_BEHIND),
     InstanceProblem.INVALID_CURSOR: (400, "InvalidParameter", CURSOR_INVALID),
@@ -78,7 +78,7 @@ _PROBLEMS: dict[InstanceProblem, tuple[int, str, str]] = {
 
 
 def of_instance_error(error: InstanceError, *, by_cursor: bool) -> OciError:
-    """The answer for a problem of a group; `by_cursor`: the request named it by a cursor, which outlived it."""
+    """Return the response for a group error. `by_cursor`: the request used a cursor that has outlived the group."""
     if by_cursor and error.kind is InstanceProblem.UNKNOWN_GROUP:
         return invalid(CURSOR_INVALID)
     status, code, text = _PROBLEMS[error.kind]

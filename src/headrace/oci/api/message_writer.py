@@ -1,4 +1,4 @@
-"""The answer of a GetMessages while it is being read: batches in, JSON out, no record touched in Python."""
+"""Convert record batches to the JSON of a GetMessages response without handling records in Python."""
 
 from functools import partial
 
@@ -15,18 +15,18 @@ from headrace.records.errors import BatchError, BatchTooLarge
 from headrace.records.walk import fixed_timestamp, payload
 
 MOST_DECOMPRESSED = MOST
-"""Bytes that one answer decompresses of all batches together. Then it ends with what it has, and the cursor goes on."""
+"""Maximum bytes that one response decompresses. The response then ends early."""
 
 _GUESS = 1024
-"""Bytes of a message, until there is one; too low a guess costs another turn."""
+"""Estimated bytes per message before the first one. A low estimate costs another read."""
 _AROUND_RECORD = 32
 _AROUND_BATCHES = 4096
 _LEAST_COST = 2048
-"""Bytes that count for a batch even if it is empty: so long is it looked at."""
+"""Minimum bytes charged per batch, even if it is empty."""
 _MESSAGE_COST = 100
-"""Bytes that count for a message at least: so much JSON is written around each, however small it is."""
+"""Minimum bytes charged per message, for the JSON around it."""
 _COMPRESSED = 64 << 10
-"""Bytes of a compressed batch that is tried on the event loop."""
+"""Maximum bytes of a compressed batch that is decompressed on the event loop."""
 _log = structlog.get_logger("headrace.oci.api")
 
 
@@ -44,12 +44,12 @@ class MessageSink:
         """Start empty.
 
         Args:
-            stream_name: what each message tells as its stream.
-            limit: the most messages.
-            most_bytes: the most bytes of keys and values; one message is taken however large it is, up to 16 MiB
+            stream_name: the `stream` of each message.
+            limit: maximum number of messages.
+            most_bytes: maximum bytes of keys and values. The first message may exceed it, up to 16 MiB
                 (`records.fallback.messages.MOST_MESSAGE`).
             decompression: where large batches are decompressed.
-            tracer: is told of the batches that messages are taken from; None: nobody is.
+            tracer: traces the batches that are read; None: no tracing.
         """
         self._tracer = tracer
         self._limit = limit
@@ -61,11 +61,11 @@ class MessageSink:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more goes into this answer."""
+        """Whether the response is full."""
         return self._messages.full or self._decompressed >= MOST_DECOMPRESSED
 
     def room(self) -> int:
-        """Bytes it still wants; 0: full. For a few messages not more is read than they may take."""
+        """Bytes that still fit; 0: full. A low message limit also lowers this number."""
         messages = self._messages
         if self.full:
             return 0
@@ -85,8 +85,8 @@ class MessageSink:
                 try:
                     following = await self._read(header, write)
                 except BatchError as error:
-                    # A client stored it, with a right checksum over records that nobody can read. Stopping here would
-                    # stop every reader for ever.
+                    # A client stored records with a valid checksum that cannot be decoded. Stopping here would block
+                    # every consumer.
                     _passed_over(partition, str(error))
                 if self._messages.passed_over > passed_over:
                     _passed_over(partition, f"{self._messages.passed_over - passed_over} are too large for an answer")
@@ -98,7 +98,7 @@ class MessageSink:
         return offset
 
     async def _read(self, header: BatchHeader, write: "partial[int]") -> int:
-        """Write a batch's messages: here if that is quick, else in a thread. Raises BatchError."""
+        """Write a batch's messages, in a thread if it is large. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
             await self._decompression.turn()
             decompressed, count = self._decompressed, self._messages.count
@@ -119,7 +119,7 @@ class MessageSink:
     def _write(
         self, header: BatchHeader, batch: Buffer, offset: int, not_before_ms: int | None, prefix: bytes, limit: int
     ) -> int:
-        """Write messages of a batch that decompresses to at most `limit` bytes; the offset to go on from."""
+        """Write messages of a batch that decompresses to at most `limit` bytes. Return the next offset."""
         decompressed = limit
         try:
             records = payload(header, batch, limit)
@@ -139,16 +139,16 @@ class MessageSink:
                 prefix,
             )
         finally:
-            del records  # which an error would keep for as long as somebody has that
+            del records  # an error would keep the batch in memory
 
     @property
     def count(self) -> int:
-        """Messages so far."""
+        """Return the number of messages."""
         return self._messages.count
 
     @property
     def size(self) -> int:
-        """Bytes of their keys and values."""
+        """Return the bytes of their keys and values."""
         return self._messages.size
 
     def answer(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The API's OpenAPI description, built from the registrations. Pure."""
+"""Build the API's OpenAPI description from the registered operations. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -37,11 +37,11 @@ class Error(msgspec.Struct):
 
 
 def describe(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """The description as a value for JSON.
+    """Return the description as a JSON value.
 
     Args:
-        operations: the registered ones.
-        version: of the server.
+        operations: the registered operations.
+        version: the server's version.
     """
     listed = sorted(operations, key=lambda each: each.name)
     types = [Error, *(kind for each in listed for kind in (each.body, each.answer) if kind is not None)]
@@ -112,7 +112,7 @@ def _struct_parameters(kind: type[Any], place: str) -> list[dict[str, Any]]:
 
 
 def _inlined(schema: Any, components: Mapping[str, Any]) -> Any:
-    """A parameter's schema without references, for a description has none of these types else."""
+    """Return a parameter's schema with its references resolved."""
     if isinstance(schema, list):
         return [_inlined(each, components) for each in schema]
     if not isinstance(schema, dict):

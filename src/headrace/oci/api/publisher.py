@@ -1,4 +1,4 @@
-"""Messages of one request on their way into the log: a record batch for each partition that they touch."""
+"""Append the messages of one request, as one record batch per partition."""
 
 import asyncio
 from functools import partial
@@ -18,16 +18,15 @@ from headrace.topics.errors import StorageUnavailable, TopicError
 from headrace.topics.model import Appended
 
 MOST_BATCH = 64 << 20
-"""Bytes of a batch, in place of the topic's max.message.bytes, which bounds Kafka's clients: this API has limits of
-its own, and a mebibyte of messages of one byte takes more as records than as messages."""
+"""Maximum bytes of a batch. It replaces max.message.bytes, because 1 MiB of one-byte messages is larger as records."""
 LEFT_OUT_MS = 1000
-"""What messages that are left out on purpose are told to wait."""
+"""Retry delay reported for messages that a fault throttles."""
 
 _INT64 = Struct(">q")
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where a batch lies."""
+    """The location of an appended batch."""
 
     base_offset: int
     time_ms: int
@@ -35,15 +34,13 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class AppendRouter(Protocol):
-    """Appends batches at the leaders of their partitions, where there are several brokers."""
+    """Appends batches at the partition leaders of several brokers."""
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
-        """Append a batch to a partition, whoever leads it. Raises TopicError."""
+        """Append a batch at the partition's leader. Raises TopicError."""
 
 
 class _Share:
-    """What goes to one partition, and how it went."""
-
     __slots__ = ("base_offset", "error", "partition", "time_ms")
 
     def __init__(self, index: int) -> None:
@@ -53,7 +50,6 @@ class _Share:
         self.error: OciError | None = None
 
     def told(self) -> Told:
-        """What the entries of its messages say."""
         if self.error is not None:
             return _failure(str(self.error.status), self.error.message), -1, b""
         after = f',"timestamp":"{time_text(self.time_ms)}"}}'
@@ -74,27 +70,27 @@ class Publication:
         """Prepare.
 
         Args:
-            broker: where the topic is.
-            topic: the stream's.
-            shares: the messages, shared out; the batches are the broker's from here on.
-            limits: what may be written; None: everything.
-            puts: brings batches to whoever leads their partition; None: this server leads all.
+            broker: the topic's broker.
+            topic: the stream's topic.
+            shares: the messages by partition. The broker takes over their batches.
+            limits: write limits; None: unlimited.
+            puts: appends batches at partition leaders; None: this server leads all partitions.
         """
         self._broker = broker
         self._topic = topic
         self._places, self._batches = shares
         self._limits = limits
-        # A plain stream is written to anywhere.
+        # Any partition of a plain stream can be written.
         self._puts = None if topic.open_to_all else puts
         self._shares: list[_Share] = []
         self._waiting = len(self._batches)
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def send(self) -> None:
-        """Append every share, each as a whole.
+        """Append each share atomically.
 
         Raises:
-            OciError: no partition took its share: 503, or 429 when all of them were throttled.
+            OciError: every share failed: 503, or 429 if all were throttled.
         """
         carried = []
         for index, batch, size in self._batches:
@@ -114,7 +110,7 @@ class Publication:
             raise min(errors, key=lambda error: error.status == 429)
 
     def _throttled(self, share: _Share, size: int) -> bool:
-        """Whether a share is refused for being too much for its partition just now."""
+        """Return whether the partition's write limit rejects a share."""
         if self._limits is None:
             return False
         stream = self._topic.topic.id.bytes
@@ -124,7 +120,6 @@ class Publication:
         return bool(wait_ms)
 
     async def _put(self, puts: AppendRouter, share: _Share, batch: bytearray) -> None:
-        """Have a share appended by whoever leads its partition."""
         try:
             placed = await puts.put(self._broker, self._topic, share.partition, batch)
         except TopicError as error:
@@ -140,7 +135,7 @@ class Publication:
             )
         except TopicError as error:
             self._settled(share, of_topic_error(error))
-        # With LogAppendTime the log has put its own time there.
+        # With LogAppendTime the log has set the time.
         share.time_ms = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0]
 
     def _appended(self, share: _Share, result: Appended | Exception) -> None:
@@ -158,7 +153,7 @@ class Publication:
             self._done.set_result(None)
 
     def answer(self) -> bytes:
-        """PutMessagesResult as JSON."""
+        """Return the PutMessagesResult as JSON."""
         told: list[Told | None] = [None] * (len(self._topic.partitions) + 1)
         told[0] = _failure("429", BYTES_TEXT.format(ms=LEFT_OUT_MS)), -1, b""
         for share in self._shares:
@@ -170,7 +165,6 @@ class Publication:
         return accelerator.receipts(self._places, told, b'{"failures":%d,"entries":[' % failures, b"]}")
 
     def _left_out(self) -> bool:
-        """Only the first messages are ever left out."""
         return memoryview(self._places).cast("i")[0] < 0
 
 

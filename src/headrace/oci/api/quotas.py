@@ -1,12 +1,12 @@
-"""Kafka's client quotas for requests to this API: they hold for a principal, whatever it speaks.
+"""Apply Kafka's client quotas to requests of this API, per principal.
 
-A Kafka client gets its answer and is not served for a while (KIP-219). The clients of this API know another way: a
-request that would have to wait is refused with 429 and `retry-after`, nothing of it is done, and it counts nothing.
-What only the answer tells (its bytes, and the time that it took) is counted afterwards, and the next request waits.
+Kafka throttles a client after its response (KIP-219). Here, a request that would have to wait is rejected with 429 and
+`retry-after`, without effect and without being counted. Response bytes and processing time are counted afterwards and
+delay the next request.
 
-PutMessages counts the bytes of its body for `producer_byte_rate`, GetMessages those of its answer for
-`consumer_byte_rate`, every request its time for `request_percentage`, and partitions of streams that are created or
-deleted count for `controller_mutation_rate`. The client id of a request is its header `opc-client-info`.
+PutMessages bodies count for `producer_byte_rate`, GetMessages responses for `consumer_byte_rate`, the time of every
+request for `request_percentage`, and partitions of created or deleted streams for `controller_mutation_rate`. The
+client id is the header `opc-client-info`.
 """
 
 from time import perf_counter
@@ -20,21 +20,21 @@ from headrace.security.access.principal import ANONYMOUS
 from headrace.topics.errors import UnknownTopic
 
 CLIENT_ID = "opc-client-info"
-"""The header that the SDKs send with their name and version."""
+"""Header with the SDK's name and version."""
 _PERCENT = 100
-"""Of a second of the event loop: what `request_percentage` counts in."""
+"""Unit of `request_percentage`: percent of one second of the event loop."""
 _CHANGES_TEXT = "Request was throttled because partition changes limit exhausted, next request can be made in {ms} ms"
 
 
 def account_of(operation: Operation, call: Call, client_id: str) -> "Account | None":
-    """Return what a call counts against; None where no quota holds for its client."""
+    """Return the account of a request; None if no quota applies to its client."""
     quotas = call.service.quotas
     if not quotas.limiting:
         return None
     try:
         cluster = next((resource.cluster for _, resource in operation.needed(call)), None)
     except (UnknownTopic, OciError):
-        # The operation says what is wrong.
+        # The operation reports the error.
         cluster = None
     found = quotas.of(call.service.broker.cluster if cluster is None else cluster)
     host = call.host if call.principal == ANONYMOUS else ""
@@ -43,7 +43,7 @@ def account_of(operation: Operation, call: Call, client_id: str) -> "Account | N
 
 
 class Account:
-    """One request of a client for whom quotas hold."""
+    """One request of a client with quotas."""
 
     __slots__ = ("_clock", "_limits", "_resumed", "_spent")
 
@@ -53,15 +53,15 @@ class Account:
         self._resumed = self._spent = 0.0
 
     def admit(self, operation: Operation, call: Call, size: int) -> None:
-        """Count what a request brings.
+        """Count a request.
 
         Args:
-            operation: what is asked for.
+            operation: the operation.
             call: the request.
             size: bytes of its body.
 
         Raises:
-            OciError: 429, and nothing is counted.
+            OciError: 429; nothing is counted.
         """
         limits, ticks_ms = self._limits, self._clock.ticks_ms()
         if limits.requests is not None:
@@ -77,15 +77,15 @@ class Account:
             _check(0 if allowed else wait_ms, BYTES_TEXT)
 
     def resume(self) -> None:
-        """The request is being worked on."""
+        """Start measuring processing time."""
         self._resumed = perf_counter()
 
     def pause(self) -> None:
-        """It waits, or it is through."""
+        """Stop measuring processing time, during a wait or at the end."""
         self._spent += perf_counter() - self._resumed
 
     def settle(self, operation: Operation, size: int) -> None:
-        """Count what a request has taken: its time, and an answer of so many bytes."""
+        """Count the processing time and `size` bytes of the response."""
         limits, ticks_ms = self._limits, self._clock.ticks_ms()
         if limits.requests is not None:
             limits.requests.add(self._spent * _PERCENT, ticks_ms)

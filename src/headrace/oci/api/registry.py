@@ -1,7 +1,7 @@
-"""What this API offers: every operation registers itself here with one decorator, and gets a `Call`.
+"""Register the API's operations: a decorator per operation, a `Call` per request.
 
-Routing, `docs/oci-operations.md` and the OpenAPI description are built from these registrations. Each declares which
-rights it needs; there is no default.
+Routing, `docs/oci-operations.md` and the OpenAPI description use these registrations. Each operation must declare its
+required ACLs.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -25,10 +25,10 @@ _MOST_TOLD = 128
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request that was routed, authenticated and read. Path, query, headers and body have their types already."""
+    """A routed, authenticated and parsed request."""
 
     service: "OciService"
-    """What operations work on."""
+    """Shared state of the operations."""
     _: KW_ONLY
     path: Mapping[str, str]
     """Path parameters, decoded."""
@@ -39,17 +39,17 @@ class Call:
     body: Any
     """The decoded body, None without one."""
     principal: Principal
-    """Who asks."""
+    """The authenticated client."""
     host: str
-    """The address that they ask from."""
+    """The client's address."""
     endpoint: str
-    """The URL by which this client reached the API, such as `http://127.0.0.1:8080`."""
+    """The URL at which the client reached the API, such as `http://127.0.0.1:8080`."""
     injected: Injected = NONE
-    """Faults that were asked for."""
+    """Requested faults."""
 
     @property
     def authorizes(self) -> bool:
-        """Whether access rules count."""
+        """Whether ACLs are enforced."""
         return self.service.broker.access.enabled
 
     def listing(self) -> AbstractAsyncContextManager[TimeSlice]:
@@ -57,21 +57,21 @@ class Call:
         return self.service.broker.lane.listing()
 
     def log_change(self, operation: str) -> None:
-        """Record a change of this call in the audit log. Each log line of a request has its id."""
+        """Log that this call changed a resource. Every line has the request's id."""
         what = ", ".join([operation, *(str(each)[:_MOST_TOLD] for each in self.path.values())])
         self.service.broker.access.audit.changed(str(self.principal), self.host, operation, what)
 
     def may(self, rule: Rule, resource: Resource) -> bool:
-        """Whether what a rule needs of a resource is granted to who asks."""
+        """Return whether the client's ACLs allow an operation on a resource."""
         grants = self.service.broker.access.grants(self.principal, self.host, resource.cluster)
         return grants is None or grants.allow(rule, resource.name)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What an operation answers when all went well; the status is the registration's."""
+    """A successful response. The registration has its status."""
 
     body: Any = None
-    """A value for JSON, or bytes that are JSON already; None: no body."""
+    """A JSON value, or bytes of JSON; None: no body."""
     headers: dict[str, str] = {}
 
 
@@ -94,21 +94,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Below the base path, with parameters in braces; `{name:rest}` takes the rest of the path, slashes included."""
     handler: Handler
     query: type[Any]
-    """A struct of query parameters; field names are turned into camel case."""
+    """A struct of query parameters. Field names become camel case."""
     headers: type[Any]
-    """A struct of request headers, such as `if_match`; field names are turned into kebab case."""
+    """A struct of request headers, such as `if_match`. Field names become kebab case."""
     body: Any
-    """The type of the request's body; None: there is none."""
+    """The type of the request body; None: no body."""
     raw_body: bool
-    """Whether the handler gets the body's bytes and reads them itself."""
+    """Whether the handler parses the body itself."""
     answer: Any
-    """The type of the answer's body; None: there is none."""
+    """The type of the response body; None: no body."""
     status: int
     answer_headers: tuple[str, ...]
     repeats: bool
-    """Whether a call may be made again by the server where the answer to the first one was lost."""
+    """Whether the server may repeat a call after a lost response."""
     signs_body: bool
-    """False for PutMessages, whose signature leaves the body out."""
+    """False for PutMessages, whose signature does not cover the body."""
     doc: str
     needs: Rules
     produces: bool
@@ -116,15 +116,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     fetches: bool
     """Whether its answer counts for `consumer_byte_rate`."""
     mutated: Callable[[Call], int] | None
-    """How many partitions it creates or deletes, for `controller_mutation_rate`; None: none."""
+    """Number of partitions created or deleted, for `controller_mutation_rate`; None: 0."""
 
     @property
     def changes(self) -> bool:
-        """Whether it changes what others depend on, and is no part of reading or writing messages."""
+        """Whether it changes resources rather than reads or writes messages."""
         return self.method != "GET" and (self.client == "StreamAdminClient" or self.name == "UpdateGroup")
 
     def needed(self, call: Call) -> Iterator[tuple[Rule, Resource]]:
-        """What one call needs of `call.principal`: each rule with each resource that the call names."""
+        """Return the ACLs that a call needs, each with a resource."""
         for rule in self.needs:
             for resource in rule.resources(call):
                 yield rule, resource
@@ -153,9 +153,10 @@ def operation(
     fetches: bool = False,
     mutated: Callable[[Call], int] | None = None,
 ) -> Callable[[Handler], Handler]:
-    """Make the decorated coroutine function the handler of an operation. Raises ValueError for a second one.
+    """Register the decorated coroutine function as handler of an operation.
 
-    `needs`: what a call needs of whoever makes it, as made by `oci.api.required_acls`. The rest: see `Operation`.
+    `needs`: the required ACLs, built by `oci.api.required_acls`. For the rest see `Operation`. Raises ValueError for a
+    duplicate.
     """
 
     def add(handler: Handler) -> Handler:

@@ -1,4 +1,4 @@
-"""Reads a request: the bytes of its body, and query, headers and body as the structs of its operation. Pure."""
+"""Parse request bodies, queries and headers into the structs of their operation. Pure."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
@@ -12,12 +12,12 @@ from headrace.oci.errors import BAD_JSON, REQUEST_TOO_LARGE, OciError, invalid
 _AT = re.compile(r" - at `\$(.*)`$")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _WORDS = re.compile(r"Expected `str` matching regex '\^\(?((?:\[[A-Z][a-z]\]|\|)+)\)?\$'")
-"""The pattern of one of several words in any case, as `admin` makes them."""
+"""Matches a pattern of case-insensitive words, as `admin` builds it."""
 _MOST_PARAMETERS = 100
 
 
 def query_of(kind: type[Any], text: bytes) -> Any:
-    """The query string as a struct; unknown parameters are passed over. Raises OciError 400."""
+    """Return the query string as a struct, without unknown parameters. Raises OciError 400."""
     return _struct(kind, _parameters(text) if text else {}, "query parameter")
 
 
@@ -50,7 +50,7 @@ class BodyReader:
         self._decode = msgspec.json.Decoder(kind).decode
 
     def read(self, body: bytes) -> Any:
-        """The decoded body. Raises OciError 400."""
+        """Return the decoded body. Raises OciError 400."""
         try:
             return self._decode(body)
         except msgspec.ValidationError as error:
@@ -60,7 +60,7 @@ class BodyReader:
 
 
 def _refused(error: msgspec.ValidationError, what: str) -> OciError:
-    """What is wrong, in words that name the place as the client wrote it."""
+    """Return an error message that names the JSON path as the client wrote it."""
     text = str(error)
     at = _AT.search(text)
     place = at[1].lstrip(".") if at else ""
@@ -76,7 +76,7 @@ def _refused(error: msgspec.ValidationError, what: str) -> OciError:
 
 
 def header_map(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Names in lower case -> values; of several of one name the last."""
+    """Return headers by lower-case name, with the last value of repeated ones."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
@@ -84,17 +84,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Gone(Exception):
-    """There is nobody to answer any more."""
+    """The client has disconnected."""
 
 
 def announced_size(headers: Mapping[str, str], most: int) -> int:
-    """Bytes that a body has, or may have where its head does not tell. Raises OciError 400 when it is too large."""
+    """Return the body's announced or maximum size in bytes. Raises OciError 400 if it is too large."""
     length = headers.get("content-length", "")
     if not (length.isascii() and length.isdecimal()):
         return most if "transfer-encoding" in headers else 0
     size = int(length[:20])
     if size > most:
-        # A client that sends it all the same is heard out by the listener, so that the answer is not lost.
+        # The listener reads a body that is sent anyway, so that the client receives the response.
         raise OciError(400, REQUEST_TOO_LARGE)
     return size
 

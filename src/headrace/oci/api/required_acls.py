@@ -1,7 +1,7 @@
-"""The rules by which OCI operations say what they need, in Kafka's terms: a stream is a topic, a pool is a cluster.
+"""Declare the ACLs that OCI operations need. A stream is a topic, a pool is a cluster.
 
-An operation needs what the Kafka API needs that does the same. For a path or a cursor that names nothing, the functions
-that look for resources raise what the operation itself would.
+An operation needs the same ACLs as its Kafka counterpart. For an unknown path or an invalid cursor, look-ups raise the
+operation's own error.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ Place = Callable[[Call], tuple[str, PoolRecord | None] | None]
 
 
 def live_stream(operation: Operation) -> Rule:
-    """An operation on the topic of the stream in the path, for its messages."""
+    """An operation on the messages of the stream in the path."""
 
     def topic(call: Call) -> Iterable[Resource]:
         broker, live = call.service.stream(call.path["streamId"])
@@ -28,7 +28,7 @@ def live_stream(operation: Operation) -> Rule:
 
 
 def stream(operation: Operation) -> Rule:
-    """An operation on the stream in the path as a resource, which may have been deleted."""
+    """An operation on the stream in the path as a resource, which may be deleted."""
 
     def topic(call: Call) -> Iterable[Resource]:
         record = call.service.catalog.streams.get(call.path["streamId"])
@@ -38,12 +38,12 @@ def stream(operation: Operation) -> Rule:
 
 
 def moved_stream(operation: Operation, moves: Callable[[Call], bool], when: str = "") -> Rule:
-    """An operation on the stream in the path where a call takes it out of its pool, with its messages.
+    """An operation on the stream in the path, if a call moves it to another pool.
 
     Args:
         operation: the operation.
-        moves: whether a call does.
-        when: those calls, for the documentation.
+        moves: whether a call moves it.
+        when: the condition, for the documentation.
     """
     found = stream(operation)
     return Rule(
@@ -60,10 +60,10 @@ def streams_shown() -> Rule:
 
 
 def new_topic(place: Place) -> tuple[Rule, Rule]:
-    """Making a topic, and its pool where that is not there.
+    """Create a topic, and its pool if necessary.
 
     Args:
-        place: its name, and the pool it is made in, where that is there already; None: none is made.
+        place: its name and its existing pool; None: no topic is created.
     """
 
     def topic(call: Call) -> Iterable[Resource]:
@@ -95,7 +95,7 @@ def group(operation: Operation, name: Callable[[Call], str]) -> Rule:
 
 
 def group_of_cursor() -> Rule:
-    """Reading as a member of the group whose cursor is given; a single reader's cursor has none."""
+    """Read as an instance of the cursor's group. A partition cursor has no group."""
 
     def resources(call: Call) -> Iterable[Resource]:
         broker, topic = call.service.stream(call.path["streamId"])
@@ -107,7 +107,7 @@ def group_of_cursor() -> Rule:
 
 
 def pool(operation: Operation) -> Rule:
-    """An operation on the virtual cluster that the pool in the path is."""
+    """An operation on the pool in the path as a cluster."""
 
     def cluster(call: Call) -> Iterable[Resource]:
         yield Resource(
@@ -123,12 +123,12 @@ def pools_shown() -> Rule:
 
 
 def server(operation: Operation, when: Callable[[Call], bool] = lambda call: True, which: str = "") -> Rule:
-    """An operation on what is nobody's topic, group or pool: the default virtual cluster stands for the server.
+    """An operation on the server, represented by the default virtual cluster.
 
     Args:
         operation: the operation.
-        when: whether a call does it.
-        which: those calls, for the documentation.
+        when: whether a call needs it.
+        which: the condition, for the documentation.
     """
     return Rule(
         operation=operation,
@@ -140,11 +140,11 @@ def server(operation: Operation, when: Callable[[Call], bool] = lambda call: Tru
 
 
 NOT_AUTHORIZED = "Authorization failed or requested resource not found."
-"""In the words of the service: what is there and what is not are told alike."""
+"""The service's message, the same for missing and for unauthorized resources."""
 
 
 def admit(operation: ApiOperation, call: Call) -> None:
-    """Raises OciError 404 for a call that names something that its principal may not have, or that is not there."""
+    """Raise OciError 404 if a resource does not exist or the principal is not authorized for it."""
     if not call.authorizes:
         return
     try:
@@ -164,6 +164,6 @@ def _may(operation: ApiOperation, call: Call, rule: Rule, resource: Resource) ->
         return True
     reason = f"{rule.operation.value} {rule.type.value}"
     what = f"{call.principal} may not {reason} {resource.name}"
-    # The request's id is told with every line on its behalf.
+    # Log lines have the request's id.
     call.service.broker.access.audit.refused(str(call.principal), call.host, reason, what, operation=operation.name)
     return False

@@ -1,4 +1,4 @@
-"""What the admin operations have in common: parameters of lists, headers of changes, how resources show themselves."""
+"""Shared parts of the admin operations: list parameters, headers and representations."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
@@ -14,11 +14,11 @@ from headrace.oci.resources.records import STATES, Record, WorkRequestRecord
 R = TypeVar("R", bound=Record)
 
 NOWHERE = "ocid1.tenancy.oc1..headrace"
-"""Compartment of what is in every compartment, for who does not say which tenancy they are of."""
+"""Compartment of shared resources for clients without a known tenancy."""
 
 
 def _any_case(words: Iterable[str]) -> str:
-    """A pattern for words in any case, which JSON Schema understands too."""
+    """Return a pattern for words in any case that JSON Schema supports."""
     letters = ("".join(f"[{c}{c.lower()}]" if c.isalpha() else c for c in word) for word in words)
     return f"^({'|'.join(letters)})$"
 
@@ -69,19 +69,19 @@ CHANGE_HEADERS = ("etag", "opc-work-request-id")
 
 
 def shown_compartment(call: Call, compartment: str, asked: str | None = None) -> str:
-    """A resource's compartment; for what is in all of them the one asked for, or the root of who asks."""
+    """Return a resource's compartment. Shared resources report the requested one or the client's root."""
     return compartment or asked or call.principal.tenancy or NOWHERE
 
 
 def is_in(call: Call, compartment: str, asked: str) -> bool:
-    """Whether a resource's compartment is the one asked for."""
+    """Return whether a resource is in the requested compartment."""
     if compartment:
         return compartment == asked
     return call.service.settings.pools == "shared" or asked == call.principal.tenancy
 
 
 def wanted(call: Call, records: Iterable[R], query: ListQuery, ocid: Callable[[R], str]) -> Page[R]:
-    """A page of the records that a query means; raises OciError 400 for a page token that is none."""
+    """Return a page of matching records. Raises OciError 400 for an invalid page token."""
     state = query.lifecycle_state.upper() if query.lifecycle_state is not None else None
     state_of = call.service.catalog.state_of
     chosen = [
@@ -101,12 +101,12 @@ def wanted(call: Call, records: Iterable[R], query: ListQuery, ocid: Callable[[R
 
 
 def order_of(text: str | None, default: Order) -> Order:
-    """The order that was asked for, or the default one."""
+    """Return the requested order or the default one."""
     return {"ASC": "ASC", "DESC": "DESC"}[text.upper()] if text is not None else default  # type: ignore[return-value]
 
 
 def changed(call: Call, request: WorkRequestRecord | str, record: Record | None = None, body: Any = None) -> Answer:
-    """The answer to a change: the resource with its etag, and the work request (unless `oci.work.requests=false`)."""
+    """Return the response to a change: the resource, its etag and its work request (unless `oci.work.requests=false`)."""
     headers = {}
     if record is not None:
         headers["etag"] = record.etag
@@ -118,15 +118,15 @@ def changed(call: Call, request: WorkRequestRecord | str, record: Record | None 
 
 
 def messages_endpoint(call: Call) -> str:
-    """Where messages are put and got: as set, or where this client found us."""
+    """Return the endpoint for messages: configured, or the one that this client used."""
     return call.service.settings.messages_endpoint or call.endpoint
 
 
 def host_of(url: str) -> str:
-    """The host in an endpoint, without port; IPv6 without brackets."""
+    """Return the host of an endpoint, without port. IPv6 has no brackets."""
     return urlsplit(url).hostname or ""
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """Those fields of an update that were given."""
+    """Return the fields that an update sets."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Which operation a path and a method mean, and the parameters in the path. Pure; built from the registrations.
+"""Find the operation and path parameters of a request. Pure.
 
-Slashes in a row count as one, since an endpoint given with a slash at its end makes them. The rest of a path, as group
-names have it, is taken as it was sent. Parameters are decoded after routing: a `%2F` belongs to the name.
+Repeated slashes count as one, because endpoints may end with a slash. The rest of a path, used for group names, is kept
+as sent. Parameters are decoded after routing, so `%2F` is part of a name.
 """
 
 from collections.abc import Iterable
@@ -26,8 +26,6 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class _Node:
-    """One place in the tree of paths."""
-
     __slots__ = ("children", "operations", "parameter", "rest")
 
     def __init__(self) -> None:
@@ -37,7 +35,6 @@ class _Node:
         self.operations: dict[str, tuple[Operation, tuple[str, ...]]] = {}
 
     def add(self, operation: Operation) -> None:
-        """Register an operation under its path."""
         node = self
         names = []
         for part in operation.path.strip("/").split("/"):
@@ -67,11 +64,11 @@ class Router:
 
         Args:
             method: such as `GET`.
-            path: as it was sent, not decoded, the base included.
+            path: the path as sent, not decoded, with the base.
 
         Raises:
-            OciError: 404 for a path that does not exist, 405 for a method that it does not have, 400 for a parameter
-                that is no text.
+            OciError: 404 for an unknown path, 405 for a method that it does not support, 400 for a parameter that is
+                not UTF-8.
         """
         node, values = self._find(path)
         if not node.operations:
@@ -126,7 +123,7 @@ def _decode(name: str, text: str) -> str:
 
 
 def not_found() -> OciError:
-    """404 for a path, in the words of the service."""
+    """Return 404 for a path, with the service's message."""
     return OciError(404, "Not Found", "NotFound")
 
 

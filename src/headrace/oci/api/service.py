@@ -1,4 +1,4 @@
-"""The API itself: what operations work on, and the way of a request through them. The ASGI part is `oci.app`."""
+"""The state that operations share, and its start and stop."""
 
 import secrets
 from collections.abc import Callable
@@ -26,15 +26,15 @@ class OciService:
     """What the operations of one server share."""
 
     signer: Signer
-    """Of cursors; there once `start` is through."""
+    """Signs cursors. Set by `start`."""
 
     def __init__(self, clusters: VirtualClusters, settings: OciSettings) -> None:
         self.broker = clusters.default
         self.settings = settings
         self.puts: AppendRouter | None = None
-        """Where messages are put that may be for another broker; None: there is none."""
+        """Appends batches at other brokers; None: there are none."""
         self.traceparent: Callable[[], str | None] = lambda: None
-        """The trace that the request being served belongs to; None: it belongs to none."""
+        """Returns the trace context of the current request; None without one."""
         self.clock = clusters.clock
         self.quotas = clusters.quotas
         self.catalog = Catalog(clusters, settings)
@@ -45,22 +45,22 @@ class OciService:
         self.decompression = clusters.decompression
         most = self.broker.settings.queued_max_request_bytes
         self.bodies = ReadBudget(most if most >= 0 else _UNLIMITED)
-        """Memory for bodies of requests, until they are answered."""
+        """Memory for request bodies until their response."""
 
     async def start(self) -> None:
-        """Load what is stored. The secret that signs cursors is kept there: cursors survive a restart."""
+        """Load stored resources and the secret for cursors, which therefore survive a restart."""
         storage = self.broker.storage
-        # Of several servers that begin together the first one chooses.
+        # The first of several servers that start together chooses the secret.
         self.signer = Signer(await storage.documents.keep(_SECRETS, _CURSORS, secrets.token_bytes(SECRET_SIZE)))
         await self.catalog.start()
 
     async def reset(self) -> None:
-        """Delete every resource and everything that is in it, as if the server were new. Raises TopicError."""
+        """Delete every resource and its data. Raises TopicError."""
         await self.catalog.reset()
         self._begin()
 
     def _begin(self) -> None:
-        """Limits and faults as the settings say, nothing counted yet."""
+        """Reset limits and faults to the settings."""
         self.limits = Limits() if self.settings.limits == "strict" else None
         self.faults = Faults(self.settings.faults, header=self.settings.faults_header)
 
@@ -69,11 +69,11 @@ class OciService:
         await self.catalog.stop()
 
     def cursor_expiry_ms(self) -> int:
-        """Until when a cursor that is handed out now is good."""
+        """Return the expiry time of a cursor created now."""
         return self.clock.now_ms() + self.settings.cursor_expiry_ms
 
     def read_cursor(self, topic: LiveTopic, token: str) -> Cursor:
-        """A cursor of this stream that has not expired. Raises OciError 400, in the words of the service."""
+        """Return an unexpired cursor of this stream. Raises OciError 400 with the service's message."""
         try:
             cursor = self.signer.read(token)
         except InvalidCursor:
@@ -85,7 +85,7 @@ class OciService:
         return cursor
 
     def stream(self, stream_id: str) -> tuple[Broker, LiveTopic]:
-        """The topic of a stream and the broker (virtual cluster) it is in. Raises OciError 404."""
+        """Return a stream's topic and broker (virtual cluster). Raises OciError 404."""
         return self.catalog.streams.find(stream_id)
 
     def stream_id(self, topic: LiveTopic) -> str:

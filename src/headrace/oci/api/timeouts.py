@@ -1,7 +1,7 @@
-"""How long an operation is waited for where Redis gives no answer, or others' changes take long.
+"""Bound the time that a client waits for an operation.
 
-A Redis that is stopped neither answers nor closes its connections, and changes come one after the other. The operation
-goes on; its client is told to try again, as the SDKs do by themselves where they retry 503.
+A stopped Redis neither responds nor closes connections, and changes run one at a time. The operation continues. Its
+client gets 503, which the SDKs retry.
 """
 
 import asyncio
@@ -12,25 +12,25 @@ from headrace.oci.errors import OciError
 
 T = TypeVar("T")
 MOST_S = 25.0
-"""Before the clients' own time-outs: the SDKs give up after 60 s, load balancers after 30 to 60."""
+"""Shorter than the timeouts of SDKs (60 s) and load balancers (30 to 60 s)."""
 MOST_LEFT = 1_000
-"""Operations that go on without anybody waiting; no other begins while there are as many,"""
+"""Maximum operations that continue without a client. No other operation starts above it,"""
 MOST_BYTES = 64 << 20
-"""or while their bodies take more than this."""
+"""or while their bodies exceed this size."""
 
 
 class Unanswered:
-    """The operations of one server that go on although their clients were told to try again."""
+    """Operations of one server that continue after a 503."""
 
     def __init__(self) -> None:
         self._left: dict[asyncio.Task[Any], int] = {}
         self._bytes = 0
 
     async def wait(self, operation: Coroutine[Any, Any, T], size: int) -> T:
-        """What an operation answers, within `MOST_S`; raises what it raises, and OciError 503 where that is too late.
+        """Return an operation's response, or raise OciError 503 after `MOST_S`.
 
         Args:
-            operation: goes on, whatever is told of it.
+            operation: continues after a timeout.
             size: bytes of its body.
         """
         if len(self._left) >= MOST_LEFT or self._bytes > MOST_BYTES:
@@ -51,7 +51,7 @@ class Unanswered:
 
     def _over(self, task: "asyncio.Task[Any]") -> None:
         self._bytes -= self._left.pop(task)
-        # Nobody waits for an error any more.
+        # No client waits for this error.
         if not task.cancelled():
             task.exception()
 

@@ -144,8 +144,6 @@ class AppendApp:
 
 
 class _NoResource:
-    """There is nothing for clients here."""
-
     computes = False
 
     def authenticate(self, *_: object, **__: object) -> Principal:

@@ -284,7 +284,6 @@ def _key(details: CustomEncryptionKeyDetails | None) -> str | None:
 
 
 def _cluster_settings(asked: KafkaSettings | None) -> dict[str, str]:
-    """Settings of the virtual cluster, by Kafka's names."""
     if asked is None:
         return {}
     found = given(
@@ -340,7 +339,6 @@ def _shown_settings(call: Call, record: PoolRecord) -> ShownKafkaSettings:
 
 
 def _settings_left(servers: str, kafka: Mapping[str, str]) -> ShownKafkaSettings:
-    """Of a pool that was deleted."""
     return ShownKafkaSettings(
         bootstrap_servers=servers,
         auto_create_topics_enable=kafka.get("auto.create.topics.enable") == "true",

@@ -88,7 +88,6 @@ _Place = tuple[str, PoolRecord | None]
 
 
 def _wanted(call: Call) -> _Place:
-    """The stream to make, and where."""
     details: CreateStreamDetails = call.body
     pools = call.service.catalog.pools
     if details.stream_pool_id is not None:
@@ -110,7 +109,6 @@ _MOVING = tuple(
 
 
 def _moved_to_compartment(call: Call) -> _Place:
-    """The stream in the default pool of another compartment."""
     return _record(call).name, call.service.catalog.pools.known_default_of(call.body.compartment_id)
 
 

@@ -88,7 +88,6 @@ def page_of(
 
 
 def _told(key: Key) -> Key:
-    """A key as a token tells it."""
     text, unique = key
     if isinstance(text, str) and len(text) > _CUT and len(msgspec.json.encode(text)) > _ROOM:
         return text[:_CUT], unique

@@ -122,7 +122,6 @@ def check_token_room(tokens: Table[RetryToken], now_ms: int, token: str) -> None
 
 
 def _since_ms(value: Any) -> int:
-    """When a value came to be remembered."""
     if isinstance(value, WorkRequestRecord):
         return value.accepted_ms
     phase = getattr(value, "phase", None)

@@ -44,8 +44,6 @@ def plain_host(host: str) -> str:
 
 
 class _Names:
-    """The rules about the resources of one type."""
-
     __slots__ = ("_lengths", "any_of_type", "by_prefix", "granted", "lengths", "literal")
 
     def __init__(self) -> None:
@@ -95,7 +93,6 @@ class _Names:
             self.lengths = tuple(sorted(self._lengths))
 
     def about(self, name: str) -> Iterator[_Said]:
-        """All rules about a resource."""
         for literal in (name, ANYTHING) if name != ANYTHING else (ANYTHING,):
             said = self.literal.get(literal)
             if said is not None:
@@ -103,7 +100,6 @@ class _Names:
         yield from self.prefixes(name)
 
     def prefixes(self, name: str) -> Iterator[_Said]:
-        """The rules about prefixes of a name, itself included."""
         longest = len(name)
         for length in self.lengths:
             if length > longest:

@@ -106,7 +106,6 @@ class PeerContext:
 
 
 def _look(files: TlsFiles) -> _Stamp:
-    """What is another one when the files are."""
     found = []
     for path in (files.keystore, files.truststore):
         if path is None:
@@ -200,8 +199,6 @@ _UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
 
 
 class _Secured(ssl.SSLObject):
-    """The TLS of one connection."""
-
     accepted: socket.socket | None
     outgoing: ssl.MemoryBIO
     told = False
