@@ -29,7 +29,7 @@ import msgspec
 from headrace.oci.errors import BASE_CODES, CURSOR_BEHIND, CURSOR_EXPIRED, CURSOR_INVALID, UNRESERVED, OciError, invalid
 from headrace.oci.limits import throttled
 
-# Names of the API's operations, for what must know one before any is registered. Pure; a test holds them to those.
+# Operation names that are needed before registration. A test compares them with the registrations.
 _RESOURCES = ("Stream", "StreamPool", "ConnectHarness")
 
 OPERATION_NAMES = frozenset(
@@ -70,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Injected(NamedTuple):
-    """What is to happen to one request beside, or instead of, what it asks for."""
+    """The faults of one request, in addition to or instead of its operation."""
 
     delay_ms: int = 0
     error: OciError | None = None
@@ -90,7 +90,7 @@ _OTHERS = frozenset({"slow", "lost", "entries"})
 _NEED_NUMBER = frozenset({"slow", "entries"})
 _SLOWEST_MS = 600_000
 _SLOWEST_BY_HEADER_MS = 60_000
-"""A client that leaves may not be noticed before, where it has a large body to send."""
+"""A disconnect may go unnoticed while a large body is unread."""
 
 
 def parse(text: str) -> list[Rule]:
@@ -127,11 +127,11 @@ class _Uses:
 
     @property
     def counted(self) -> bool:
-        """Whether it has to be kept how often they have been used."""
+        """Return whether uses are counted."""
         return any(rule.count is not None for rule in self._rules)
 
     def of(self, operation: str) -> list[Rule]:
-        """The rules that hold for a request; each is used once more by that."""
+        """Return the rules for a request, and count one use of each."""
         found = []
         for place, rule in enumerate(self._rules):
             if rule.operation not in {None, operation}:
@@ -144,16 +144,16 @@ class _Uses:
 
 
 class Faults:
-    """The rules of the setting and of headers."""
+    """The rules of the setting and of request headers."""
 
     def __init__(self, setting: str, *, header: bool = True) -> None:
-        """Begin with the rules of `oci.faults`; raises InvalidFault. `header`: whether headers count."""
+        """Start with the rules of `oci.faults`. Raises InvalidFault. `header`: whether headers are accepted."""
         self._takes_headers = header
         self._setting = _Uses(parse(setting)) if setting else None
         self._headers: OrderedDict[str, _Uses] = OrderedDict()
 
     def of(self, operation: str, header: str | None) -> Injected:
-        """What is to happen to a request. Raises OciError 400 for a header that cannot be read."""
+        """Return the faults of a request. Raises OciError 400 for an invalid header."""
         if self._setting is None and header is None:
             return NONE
         of_header = None if header is None else self._of_header(header)

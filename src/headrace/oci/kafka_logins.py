@@ -1,7 +1,7 @@
-"""How Kafka clients log in to OCI Streaming: SASL PLAIN with a name that ends with a stream pool.
+"""Authenticate Kafka clients as OCI Streaming does: SASL PLAIN with a stream pool in the user name.
 
-The user name is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, the password one of the user's auth tokens;
-the pool is the virtual cluster that the connection is for.
+The user name is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, the password an auth token of the user. The
+pool selects the virtual cluster.
 Source: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka".
 """
 
@@ -27,14 +27,14 @@ _HASHED = "sha256:"
 
 
 def is_pool_name(username: str) -> bool:
-    """Whether a user name is one of a stream pool's users."""
+    """Return whether a user name names a stream pool."""
     user, _, pool = username.rpartition("/")
     tenancy, _, rest = user.partition("/")
     return bool(tenancy and rest) and ocids.unique_of(pool, ocids.STREAM_POOL) is not None
 
 
 class PoolLogins:
-    """Lets Kafka clients in to the virtual clusters of stream pools."""
+    """Authenticates Kafka clients of stream pools."""
 
     def __init__(
         self, settings: OciSettings, cluster_of_pool: Callable[[str], Broker | None], *, any_token: bool = True
@@ -43,15 +43,15 @@ class PoolLogins:
 
         Args:
             settings: the OCI API's settings.
-            cluster_of_pool: the virtual cluster of a pool that is there, by its OCID; None for others.
-            any_token: whether any token will do unless `oci.auth` is `verify`.
+            cluster_of_pool: returns a pool's virtual cluster by OCID, or None.
+            any_token: accept any token unless `oci.auth` is `verify`.
         """
         self._cluster_of_pool = cluster_of_pool
         self._any_token = any_token
         self._tokens = TokenFile(Path(settings.auth_tokens)) if settings.auth == "verify" else None
 
     def admit(self, username: str, password: str) -> Admitted:
-        """The user in the name, and the virtual cluster of the pool in it. Raises LoginRefused."""
+        """Return the user and virtual cluster of a login. Raises LoginRefused."""
         if not is_pool_name(username):
             raise LoginRefused(f"Authentication failed: {_FORM}", f"user name {username[:300]!r}")
         user, _, pool = username.rpartition("/")
@@ -67,10 +67,10 @@ class PoolLogins:
 
 
 class TokenFile:
-    """Auth tokens in a file, read when it is first needed and again when it has changed.
+    """Auth tokens in a file that is read on first use and after a change.
 
-    A line is a user (`<tenancy>/[<domain>/]<user>`), blanks, and a token of theirs or `sha256:` and its SHA-256 in
-    hexadecimal. A user may have several lines. Empty lines and those that start with `#` say nothing.
+    Each line has a user (`<tenancy>/[<domain>/]<user>`), blanks, and a token or `sha256:` with its SHA-256 in
+    hexadecimal. A user may have several lines. Empty lines and lines that start with `#` are ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,10 +79,10 @@ class TokenFile:
         self._known: dict[str, list[bytes]] = {}
 
     def has(self, user: str, token: str) -> bool:
-        """Whether this is one of the user's tokens."""
+        """Return whether this is a token of the user."""
         self._read()
         digest = hashlib.sha256(token.encode()).digest()
-        # Tokens are long and random, so a plain hash of one is safe to keep.
+        # Tokens are long and random, so a plain hash is safe.
         return any(hmac.compare_digest(digest, known) for known in self._known.get(user, ()))
 
     def _read(self) -> None:

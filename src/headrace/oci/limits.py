@@ -1,17 +1,16 @@
-"""Rate limits as the service has them (`oci.limits=strict`). Pure: buckets of `security.quotas.rates` on given times.
+"""Rate limits of the service (`oci.limits=strict`). Pure: token buckets of `security.quotas.rates`.
 
-With `oci.limits=strict` these hold; otherwise nobody is slowed down:
+Limits:
 
-- 1 MB/s written to a partition: messages beyond have `"error": "429"` in their entry of a PutMessages that is 200; when
-  no partition takes any the answer is 429;
-- 5 GetMessages/s of a group's instance, and of all single readers of a partition together: 429;
-- 5/s of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and ConsumerHeartbeat each, of creating,
-  reading, updating and deleting streams each, and so for stream pools and connect harnesses, per tenancy: 429.
+- 1 MB/s written to a partition. Entries above it have `"error": "429"`. If all partitions reject, the response is 429.
+- 5 GetMessages per second of a group's instance, and of all partition cursors of a partition together: 429.
+- 5 per second and tenancy of each of CreateCursor, CreateGroupCursor, GetGroup, UpdateGroup, ConsumerCommit and
+ConsumerHeartbeat: 429.
+- 5 per second and tenancy of each kind of change or read of streams, of stream pools and of connect harnesses: 429.
 
-A bucket holds one second's worth, fills up again evenly, and may be overdrawn by the last one who takes from it, since
-a partition's messages are stored together or not at all. Who finds it empty is told for how many milliseconds it stays
-so, and in `retry-after` for how many seconds. The service documents these rates ("Limits on Streaming Resources") but
-not how they are counted.
+A bucket holds one second's worth and refills evenly. The last request may overdraw it, because a partition's messages
+are stored atomically. A rejected request gets the delay in milliseconds, and in seconds in `retry-after`. The service
+documents these rates ("Limits on Streaming Resources") but not how it counts.
 """
 
 from collections.abc import Hashable
@@ -20,11 +19,11 @@ from headrace.oci.errors import OciError
 from headrace.security.quotas.rates import TokenBucket
 
 WRITTEN_BYTES = 1_000_000
-"""Per second and partition."""
+"""Bytes per second and partition."""
 READS = 5
-"""GetMessages per second, partition and group; single readers of a partition are one group here."""
+"""GetMessages per second, partition and group. All partition cursors of a partition share one limit."""
 CALLS = 5
-"""Requests per second of each kind (`kind_of`), for a tenancy."""
+"""Requests per second of each kind (`kind_of`) and tenancy."""
 
 BYTES_TEXT = "Request was throttled because bytes limit exhausted, next request can be made in {ms} ms"
 REQUESTS_TEXT = "Request was throttled because requests limit exhausted, next request can be made in {ms} ms"
@@ -34,7 +33,7 @@ _MOST_BUCKETS = 10_000
 
 
 def kind_of(operation: str) -> str | None:
-    """Which requests share a limit with this operation; None: it has none, or one of its own."""
+    """Return the kind that shares a limit; None: no limit, or a separate one."""
     if operation in {
         "CreateCursor", "CreateGroupCursor", "GetGroup", "UpdateGroup", "ConsumerCommit", "ConsumerHeartbeat",
     }:  # fmt: skip
@@ -52,11 +51,11 @@ class Limits:
         self._buckets: dict[Hashable, TokenBucket] = {}
 
     def write(self, stream: bytes, partition: int, size: int, ticks_ms: int) -> int:
-        """Whether `size` bytes may be written to a partition: 0, or the ms to wait."""
+        """Count a write of `size` bytes. Return 0 or the delay in ms."""
         return self._take(("write", stream, partition), WRITTEN_BYTES, size, ticks_ms)
 
     def read(self, stream: bytes, reader: Hashable, ticks_ms: int) -> None:
-        """Count a read of a reader: a partition, or a group's instance. Raises OciError 429."""
+        """Count a read of a partition or a group's instance. Raises OciError 429."""
         _check(self._take(("read", stream, reader), READS, 1, ticks_ms))
 
     def call(self, operation: str, tenancy: str, ticks_ms: int) -> None:

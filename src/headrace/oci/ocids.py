@@ -20,7 +20,7 @@ def make(kind: str, region: str, unique: str) -> str:
 
 
 def unique_of(ocid: str, kind: str) -> str | None:
-    """The unique part of an OCID of this kind; None for anything else. The region does not count."""
+    """Return the unique part of an OCID of this kind, in any region, or None."""
     match = _OCID.fullmatch(ocid)
     return match[2] if match is not None and match[1] == kind else None
 
@@ -31,7 +31,7 @@ def stream(region: str, topic_id: UUID) -> str:
 
 
 def topic_of(stream_id: str) -> UUID | None:
-    """The topic whose stream has this OCID; None when it is no stream's."""
+    """Return the topic of a stream OCID, or None."""
     unique = unique_of(stream_id, STREAM)
     try:
         return UUID(hex=unique) if unique is not None and len(unique) == 32 else None

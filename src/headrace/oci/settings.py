@@ -80,7 +80,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "OciSettings":
-        """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
+        """Return settings from defaults and overrides. Raises InvalidSetting with key, value and remedy."""
         texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
         values = {}
         for key in OCI_KEYS:
@@ -91,7 +91,7 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def check(name: str, text: str) -> str:
-        """A setting's text in its plain form; raises InvalidSetting."""
+        """Return a setting's value as plain text. Raises InvalidSetting."""
         plain = plain_text(OCI_KEY, name, text, "setting")
         if name == "oci.faults":
             try:
@@ -102,11 +102,11 @@ class OciSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | None:
-    """What is missing for `oci.auth` to be done, and what to do about it; None: nothing.
+    """Return what `oci.auth` requires but is missing, with the remedy, or None.
 
     Args:
         settings: the OCI API's settings.
-        kafka_hosts: the addresses of listeners without SASL of their own.
+        kafka_hosts: addresses of listeners without their own SASL.
     """
     if settings.auth != "verify":
         return None
@@ -122,11 +122,11 @@ def missing_credentials(settings: OciSettings, kafka_hosts: list[str]) -> str | 
 
 
 def kafka_login_required(settings: OciSettings, kafka_host: str) -> bool:
-    """Whether Kafka clients have to log in at a listener without SASL of its own.
+    """Return whether Kafka clients must log in at a listener without its own SASL.
 
     Args:
         settings: the OCI API's settings.
-        kafka_host: the address that the listener is bound to.
+        kafka_host: the listener's bind address.
     """
     if settings.auth_kafka == "auto":
         return settings.auth == "verify" and not is_loopback(kafka_host)

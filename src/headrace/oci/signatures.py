@@ -1,7 +1,7 @@
-"""HTTP signatures as Oracle's SDKs make them: read, checked, and the string that was signed. Pure.
+"""Parse and check HTTP signatures of Oracle's SDKs, and build the signing string. Pure.
 
 Source: Oracle Cloud Infrastructure, "Request Signatures", a profile of draft-cavage-http-signatures-08. The SDKs differ
-in the order of the parameters and in the case of the header names, which all mean the same.
+in parameter order and in the case of header names, which do not matter.
 """
 
 import base64
@@ -15,10 +15,10 @@ from functools import lru_cache
 import msgspec
 
 MAX_SKEW_MS = 300_000
-"""How far a request's date may be from the server's time, either way."""
+"""Maximum difference between a request's date and the server's time."""
 
 DATES = ("x-date", "date")
-"""Either may be signed. A browser cannot set `date`, so the TypeScript SDK signs the other one and sends both."""
+"""Either may be signed. Browsers cannot set `date`, so the TypeScript SDK signs `x-date` and sends both."""
 
 _REQUEST_TARGET = "(request-target)"
 _ALWAYS = frozenset({_REQUEST_TARGET, "host"})
@@ -36,16 +36,16 @@ _HTTP_DATE = re.compile(
 )
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TOKEN = "ST$"
-_MOST_LETTERS = 16_384  # real tokens have 1 000 to 4 000
-_MOST_NAMES = 1024  # characters of the list of signed headers; the longest of an SDK has some 120
+_MOST_LETTERS = 16_384  # real tokens have 1,000 to 4,000
+_MOST_NAMES = 1024  # maximum characters of the list of signed headers; SDKs use up to about 120
 
 
 class BadSignature(Exception):
-    """The request is not authenticated. The message says why, for a log: clients are all told the same."""
+    """The request is not authenticated. The message has the reason for the log only."""
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """`tenancy/user/fingerprint`: a key that a user has put there."""
+    """`tenancy/user/fingerprint`: an uploaded key."""
 
     tenancy: str
     user: str
@@ -54,7 +54,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class SecurityToken(msgspec.Struct, frozen=True):
-    """`ST$<JWT>`: a session, an instance or a workload. The service that issued the token vouches for its claims."""
+    """`ST$<JWT>`: a session, an instance or a workload. The issuing service guarantees its claims."""
 
     tenancy: str
     user: str
@@ -133,9 +133,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def parse_key_id(text: str) -> KeyId:
-    """What a keyId names. Raises BadSignature when it is none of the known forms.
+    """Return the identity in a keyId. Raises BadSignature for an unknown form.
 
-    The parts of an API key's are safe as names of files: no separators, no leading dots.
+    The parts of an API key's id are safe file names: no separators, no leading dots.
     """
     if text.startswith(_TOKEN):
         return _security_token(text.removeprefix(_TOKEN))
@@ -150,7 +150,7 @@ def parse_key_id(text: str) -> KeyId:
 
 
 def _security_token(token: str) -> SecurityToken:
-    """Who a token says it is for; nobody where it is not a JWT with the usual claims."""
+    """Return a token's identity; an empty one if it is not a JWT with the usual claims."""
     if not token or not token.isascii() or any(letter.isspace() for letter in token):
         raise BadSignature("there is no token after ST$")
     claims: object = None
@@ -171,7 +171,7 @@ def _text(claims: Mapping[object, object], *names: str) -> str:
 
 
 def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
-    """Headers by name in lower case; a header that is there several times is joined with commas, as the draft says."""
+    """Return headers by lower-case name, with repeated ones joined with commas as in the draft."""
     found: dict[str, list[bytes]] = {}
     for name, value in pairs:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.strip())
@@ -179,16 +179,16 @@ def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, bytes]:
 
 
 def check_coverage(names: tuple[str, ...], method: str, headers: Mapping[str, bytes], *, signs_body: bool) -> None:
-    """Whether all was signed that has to be, and is in the request.
+    """Check that all required headers are signed and present.
 
     Args:
-        names: the headers that were signed.
+        names: the signed headers.
         method: the request's method.
-        headers: the request's headers, by name in lower case.
-        signs_body: False for PutMessages, whose signature leaves the body and the headers about it out.
+        headers: its headers by lower-case name.
+        signs_body: False for PutMessages, whose signature covers neither the body nor its headers.
 
     Raises:
-        BadSignature: a header is missing, in the list or in the request.
+        BadSignature: a required header is not signed or missing.
     """
     listed = set(names)
     required = _ALWAYS | _WITH_BODY if signs_body and method.upper() in _BODY_METHODS else _ALWAYS
@@ -202,13 +202,13 @@ def check_coverage(names: tuple[str, ...], method: str, headers: Mapping[str, by
 
 
 def signing_string(names: tuple[str, ...], method: str, raw_target: bytes, headers: Mapping[str, bytes]) -> bytes:
-    """What the client signed.
+    """Return the string that the client signed.
 
     Args:
-        names: the headers that were signed, all of them in `headers`.
+        names: the signed headers, all of them in `headers`.
         method: the request's method.
-        raw_target: path and query exactly as they were received, nothing decoded.
-        headers: the request's headers, by name in lower case.
+        raw_target: path and query as received, not decoded.
+        headers: the request's headers by lower-case name.
     """
     target = method.lower().encode("ascii", "replace") + b" " + raw_target
     return b"\n".join(
@@ -217,7 +217,7 @@ def signing_string(names: tuple[str, ...], method: str, raw_target: bytes, heade
 
 
 def check_date(names: tuple[str, ...], headers: Mapping[str, bytes], now_ms: int) -> None:
-    """Whether the date that was signed is within five minutes of `now_ms`. Raises BadSignature."""
+    """Check that the signed date is within five minutes of `now_ms`. Raises BadSignature."""
     for name in DATES:
         if name in names:
             sent_ms = date_ms(headers[name].decode("latin-1"))
@@ -228,7 +228,7 @@ def check_date(names: tuple[str, ...], headers: Mapping[str, bytes], now_ms: int
 
 
 def date_ms(text: str) -> int:
-    """Milliseconds since 1970 of an HTTP date such as `Thu, 05 Jan 2014 21:31:40 GMT`. Raises BadSignature."""
+    """Return an HTTP date such as `Thu, 05 Jan 2014 21:31:40 GMT` in milliseconds since 1970. Raises BadSignature."""
     match = _HTTP_DATE.fullmatch(text.strip())
     if match is None or match[2] not in _MONTHS:
         raise BadSignature("the date is not an HTTP date")
@@ -239,7 +239,7 @@ def date_ms(text: str) -> int:
 
 
 def check_body(headers: Mapping[str, bytes], body: bytes) -> None:
-    """Whether x-content-sha256, where it is sent, is the body's. Raises BadSignature."""
+    """Check the body against x-content-sha256, if sent. Raises BadSignature."""
     sent = headers.get("x-content-sha256")
     if sent is not None and sent != base64.b64encode(hashlib.sha256(body).digest()):
         raise BadSignature("x-content-sha256 is not that of the body")

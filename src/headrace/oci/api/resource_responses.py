@@ -106,7 +106,7 @@ def order_of(text: str | None, default: Order) -> Order:
 
 
 def changed(call: Call, request: WorkRequestRecord | str, record: Record | None = None, body: Any = None) -> Answer:
-    """Return the response to a change: the resource, its etag and its work request (unless `oci.work.requests=false`)."""
+    """Return the response to a change: its etag and its work request (unless `oci.work.requests=false`)."""
     headers = {}
     if record is not None:
         headers["etag"] = record.etag

@@ -1,4 +1,4 @@
-"""Requests of the OCI API that another broker has to answer: sent there, and received from there.
+"""Forward requests of the OCI API to other brokers, and receive theirs.
 
 May import what `oci` may import: `http.peers`, the broker and the pure packages, and no storage.
 """

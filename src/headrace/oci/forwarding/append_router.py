@@ -1,7 +1,7 @@
-"""Batches of a PutMessages on their way to whichever broker leads their partition, where there are several.
+"""Append batches of PutMessages at the brokers that lead their partitions.
 
-Each is an idempotent producer's, so it may be sent again where an answer was lost: to the same leader or to the next
-one, which finds it in the log. Only where this server itself ends before it has answered does nobody know.
+Each batch has an idempotent producer, so it can be sent again after a lost response, to the same leader or to the next
+one. The outcome is unknown only if this server ends before it responds.
 """
 
 import asyncio
@@ -38,28 +38,28 @@ from headrace.topics.model import Appended
 from headrace.topics.producer_state import SEQUENCES
 
 PATH = "/headrace/append"
-"""Where a broker takes batches that were put at another one."""
+"""Path that accepts batches from other brokers."""
 MISDIRECTED = 421
-"""The status for what is not this broker's (RFC 9110, 15.5.20)."""
+"""Status if this broker is not responsible (RFC 9110, 15.5.20)."""
 _MOST_PRODUCERS = 4_096
-"""Idle producers that are kept."""
+"""Maximum idle producers."""
 _INT64 = Struct(">q")
 _ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TopicError)}
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a batch was not taken: an error of `topics.errors` as it crosses from one broker to another."""
+    """An error of `topics.errors`, encoded for another broker."""
 
     error: str
     message: str
 
     def as_error(self) -> TopicError:
-        """As the error that the owner raised."""
+        """Return the error that the leader raised."""
         return _ERRORS.get(self.error, StorageUnavailable)(self.message)
 
 
 class _Producer(msgspec.Struct):
-    """An idempotent producer with one batch under way at most."""
+    """An idempotent producer with at most one batch in flight."""
 
     id: int
     sequence: int = 0
@@ -75,12 +75,12 @@ class AppendRouter:
     def __init__(
         self, peers: Peers, clusters: VirtualClusters, catching_up: Callable[[], Callable[[], Awaitable[bool]]]
     ) -> None:
-        """Begin.
+        """Start.
 
         Args:
             peers: the other brokers.
-            clusters: where topics are.
-            catching_up: takes over what other brokers have changed.
+            clusters: the virtual clusters.
+            catching_up: applies changes of other brokers.
         """
         self._peers = peers
         self._clusters = clusters
@@ -89,7 +89,7 @@ class AppendRouter:
         self._kept = 0
 
     async def put(self, broker: Broker, topic: LiveTopic, index: int, batch: bytearray) -> Placed:
-        """Append a batch to a partition, whoever leads it. Raises TopicError."""
+        """Append a batch at the partition's leader. Raises TopicError."""
         partition = topic.partition(index)
         topic_id = topic.topic.id
         place = (topic_id.bytes, index)
@@ -114,10 +114,10 @@ class AppendRouter:
         return placed
 
     async def _holding(self, broker: Broker, topic_id: UUID) -> tuple[Broker, LiveTopic]:
-        """Where a topic is by now. Raises UnknownTopic: it was deleted."""
+        """Return a topic's current cluster. Raises UnknownTopic: it was deleted."""
         with contextlib.suppress(UnknownTopic):
             return self._clusters.holding(topic_id, broker.cluster)
-        # Of a move by another broker it may have heard one half.
+        # It may have received only half of another broker's move.
         await self._catching_up()()
         return self._clusters.holding(topic_id, broker.cluster)
 
@@ -130,7 +130,7 @@ class AppendRouter:
 
     def _keep(self, place: _Place, producer: _Producer) -> None:
         if self._kept >= _MOST_PRODUCERS:
-            # Of topics that are gone, perhaps. Ids are plentiful.
+            # Their topics may be deleted. New producer ids are cheap.
             self._idle.clear()
             self._kept = 0
         self._idle.setdefault(place, []).append(producer)
@@ -155,7 +155,7 @@ class AppendRouter:
                 return msgspec.json.decode(answer.body, type=Placed)
             refusal = msgspec.json.decode(answer.body, type=Refusal)
         except msgspec.DecodeError:
-            # It is being started, or stopped.
+            # The other broker is starting or stopping.
             raise NotHere(f"broker {member.node_id} answers {answer.status}") from None
         if answer.status == MISDIRECTED:
             raise NotHere(refusal.message)
@@ -171,7 +171,7 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
             done.set_result(result)
 
     broker.append(topic.topic.name, index, batch, settle, most_bytes=MOST_BATCH)
-    # With LogAppendTime the log has put its own time there.
+    # With LogAppendTime the log has set the time.
     time_ms = _INT64.unpack_from(batch, MAX_TIMESTAMP_AT)[0]
     result = await done
     if isinstance(result, Exception):
@@ -180,7 +180,7 @@ async def append(broker: Broker, topic: LiveTopic, index: int, batch: bytearray)
 
 
 def _again(error: TopicError) -> Exception:
-    """What is raised for an error: NotHere where the same batch may be put again, and better luck is to be expected."""
-    # Of a topic that was moved the log was closed, and is opened elsewhere: who asks again knows.
+    """Return the error to raise: NotHere if a retry of the same batch may succeed."""
+    # A moved topic's log is closed and opens in another cluster. A retry finds it.
     hopeful = NotLeader | StorageUnavailable | Fenced | NotEnoughReplicas | NotEnoughReplicasAfterAppend | UnknownTopic
     return NotHere(str(error)) if isinstance(error, hopeful) else error

@@ -1,7 +1,7 @@
-"""Requests about a group are carried to the broker that coordinates it, where there are several.
+"""Forward group requests to the broker that coordinates the group.
 
-They are carried as they came, under a seal that says on whose behalf. Where the coordinator changes meanwhile they are
-carried once more, to the next one: a cursor says all that a read or a commit needs, so it may be asked twice.
+Requests are forwarded unchanged, with an HMAC signature that names their principal. If the coordinator changes, the
+request goes to the next one. This is safe because a cursor holds all state of a read or commit.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from headrace.oci.forwarding.append_router import MISDIRECTED
 from headrace.security.access.required_acls import Resource, ResourceType
 
 ANSWERED = "headrace-answered"
-"""The header of an answer that comes from the API itself, and not from a server that is being started or stopped."""
+"""Header of a response from the API itself, rather than from a server that is starting or stopping."""
 _OWN_HEADERS = frozenset({"content-length", "content-type", "connection", "date", "opc-request-id", ANSWERED})
 _UNAVAILABLE = 503
 Done = tuple[int, Answer]
@@ -31,12 +31,12 @@ class _Refused(msgspec.Struct):
 
 
 def group_of(operation: Operation, call: Call) -> Resource | None:
-    """The group that a call is about; None: it is about none. Raises what the operation would."""
+    """Return a call's group or None. Raises the operation's errors."""
     return next((each for rule, each in operation.needed(call) if rule.type is ResourceType.GROUP), None)
 
 
 class GroupForwarder:
-    """Has requests about groups answered by their coordinators."""
+    """Forwards group requests to their coordinators."""
 
     def __init__(self, peers: Peers, clusters: VirtualClusters) -> None:
         self._peers = peers
@@ -54,20 +54,20 @@ class GroupForwarder:
         here: Callable[[], Awaitable[Done]],
         repeats: bool,
     ) -> Done:
-        """The answer to a client's request.
+        """Respond to a client's request.
 
         Args:
-            group: which it is about.
-            method: of the request.
-            target: its path and query as they came.
-            call: the same, read.
-            request_id: `opc-request-id`, if the client gave one.
-            body: as it came.
-            here: does it, if this server is the coordinator.
-            repeats: whether it may be done twice.
+            group: its group.
+            method: its method.
+            target: its path and query as received.
+            call: the parsed request.
+            request_id: `opc-request-id`, if sent.
+            body: its body as received.
+            here: runs it if this server is the coordinator.
+            repeats: whether it may run twice.
 
         Raises:
-            OciError: also 503 where no coordinator is found for as long as a takeover takes.
+            OciError: also 503 if no coordinator is found for the duration of a takeover.
         """
         headers = {"opc-request-id": request_id} if request_id else {}
 
@@ -86,7 +86,7 @@ class GroupForwarder:
             raise OciError(503, f"The coordinator of the group cannot be asked: {error}") from None
 
     async def carried(self, group: Resource, here: Callable[[], Awaitable[Done]]) -> Done:
-        """The answer to a request that another broker brings; raises OciError 421 where it belongs to a third one."""
+        """Respond to a forwarded request. Raises OciError 421 if this server is not its coordinator."""
         try:
             return await self._here(group, here)
         except NotHere as error:
@@ -113,7 +113,10 @@ class GroupForwarder:
             raise
 
     def _in_doubt(self, group: Resource) -> bool:
-        """Whether another broker may coordinate a group by now: its instances are refused then, and get time for it."""
+        """Whether another broker may coordinate a group now.
+
+        Requests of its instances are then rejected with a grace period.
+        """
         try:
             return self._clusters.get(group.cluster).groups.in_doubt()
         except UnknownCluster:
@@ -121,7 +124,7 @@ class GroupForwarder:
 
 
 def _taken(member: Member, answer: PeerAnswer) -> Done:
-    """Another broker's answer as one of this server's. Raises NotHere; OciError: that one's error."""
+    """Convert another broker's response. Raises NotHere, or the OciError of that broker."""
     if answer.status == MISDIRECTED or ANSWERED not in answer.headers:
         raise NotHere(_why_not(member, answer))
     headers = {name: value for name, value in answer.headers.items() if name not in _OWN_HEADERS}
@@ -132,7 +135,7 @@ def _taken(member: Member, answer: PeerAnswer) -> Done:
 
 
 def _why_not(member: Member, answer: PeerAnswer) -> str:
-    """What another broker says that does not do it, if anything."""
+    """Return why another broker does not serve a request, or None."""
     if answer.status == MISDIRECTED:
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.decode(answer.body, type=_Refused).message

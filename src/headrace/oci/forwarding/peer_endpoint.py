@@ -1,4 +1,4 @@
-"""What other brokers bring here: requests about this server's groups, and batches for the logs that it leads."""
+"""Accept requests from other brokers: for groups of this server and for partitions that it leads."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,28 +26,28 @@ from headrace.topics.errors import NotLeader, TopicError, UnknownTopic
 _log = structlog.get_logger("headrace.oci.forwarding")
 _HEADER = HEADER.encode()
 _LARGE = 1 << 20
-"""Bytes of a body that is hashed beside the event loop."""
+"""Minimum bytes of a body that is hashed in a thread."""
 _MOST_TOLD = 1_000
-"""Characters of why something is refused."""
+"""Maximum characters of an error message."""
 _REFUSED = "This request does not come from another broker of this keyspace"
 
 
 def seal_of(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """The seal that a request comes with; None: a client sent it."""
+    """Return a request's HMAC signature; None: a client sent it."""
     return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
 
 
 class SealAuthenticator:
-    """Believes seals, and leaves requests without one to another authenticator."""
+    """Verifies signatures of brokers, and passes other requests to another authenticator."""
 
     def __init__(self, seals: PeerSigner, clients: RequestAuthenticator) -> None:
-        """`clients`: tells who sent the requests of clients."""
+        """`clients`: authenticates clients."""
         self._seals = seals
         self._clients = clients
 
     @property
     def computes(self) -> bool:
-        """Whether it takes long to tell who a client is."""
+        """Return whether authentication is expensive."""
         return self._clients.computes
 
     def authenticate(
@@ -59,7 +59,7 @@ class SealAuthenticator:
         signs_body: bool,
         now_ms: int,
     ) -> Principal:
-        """On whose behalf another broker asks, or who the client is. Raises OciError 401."""
+        """Return the principal that another broker forwards, or the client. Raises OciError 401."""
         seal = seal_of(headers)
         if seal is None:
             return self._clients.authenticate(method, raw_target, headers, signs_body=signs_body, now_ms=now_ms)
@@ -70,7 +70,7 @@ class SealAuthenticator:
             raise OciError(401, _REFUSED) from None
 
     def check_body(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Whether the body is the one that was sealed, or signed. Raises OciError 401."""
+        """Check the body against its signature. Raises OciError 401."""
         seal = seal_of(headers)
         if seal is None:
             self._clients.check_body(headers, body)
@@ -79,17 +79,17 @@ class SealAuthenticator:
 
 
 class AppendApp:
-    """Takes batches that were put at other brokers, as an ASGI application for `append_router.PATH`."""
+    """Appends batches for other brokers, as an ASGI application for `append_router.PATH`."""
 
     def __init__(self, clusters: VirtualClusters, seals: PeerSigner) -> None:
-        """`seals`: of this keyspace."""
+        """`seals`: the HMAC signatures of this keyspace."""
         self._clusters = clusters
         self._authenticator = SealAuthenticator(seals, _NoResource())
-        # Of its own: a put may wait here for a batch of its own to be taken there, and the other way round.
+        # A separate memory budget, because two brokers may wait for each other's appends.
         self._bodies = ReadBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         try:
             status, told = await self._take(scope, receive)
         except Gone:
@@ -101,7 +101,7 @@ class AppendApp:
         except TopicError as error:
             status, told = 409, Refusal(type(error).__name__, str(error))
         if isinstance(told, Refusal):
-            # It may repeat what was asked for, which may be long.
+            # It may quote long input.
             told = Refusal(told.error, told.message[:_MOST_TOLD])
         content = msgspec.json.encode(told)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
@@ -122,7 +122,7 @@ class AppendApp:
         try:
             body = await read_body(receive, size)
             check = partial(self._authenticator.check_body, scope["headers"], body)
-            # Its hash takes a while where there is much of it.
+            # Hashing a large body is slow.
             await asyncio.to_thread(check) if len(body) > _LARGE else check()
             broker, topic, index = self._place(query)
             return 200, await append(broker, topic, index, bytearray(body))
@@ -130,14 +130,14 @@ class AppendApp:
             self._bodies.release(granted)
 
     def _place(self, query: bytes) -> tuple[Broker, LiveTopic, int]:
-        """Raises NotLeader where this server does not know such a topic (yet), OciError 400 for what names none."""
+        """Raises NotLeader for a topic unknown to this server, OciError 400 for an invalid name."""
         place = dict(parse_qsl(query.decode("latin-1")))
         try:
             cluster, topic_id, index = place["cluster"], UUID(hex=place["id"]), int(place["partition"])
         except (KeyError, ValueError):
             raise OciError(400, "A batch comes with a cluster, a topic's id and a partition") from None
         try:
-            # Here it may have been moved to another cluster already, or not yet.
+            # This broker may apply a move to another cluster earlier or later.
             return *self._clusters.holding(topic_id, cluster), index
         except UnknownTopic as error:
             raise NotLeader(str(error)) from None

@@ -75,7 +75,7 @@ async def create_cursor(call: Call) -> Answer:
     details: CreateCursorDetails = call.body
     broker, topic = call.service.stream(call.path["streamId"])
     partition = await broker.source(_partition(topic, details.partition), details.offset or 0)
-    # Read before the offset: if the leader changes in between, the offset may belong to the earlier epoch.
+    # Read the epoch before looking up the offset: the log may recover in between.
     epoch = partition.leader_epoch
     offset, not_before_ms = await _place(broker, partition, details)
     cursor = PartitionCursor(
@@ -106,7 +106,7 @@ async def _place(broker: Broker, partition: Source, details: CreateCursorDetails
         time_ms = ms_of(details.time)
         before = partition.visible_end(ISOLATION)
         found = await broker.find_offset(partition, max(time_ms, 0), isolation=ISOLATION)
-        # A record that Redis has and has not yet acknowledged is not there for readers.
+        # A record that Redis has not acknowledged is not readable.
         seen = 0 <= found.offset < partition.visible_end(ISOLATION)
         return (found.offset, None) if seen else (before, time_ms)
     if details.offset is None:

@@ -73,8 +73,7 @@ async def get_messages(call: Call) -> Answer:
         service.limits.read(cursor.stream, reader, service.clock.ticks_ms())
     name = topic.topic.name
     count, size = query.limit or MOST_MESSAGES, service.settings.get_bytes
-    # As much as it may grow to: the batches that are read, and the messages in JSON. When memory is short it is less,
-    # and the answer too.
+    # Reserve the maximum: the batches and their JSON. If memory is short, the reservation and the response are smaller.
     wanted = size + size * 4 // 3 + count * (_AROUND_MESSAGE + len(name))
     granted = await broker.reads.acquire(wanted)
     try:
@@ -89,7 +88,7 @@ async def get_messages(call: Call) -> Answer:
         topic.counted.bytes_out += sink.size
         content = sink.answer()
     finally:
-        # What the answer has is counted until it has left, by whoever sends it.
+        # The sender keeps the memory reserved until the response has left.
         broker.reads.release(granted)
     return Answer(content, {"opc-next-cursor": following})
 
@@ -109,9 +108,9 @@ async def _read_partition(
     if cursor.partition >= len(topic.partitions):
         raise invalid(CURSOR_INVALID)
     partition = await broker.source(topic.partitions[cursor.partition], cursor.offset)
-    # Before anything is read: should the log be opened anew meanwhile, that was of what it was.
+    # Read the epoch before the records: the log may recover in between.
     epoch = partition.leader_epoch
-    # Where Redis has lost what was read, others come in its place: none of them is skipped.
+    # After data loss in Redis, new records reuse the offsets. Skip none of them.
     reached = partition.kept(cursor.offset, cursor.leader_epoch)
     offset, not_before_ms = await _start(broker, partition, reached, cursor.not_before_ms)
     if offset < partition.log_start:
@@ -126,12 +125,12 @@ async def _read_partition(
 
 
 async def _start(broker: Broker, partition: Source, offset: int, not_before_ms: int | None) -> tuple[int, int | None]:
-    """Where to read, and the time that is still waited for."""
+    """Return the start offset, and the time still waited for."""
     if not_before_ms is None:
         return offset, None
     before = max(partition.visible_end(ISOLATION), offset)
     found = await broker.find_offset(partition, max(not_before_ms, 0), isolation=ISOLATION)
     if not 0 <= found.offset < partition.visible_end(ISOLATION):
-        # Nothing up to here is late enough: it need not be looked at again, nor be there any more.
+        # Records before this offset are too early and need no further check.
         return before, not_before_ms
     return max(found.offset, offset), None

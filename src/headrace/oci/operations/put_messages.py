@@ -18,19 +18,19 @@ from headrace.records.traceparents import NAME, with_header
 from headrace.security.access.required_acls import Operation
 
 MOST_VALUE = 1 << 20
-"""Bytes of a message's value, decoded."""
+"""Maximum bytes of a message's decoded value."""
 MOST_KEY = 256
-"""Bytes of its key, decoded."""
+"""Maximum bytes of a message's decoded key."""
 MOST_REQUEST = 1 << 20
-"""Bytes of all keys and values of a request together, decoded."""
+"""Maximum bytes of all decoded keys and values of a request."""
 LARGE_BODY = 256 << 10
-"""Bytes of a body from which on it is read in a thread: so many messages are in it that others would have to wait."""
+"""Minimum bytes of a body that is parsed in a thread, to keep the event loop free."""
 MOST_UNUSUAL = 8 << 20
-"""Bytes of a body that is not in the usual form, objects of `key` and `value` in plain base64: that takes longer."""
+"""Maximum bytes of a body that is not plain objects of `key` and `value` in base64, because parsing it is slower."""
 _WAITS = 4 << 10
-"""Bytes of a body from which on it waits for its turn in a crowd."""
+"""Minimum bytes of a body that waits for its turn under load."""
 _AT_ONCE = 1000
-"""Messages of such a body that are read without letting others in."""
+"""Messages of such a body parsed without yielding."""
 
 
 class PutMessagesDetailsEntry(msgspec.Struct, rename="camel", gc=False):
@@ -96,7 +96,7 @@ async def put_messages(call: Call) -> Answer:
     count = len(topic.partitions)
     now_ms = broker.clock.now_ms()
     large = len(call.body) > LARGE_BODY
-    # Hundreds may come in one turn of the loop, and be stored in one: each takes milliseconds before and after.
+    # Each takes milliseconds, and hundreds may arrive in one turn of the event loop.
     pace = broker.lane.pace() if len(call.body) > _WAITS and not large else None
     if pace is not None and pace.over:
         await pace.rest()
@@ -104,7 +104,7 @@ async def put_messages(call: Call) -> Answer:
     shares = await asyncio.to_thread(reading) if large else reading()
     parent = service.traceparent()
     if parent is not None:
-        # Whoever reads the messages goes on with their writer's trace.
+        # Consumers continue their producer's trace.
         shares = shares[0], [(place, with_header(batch, NAME, parent), size) for place, batch, size in shares[1]]
     publication = Publication(broker, topic, shares, service.limits, service.puts)
     await publication.send()
@@ -114,11 +114,11 @@ async def put_messages(call: Call) -> Answer:
 
 
 def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int) -> Shares:
-    """The messages of a body, shared out. Raises OciError 400."""
+    """Return a body's messages by partition. Raises OciError 400."""
     shares = accelerator.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
-        # Not in the usual form, or beyond a limit: read it with all that may be said about it, then build the batches
-        # from the usual form, since building them here would hold everybody up for longer than all the rest.
+        # Unusual form, or above a limit: parse it with full checks. Then build the batches from the usual form in a
+        # thread, because building them here would block the event loop.
         details = _read_unusual(body)
         usual = msgspec.json.encode(details)
         shares = accelerator.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
@@ -136,11 +136,11 @@ _unread = msgspec.json.Decoder(_Unread).decode
 
 
 def _read_unusual(body: bytes) -> PutMessagesDetails:
-    """A body in whatever form; raises OciError 400."""
+    """Parse a body of any form. Raises OciError 400."""
     if len(body) > MOST_UNUSUAL:
         raise OciError(400, REQUEST_TOO_LARGE)
     if len(body) > LARGE_BODY:
-        # Piece by piece, since nothing else runs while one is read; what is wrong is then told by its true place.
+        # Parse in pieces to yield between them. Error messages then have the true index.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, OciError):
             found = _unread(body).messages
             entries: list[PutMessagesDetailsEntry] = []

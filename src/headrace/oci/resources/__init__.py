@@ -1,4 +1,4 @@
-"""What the admin operations work on: streams, stream pools, connect harnesses, work requests, kept as documents.
+"""Streams, stream pools, connect harnesses and work requests, stored as documents.
 
-A topic of a virtual cluster is a stream whether or not it has a document: those made through Kafka have none.
+Every topic of a virtual cluster is a stream. A topic created through Kafka has no document.
 """

@@ -1,4 +1,4 @@
-"""All resources together, and the changes that concern several of them."""
+"""All resources, and the changes that affect several of them."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from hashlib import sha256
@@ -28,7 +28,7 @@ from headrace.oci.settings import OciSettings
 from headrace.topics.errors import Fenced, LockLost, StorageFull, StorageUnavailable, TopicError
 
 MOST_NAMED = 100
-"""Streams of a deleted pool that its work request names: a list has 50 requests, and a pool may have 10 000 streams."""
+"""Maximum streams that a pool's deletion lists. A pool may have 10,000 streams."""
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -36,7 +36,7 @@ _log = structlog.get_logger("headrace.oci.resources")
 
 
 class Catalog:
-    """Every resource of the API. Times are those of the clusters' clock."""
+    """Every resource of the API. Times use the clusters' clock."""
 
     def __init__(self, clusters: VirtualClusters, settings: OciSettings) -> None:
         self.settings = settings
@@ -50,10 +50,10 @@ class Catalog:
         self._clusters = clusters
 
     async def start(self) -> None:
-        """Load what is stored, and finish what a crash has cut short."""
+        """Load stored resources, and finish work that a crash interrupted."""
 
         async def start() -> None:
-            # What is stored has been read: nothing of it was known.
+            # Stored documents were readable, but none was known.
             await self.pools.start()
             await self.streams.start()
 
@@ -61,28 +61,30 @@ class Catalog:
             try:
                 return await self._change(start())
             except LockLost as error:
-                # Another broker deletes a large pool, say: nobody else answers for this server meanwhile.
+                # Deleting a large pool takes another broker long. This server must not fail then.
                 _log.warning("the start waits for another broker's change", reason=str(error))
             except (Fenced, StorageFull, StorageUnavailable):
                 raise
             except TopicError as error:
-                # Kafka's clients are served all the same. What is stored is reported as unreadable.
+                # Kafka clients are still served. Unreadable documents are reported.
                 _log.error("the resources of the OCI API cannot be stored", reason=str(error))
                 return None
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        """Load documents of these kinds, changed by another broker; none given: all kinds.
+
+        Raises StorageUnavailable.
+        """
         await self.documents.reload(kinds)
 
     async def stop(self) -> None:
-        """Stop writing in the background."""
+        """Stop background writes."""
         await self.streams.stop()
 
     async def reset(self) -> None:
-        """Delete every resource, and everything that is in the clusters; the default pool is made anew.
+        """Delete every resource and all clusters' data, and create the default pool again.
 
-        Raises:
-            StorageUnavailable, Fenced.
+        Raises: StorageUnavailable, Fenced.
         """
         await self._clusters.reset()
         await self.streams.settle()
@@ -108,7 +110,7 @@ class Catalog:
         return found
 
     def work_requests(self) -> list[WorkRequestRecord]:
-        """Every work request that is still known."""
+        """Return every known work request."""
         now_ms = self.clock.now_ms()
         return [each for each in self.documents.requests.values.values() if not records.is_over(each, now_ms)]
 
@@ -128,11 +130,11 @@ class Catalog:
         freeform_tags: dict[str, str],
         defined_tags: DefinedTags,
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Make a stream in a pool, or in a compartment's default pool.
+        """Create a stream in a pool or in its compartment's default pool.
 
         Raises:
-            OciError: 404, no such pool; 409, its name is taken; 400, too many partitions.
-            TopicError: the name cannot be a topic's, or storage refuses.
+            OciError: 404, no such pool; 409, the name is taken; 400, too many partitions.
+            TopicError: the name is not a valid topic name, or storage fails.
         """
 
         async def create() -> tuple[StreamRecord, WorkRequestRecord]:
@@ -163,7 +165,7 @@ class Catalog:
         return await self._change(update())
 
     async def move_stream(self, stream_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
-        """Move a stream to a compartment, into its default pool. Raises OciError: 404, 412, 409."""
+        """Move a stream to another compartment's default pool. Raises OciError: 404, 412, 409."""
 
         async def move() -> WorkRequestRecord:
             self.streams.changeable(stream_id, if_match)
@@ -180,7 +182,7 @@ class Catalog:
     async def create_pool(
         self, token: "TokenUse | None", name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
     ) -> tuple[PoolRecord, str]:
-        """Make a pool, once for a retry token; the pool and its work request's id. See `Pools.create`."""
+        """Create a pool, once per retry token. Return it and its work request's id. See `Pools.create`."""
 
         async def create() -> tuple[PoolRecord, WorkRequestRecord]:
             return await self.pools.create(name, compartment, kafka, **fields)
@@ -194,7 +196,7 @@ class Catalog:
         return await self._change(self.pools.update(pool_id, if_match, fields, kafka))
 
     async def move_pool(self, pool_id: str, if_match: str | None, compartment: str) -> WorkRequestRecord:
-        """Move a pool to a compartment with its streams. Raises OciError: 404, 412, 409."""
+        """Move a pool and its streams to a compartment. Raises OciError: 404, 412, 409."""
 
         async def move() -> WorkRequestRecord:
             pool = self.pools.get(pool_id)
@@ -218,7 +220,7 @@ class Catalog:
             await self.pools.refresh(pool)
             kafka = dict(self._clusters.settings_of(pool.cluster))
             streams = [each.id for each in self.streams.in_pool(pool)]
-            # Its streams write down themselves that they are gone. If this stops half-way, the pool is still there.
+            # Streams store their own deletion. After an interruption the pool still exists.
             with self.streams.asked(streams):
                 await self._clusters.delete(pool.cluster, self.documents.store)
             pool = self.documents.changed(pool, "DELETING", kafka_settings=kafka)
@@ -238,7 +240,7 @@ class Catalog:
         freeform_tags: dict[str, str],
         defined_tags: DefinedTags,
     ) -> tuple[HarnessRecord, str]:
-        """Make a connect harness, once for a retry token; it and its work request's id. Raises OciError 409."""
+        """Create a connect harness, once per retry token. Return it and its work request's id. Raises OciError 409."""
 
         async def create() -> tuple[HarnessRecord, WorkRequestRecord]:
             return self.harnesses.create(name, compartment, freeform_tags, defined_tags)
@@ -263,7 +265,7 @@ class Catalog:
         table: Table[R],
         create: Callable[[], Coroutine[Any, Any, tuple[R, WorkRequestRecord]]],
     ) -> tuple[R, str]:
-        """Create and save, or find what the same token created before."""
+        """Create and save, or return the result of the same token."""
         now_ms = self.clock.now_ms()
         if token is not None:
             used = self.documents.tokens.get(token.id)
@@ -297,21 +299,21 @@ class Catalog:
 
 
 class TokenUse(msgspec.Struct, frozen=True):
-    """A retry token as it came: `opc-retry-token`, good for 24 hours."""
+    """A retry token (`opc-retry-token`), valid for 24 hours."""
 
     id: str
     request: str
-    """A digest of what was asked."""
+    """Digest of the request."""
 
     @classmethod
     def of(cls, token: str | None, operation: str, user: str, body: object) -> "TokenUse | None":
-        """The use of a token; None without one.
+        """Return the use of a token; None without one.
 
         Args:
             token: the header.
-            operation: tokens of different operations are different.
-            user: those of different users too.
-            body: what was asked.
+            operation: separates tokens by operation.
+            user: separates tokens by user.
+            body: the request's body.
         """
         if token is None:
             return None

@@ -1,4 +1,4 @@
-"""Resources of one kind: how one is found, and the steps that every change of one takes."""
+"""Resources of one kind: look-ups and the common steps of changes."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -20,9 +20,9 @@ class Collection(Generic[R]):
     kind: ClassVar[str]
     """As in an OCID."""
     noun: ClassVar[str]
-    """As in messages; in capitals it names the kind's work requests, such as `CREATE_STREAM_POOL`."""
+    """As in messages. In capitals it names work requests, such as `CREATE_STREAM_POOL`."""
     unique_in_compartment: ClassVar[bool] = True
-    """Whether a name occurs once in a compartment."""
+    """Whether names are unique in a compartment."""
 
     def __init__(self, documents: Documents, table: Table[R]) -> None:
         self._documents = documents
@@ -31,7 +31,7 @@ class Collection(Generic[R]):
     # Look-ups
 
     def get(self, ocid: str) -> R:
-        """Return a resource by its OCID, also one that was deleted within the last 90 days. Raises OciError 404."""
+        """Return a resource by OCID, up to 90 days after its deletion. Raises OciError 404."""
         unique = self._unique_of(ocid)
         record = self._find_record(unique) if unique is not None else None
         if record is None or not self._documents.known(record):
@@ -39,7 +39,7 @@ class Collection(Generic[R]):
         return record
 
     def all(self) -> list[R]:
-        """Return every one, the deleted ones included."""
+        """Return all resources, including deleted ones."""
         return [record for record in self.table.values.values() if self._documents.known(record)]
 
     def _unique_of(self, ocid: str) -> str | None:
@@ -54,15 +54,15 @@ class Collection(Generic[R]):
     # Changes
 
     def changeable(self, ocid: str, if_match: str | None, fields: Mapping[str, Any] | None = None) -> R:
-        """Return a resource that may be changed, or deleted.
+        """Return a resource that may be changed or deleted.
 
         Args:
-            ocid: the resource's.
-            if_match: the etag that it must have; None: any.
-            fields: what of its record is to change.
+            ocid: its OCID.
+            if_match: its required etag; None: any.
+            fields: the changes to its record.
 
         Raises:
-            OciError: 404, 412; 409, another change is under way or its new name is taken; 400, no room for more tags.
+            OciError: 404, 412; 409, another change is in progress or the new name is taken; 400, too many tags.
         """
         record = self.get(ocid)
         if state_of(record, self._documents.clock.now_ms()) == "DELETED":
@@ -79,16 +79,16 @@ class Collection(Generic[R]):
         return record
 
     def _check_usable(self, ocid: str, record: R) -> None:
-        """Raise OciError for what stands against any change of a resource of this kind."""
+        """Raise OciError if resources of this kind cannot be changed."""
 
     def _check_readable(self, ocid: str, record: R) -> None:
-        """Raise OciError 409 where a stored record could not be read: it would be replaced by one without its tags."""
+        """Raise OciError 409 for an unreadable record, because a change would lose its tags."""
         if self.table.hides(record.id):
             why = f"The record of {self.noun} {ocid} cannot be read: repair it, then start the server again"
             raise OciError(409, why, "IncorrectState")
 
     def _check_name(self, name: str, compartment: str, *, own: str = "") -> None:
-        """Raise OciError 409 for the name of another resource in a compartment."""
+        """Raise OciError 409 if another resource of the compartment has the name."""
         if any(
             each.name == name and each.compartment == compartment and each.id != own and not is_deleted(each)
             for each in self.table.values.values()
@@ -105,12 +105,12 @@ class Collection(Generic[R]):
         return await self._save("DELETE", record)
 
     def request(self, verb: str, record: R, *others: tuple[str, str]) -> WorkRequestRecord:
-        """Return a work request that begins now, to be saved with what it changes.
+        """Return a new work request, to be saved with its change.
 
         Args:
             verb: such as `CREATE`.
-            record: the resource that it was asked for.
-            others: (kind, id) of what it changes as well.
+            record: the requested resource.
+            others: (kind, id) of other changed resources.
         """
         operation = f"{verb}_{self.noun.upper().replace(' ', '_')}"
         return self._documents.request(operation, record.compartment, (self.kind, record.id), *others)
@@ -124,13 +124,13 @@ class Collection(Generic[R]):
     async def _save(
         self, verb: str, record: R, beside: Changes | None = None, *, is_done: bool = False
     ) -> WorkRequestRecord:
-        """Store a record with its work request, and other changes in the same step.
+        """Store a record, its work request and other changes atomically.
 
         Args:
             verb: of the work request.
-            record: as it is from now on.
-            beside: what else changes.
-            is_done: whether the change has been made already, so that storing it is retried.
+            record: the new record.
+            beside: other changes.
+            is_done: the change has been made, so retry storing it.
         """
         request = self.request(verb, record)
         store = self._documents.finish if is_done else self._documents.save

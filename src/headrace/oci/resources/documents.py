@@ -1,4 +1,4 @@
-"""What is kept of all resources, in memory and in the storage's documents: read from the one, changed in both."""
+"""All resources in memory and in the storage's documents."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -35,16 +35,16 @@ R = TypeVar("R", bound=Record)
 
 _PURGE_MS = 3_600_000
 CLUSTERS = frozenset({virtual_clusters.KIND, virtual_clusters.MOVED_TOPICS})
-"""Kinds of documents that tell of virtual clusters."""
+"""Kinds of documents about virtual clusters."""
 _encode = msgspec.json.Encoder().encode
 
 
 Changes = Mapping[tuple[Table[Any], str], msgspec.Struct | None]
-"""(table, id) -> the value from now on, None: none."""
+"""(table, id) -> new value; None: delete."""
 
 
 class Documents:
-    """Every table, and the order of their changes: one at a time, among all brokers."""
+    """Every table. Changes run one at a time across all brokers."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Documents:
         clock: Clock,
         refresh_clusters: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Nothing is loaded yet.
+        """Start empty.
 
         Args:
             storage: where documents are kept.
-            settings: the API's.
+            settings: the API's settings.
             clock: the time.
-            refresh_clusters: takes over which virtual clusters another broker has made, changed or deleted.
+            refresh_clusters: applies other brokers' changes to virtual clusters.
         """
         self.settings = settings
         self.clock = clock
@@ -72,16 +72,16 @@ class Documents:
         self._tables: tuple[Table[Any], ...] = (self.streams, self.pools, self.harnesses, self.requests, self.tokens)
         self._refresh_clusters = refresh_clusters
         self.catch_up: Callable[[], Awaitable[object]] | None = None
-        """Takes over what other brokers have changed, topics too; None: there are none, or they are not followed."""
+        """Applies other brokers' changes, including topics; None: no other brokers, or not followed."""
         kinds = frozenset(table.kind for table in self._tables)
         self._changing = Changing(storage, "oci", kinds | CLUSTERS, self._refresh)
         self._values = asyncio.Lock()
         self._purge_ms = 0
         self.patience_s = PATIENCE_S
-        """For how long `finish` tries again."""
+        """Seconds for which `finish` retries."""
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Read what another broker has stored of these kinds anew; of all kinds for none. Raises StorageUnavailable."""
+        """Reload documents of these kinds; none given: all. Raises StorageUnavailable."""
         async with self._values:
             for table in self._tables:
                 if not kinds or table.kind in kinds:
@@ -90,7 +90,7 @@ class Documents:
     async def _refresh(self, kinds: frozenset[str]) -> None:
         if self.catch_up is not None:
             await self.catch_up()
-        # First: what a pool's document names has to be there.
+        # First, because pool documents refer to clusters.
         if kinds & CLUSTERS and self._refresh_clusters is not None:
             await self._refresh_clusters()
         if kinds - CLUSTERS:
@@ -99,12 +99,12 @@ class Documents:
     # Changes
 
     async def exclusively(self, change: Coroutine[Any, Any, T]) -> T:
-        """Make a change while nobody else makes one, to its end also where the one who asked has gone.
+        """Run a change exclusively and to its end, even if the caller is canceled.
 
-        What it goes by is what is stored: changes of other brokers are taken over before it begins.
+        Changes of other brokers are applied first.
 
         Raises:
-            LockLost: other brokers were making changes for too long; StorageUnavailable.
+            LockLost: other brokers held the lock for too long; StorageUnavailable.
         """
 
         async def run() -> T:
@@ -114,7 +114,7 @@ class Documents:
         return await to_the_end(run(), change)
 
     async def save(self, changes: Changes) -> None:
-        """Store all changes at once, then make them in memory. Nothing has changed there when it raises.
+        """Store all changes at once, then apply them in memory. An error changes nothing in memory.
 
         Only within `exclusively`.
         """
@@ -129,14 +129,14 @@ class Documents:
                 table.put(name, changes[table, name], len(text))
 
     async def finish(self, changes: Changes) -> None:
-        """As `save`, for what tells of something that has been done: tried again where Redis is away for a moment.
+        """Save the record of a completed change, with retries if Redis is unavailable.
 
-        It may be stored twice, which is the same: nobody else changes anything meanwhile.
+        Storing it twice is harmless, because the lock excludes other changes.
         """
         await retry_while_unavailable(partial(self.save, changes), self.patience_s)
 
     async def store(self, changes: Mapping[tuple[str, str], bytes | None]) -> None:
-        """Store documents of whoever takes part in a change, as they are. Only within `exclusively`.
+        """Store other documents of a change unchanged. Only within `exclusively`.
 
         Raises as `DocumentStorage.save`.
         """
@@ -147,7 +147,7 @@ class Documents:
         await self.save({(table, name): None for table in self._tables for name in table.values})
 
     def _crowded_out(self, changes: Changes, texts: Mapping[tuple[Table[Any], str], bytes | None]) -> Changes:
-        """What is forgotten before its time, for what is to be remembered from now on."""
+        """Return remembered values to drop early, to make room for new ones."""
         added: dict[Table[Any], list[int]] = {}
         for (table, name), value in changes.items():
             if name not in table.remembered and is_only_remembered(value):
@@ -155,7 +155,7 @@ class Documents:
         return {(table, name): None for table, sizes in added.items() for name in table.beyond(len(sizes), sum(sizes))}
 
     def _forgotten(self) -> Changes:
-        """What has been kept for long enough; looked for once an hour."""
+        """Return expired values, checked once per hour."""
         ticks_ms = self.clock.ticks_ms()
         if ticks_ms < self._purge_ms:
             return {}
@@ -172,7 +172,7 @@ class Documents:
     # Time
 
     def phase(self, state: State) -> Phase | None:
-        """A change that begins now; None for one that takes no time and leaves nothing to tell."""
+        """Return the phase of a change that starts now; None if it is immediate."""
         delay_ms = self.settings.lifecycle_delay_ms
         if not delay_ms and state != "DELETING":
             return None
@@ -180,11 +180,11 @@ class Documents:
         return Phase(state, now_ms + delay_ms, now_ms)
 
     def known(self, record: Record | None) -> bool:
-        """Whether there is a record, and it was not deleted too long ago."""
+        """Return whether a record exists and is not expired."""
         return record is not None and not is_forgotten(record, self.clock.now_ms())
 
     def changed(self, record: R, state: State, **fields: Any) -> R:
-        """The record after a change that a client asked for and that begins now."""
+        """Return the record after a client's change that starts now."""
         return msgspec.structs.replace(record, phase=self.phase(state), version=record.version + 1, **fields)
 
     def check_changeable(self, record: Record, if_match: str | None) -> None:
@@ -192,12 +192,12 @@ class Documents:
         check_changeable(record, self.clock.now_ms(), if_match)
 
     def request(self, operation: str, compartment: str, *resources: tuple[str, str]) -> WorkRequestRecord:
-        """A work request that begins now, to be saved with what it changes.
+        """Return a new work request, to be saved with its change.
 
         Args:
             operation: such as `CREATE_STREAM`.
             compartment: its OCID.
-            resources: (kind, id) of what it changes, the one it was asked for first.
+            resources: (kind, id) of the changed resources, the requested one first.
         """
         now_ms = self.clock.now_ms()
         return WorkRequestRecord(

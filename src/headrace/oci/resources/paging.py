@@ -1,7 +1,6 @@
-"""Lists in pages, by opaque tokens. Pure.
+"""Paginate lists with opaque tokens. Pure.
 
-A token names the last item of a page by what the list is sorted by, not by its number: what comes or goes meanwhile
-makes no other item appear twice or not at all.
+A token holds the sort key of a page's last item, so concurrent changes neither repeat nor skip other items.
 """
 
 import base64
@@ -16,15 +15,15 @@ from headrace.oci.errors import OciError, invalid
 
 T = TypeVar("T")
 Key = tuple[int | str, str]
-"""What an item is sorted by, and its id, since names and times may be those of several."""
+"""Sort key and id. The id makes equal keys unique."""
 Order = Literal["ASC", "DESC"]
 DEFAULT_LIMIT = 10
 LONGEST = 1024
-"""Characters of a token (OCI Streaming's API)."""
+"""Maximum characters of a token (OCI Streaming API)."""
 _ROOM = 700
-"""Bytes that a text may take in a token, in JSON: the rest of the token is some 60, and base64 makes four of three."""
+"""Maximum bytes of a text in a token, as JSON. The rest takes about 60, and base64 adds a third."""
 _CUT = _ROOM // len("\\u0001")
-"""Characters that have room in a token, whichever they are."""
+"""Characters that always fit in a token."""
 
 
 class _Token(msgspec.Struct, frozen=True, array_like=True):
@@ -38,12 +37,12 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     following: str | None
-    """Token of the page behind it; None: it is the last."""
+    """Token of the next page; None: this is the last one."""
     preceding: str | None
 
     @property
     def headers(self) -> dict[str, str]:
-        """`opc-next-page` and `opc-prev-page`, where there are such pages."""
+        """Return `opc-next-page` and `opc-prev-page` for existing pages."""
         found = {"opc-next-page": self.following, "opc-prev-page": self.preceding}
         return {name: token for name, token in found.items() if token is not None}
 
@@ -51,18 +50,18 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 def page_of(
     items: Iterable[T], key: Callable[[T], Key], sorting: str, order: Order, limit: int | None, token: str | None
 ) -> Page[T]:
-    """One page.
+    """Return one page.
 
     Args:
         items: the whole list, in any order.
-        key: what it is sorted by.
-        sorting: names the key; a token is good for the sorting it was given with.
-        order: rising or falling. Of texts that have no room in a token only the beginning counts, and then the id.
-        limit: most items of a page; None: 10.
-        token: of an earlier page; None: the first one.
+        key: the sort key.
+        sorting: name of the sort key. A token is valid only for its sorting.
+        order: ascending or descending. Texts too long for a token are sorted by prefix, then by id.
+        limit: maximum items of a page; None: 10.
+        token: token of a page; None: the first page.
 
     Raises:
-        OciError: 400, the token is none, or that of another sorting.
+        OciError: 400, the token is invalid or has another sorting.
     """
     placed = sorted(((_told(key(item)), item) for item in items), key=itemgetter(0), reverse=order == "DESC")
     ordered, places = [item for _, item in placed], [place for place, _ in placed]

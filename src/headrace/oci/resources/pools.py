@@ -1,8 +1,8 @@
-"""Stream pools: each is a virtual cluster. Connect harnesses: names under which Kafka Connect keeps its own topics.
+"""Stream pools, which are virtual clusters, and connect harnesses, which name Kafka Connect's internal topics.
 
-With `oci.pools=shared` every compartment's default pool is the default cluster, the one that Kafka clients see that
-name none. With `oci.pools=compartment` a compartment's default pool is made when it is first needed, unless one of its
-name exists: that becomes it.
+With `oci.pools=shared` the default pool of every compartment is the default cluster, which Kafka clients use by
+default. With `oci.pools=compartment` a compartment's default pool is created on first use, or an existing pool of that
+name is used.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from headrace.oci.resources.records import (
 DEFAULT_NAME = "DefaultPool"
 _log = structlog.get_logger("headrace.oci.resources")
 _NEW = {"auto.create.topics.enable": "false", "num.partitions": "1", "log.retention.hours": "24"}
-"""Kafka settings of a new pool, as the service has them."""
+"""Kafka settings of a new pool, as in the service."""
 
 
 class Pools(Collection[PoolRecord]):
@@ -46,7 +46,7 @@ class Pools(Collection[PoolRecord]):
         self._of_cluster: dict[str, str] = {}
 
     async def start(self) -> None:
-        """Make the pool of the default cluster, and finish what a crash has cut short."""
+        """Create the default cluster's pool, and finish work that a crash interrupted."""
         table = self._documents.pools
         changes: dict[tuple[Any, str], msgspec.Struct | None] = {}
         if table.get(DEFAULT) is None and not table.hides(DEFAULT):
@@ -54,8 +54,8 @@ class Pools(Collection[PoolRecord]):
         clusters = {name for name, _ in self._clusters}
         for pool in table.values.values():
             if pool.cluster in clusters and is_deleted(pool):
-                # A deletion removes the cluster first. One that is there was restored, or could not be read at a start
-                # that took it for deleted.
+                # A deletion removes the cluster first. An existing cluster was restored, or was unreadable at an
+                # earlier start.
                 _log.warning("a stream pool exists that was recorded as deleted: it is kept", pool=pool.name)
                 changes[table, pool.id] = msgspec.structs.replace(pool, phase=None, kafka_settings={})
             elif (
@@ -65,7 +65,7 @@ class Pools(Collection[PoolRecord]):
         known = {pool.cluster for pool in table.values.values()} | {DEFAULT}
         for name, broker in self._clusters:
             if name not in known and not table.hides(name):
-                # A creation that was not written down: nobody was told of it. What is in it all the same is kept.
+                # An unrecorded creation, unknown to the client. Its data is kept.
                 if broker.topics.names():
                     changes[table, name] = self._adopted(name, name)
                 else:
@@ -82,7 +82,7 @@ class Pools(Collection[PoolRecord]):
     # Look-ups
 
     def all(self) -> list[PoolRecord]:
-        """Every pool, the deleted ones included."""
+        """Return every pool, including deleted ones."""
         hidden = [pool for name, _ in self._clusters if (pool := self._unread(name)) is not None]
         return [*super().all(), *hidden]
 
@@ -90,13 +90,13 @@ class Pools(Collection[PoolRecord]):
         return self._documents.pools.get(unique) or self._unread(unique)
 
     def _unread(self, unique: str) -> PoolRecord | None:
-        """What stands for a pool whose record cannot be read while its cluster is open; it is never stored."""
+        """Return a substitute for a pool with an unreadable record and an open cluster. It is never stored."""
         if not self._documents.pools.hides(unique) or not self._clusters.has(unique):
             return None
         return self._adopted(unique, DEFAULT_NAME if unique == DEFAULT else unique)
 
     def usable(self, pool_id: str) -> PoolRecord:
-        """A pool that streams can be put in. Raises OciError: 404; 409 while it is being made or deleted."""
+        """Return a pool that accepts streams. Raises OciError: 404; 409 while it is being created or deleted."""
         pool = self.get(pool_id)
         state = state_of(pool, self._documents.clock.now_ms())
         if state == "DELETED":
@@ -105,43 +105,43 @@ class Pools(Collection[PoolRecord]):
             raise OciError(409, f"The stream pool is {state}", "IncorrectState")
         if self.broker_of(pool) is None:
             self._check_cluster(pool)
-            # Whoever deletes it was cut short, and has to ask again.
+            # Its deletion was interrupted, and the client must repeat it.
             raise OciError(409, "The stream pool is being deleted", "IncorrectState")
         return pool
 
     def of_broker(self, broker: Broker) -> PoolRecord:
-        """The pool that a broker's virtual cluster is."""
+        """Return the pool of a broker's virtual cluster."""
         pool = self._find_record(self._of_cluster.get(broker.cluster, broker.cluster))
-        # A cluster that is being made has topics only later.
+        # A cluster in creation has no topics yet.
         assert pool is not None, f"the cluster {broker.cluster} has no pool"
         return pool
 
     def broker_of(self, pool: PoolRecord) -> Broker | None:
-        """The virtual cluster that a pool is; None when it was deleted."""
+        """Return a pool's virtual cluster; None: it was deleted."""
         try:
             return self._clusters.get(pool.cluster)
         except UnknownCluster:
             return None
 
     def cluster_of(self, pool_id: str) -> Broker | None:
-        """The virtual cluster of a pool that is there, by its OCID; None for others."""
+        """Return an existing pool's virtual cluster by OCID, or None."""
         try:
             return self.broker_of(self.usable(pool_id))
         except OciError:
             return None
 
     def cluster_name(self, unique: str) -> str:
-        """The name of the virtual cluster that a pool is, or was: by the unique part of its OCID."""
+        """Return the name of a pool's current or former virtual cluster: the unique part of its OCID."""
         pool = self._documents.pools.get(unique)
         return unique if pool is None else pool.cluster
 
     def known_default_of(self, compartment: str) -> PoolRecord | None:
-        """The pool of a compartment's streams that name none, if there is one: it is the default, or has its name."""
+        """Return a compartment's default pool, or an existing pool of its name, or None."""
         if self._documents.settings.pools == "shared":
             return self._find_record(DEFAULT)
         named = None
         for pool in self._documents.pools.values.values():
-            # One that was the default may be deleted while `oci.pools` is shared.
+            # With `oci.pools=shared` a former default pool may be deleted.
             if pool.compartment != compartment or pool.id == DEFAULT or is_deleted(pool):
                 continue
             if pool.default:
@@ -151,10 +151,10 @@ class Pools(Collection[PoolRecord]):
         return named
 
     async def default_of(self, compartment: str) -> PoolRecord:
-        """The same, made when it is missing, and the default from now on. Only within a change.
+        """Return a compartment's default pool, created if necessary. Only within a change.
 
         Raises:
-            OciError: 409, a pool of its name is being made.
+            OciError: 409, a pool of its name is being created.
         """
         known = self.known_default_of(compartment)
         if known is None:
@@ -171,7 +171,7 @@ class Pools(Collection[PoolRecord]):
     # Changes
 
     async def refresh(self, pool: PoolRecord) -> None:
-        """Take over the topics that other brokers have made in a pool. Raises StorageUnavailable."""
+        """Apply other brokers' new topics of a pool. Raises StorageUnavailable."""
         broker = self.broker_of(pool)
         if broker is not None and self._clusters.ownership.shared:
             await refresh_all(broker.topics)
@@ -188,12 +188,12 @@ class Pools(Collection[PoolRecord]):
     async def create(
         self, name: str, compartment: str, kafka: Mapping[str, str], **fields: Any
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Make a pool. Only within a change.
+        """Create a pool. Only within a change.
 
         Args:
             name: unique in its compartment.
             compartment: its OCID.
-            kafka: settings of its virtual cluster, by Kafka's names; the service's defaults for what is not there.
+            kafka: Kafka settings of its virtual cluster. Missing ones have the service's defaults.
             fields: other fields of the record.
 
         Raises:
@@ -212,7 +212,7 @@ class Pools(Collection[PoolRecord]):
         kafka: Mapping[str, str] | None = None,
         beside: Changes | None = None,
     ) -> tuple[PoolRecord, WorkRequestRecord]:
-        """Change a pool: `fields` of its record, `kafka` as above. What is to change `beside` is stored with it."""
+        """Change a pool: `fields` of its record, `kafka` settings as above. `beside` is stored with it."""
         pool = self.changeable(ocid, if_match, fields)
         if kafka:
             settings = {**self._clusters.settings_of(pool.cluster), **kafka}
@@ -220,14 +220,14 @@ class Pools(Collection[PoolRecord]):
         return await self._save_changed(pool, fields, beside)
 
     def deletable(self, pool_id: str, if_match: str | None) -> PoolRecord:
-        """A pool that may be deleted. Raises OciError: 404, 412, 409."""
+        """Return a pool that may be deleted. Raises OciError: 404, 412, 409."""
         pool = self.changeable(pool_id, if_match)
         if self.is_default(pool):
             raise OciError(409, "The default stream pool of a compartment cannot be deleted")
         return pool
 
     def is_default(self, pool: PoolRecord) -> bool:
-        """Whether streams are made in it that name no pool, as `oci.pools` is now."""
+        """Return whether it is a default pool under the current `oci.pools`."""
         return pool.id == DEFAULT or (pool.default and self._documents.settings.pools == "compartment")
 
     def _check_usable(self, ocid: str, record: PoolRecord) -> None:
@@ -236,7 +236,7 @@ class Pools(Collection[PoolRecord]):
             self._check_cluster(record)
 
     def _check_cluster(self, pool: PoolRecord) -> None:
-        """Raise OciError 409 where the cluster of a pool cannot be read, and is not open for that."""
+        """Raise OciError 409 if the pool's cluster is unreadable and therefore not open."""
         if self._clusters.is_unreadable(pool.cluster):
             why = f"what is stored of its virtual cluster {pool.cluster} cannot be read"
             raise OciError(

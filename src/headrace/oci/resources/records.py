@@ -1,10 +1,10 @@
-"""What is kept of each resource, as JSON in documents, and its state, which follows from that and the time. Pure.
+"""Stored JSON records of resources, and their lifecycle state as a function of time. Pure.
 
-Times are milliseconds since the epoch. An id is the unique part of an OCID, so that another `oci.region` gives the same
-resources other OCIDs.
+Times are milliseconds since the epoch. An id is the unique part of an OCID, so `oci.region` changes OCIDs but not
+resources.
 
-CREATING, ACTIVE, UPDATING, ACTIVE, DELETING, DELETED (OCI Streaming API, `lifecycleState`). How long the states in
-between last is `oci.lifecycle.delay.ms`. A record stays for 90 days after the deletion.
+CREATING, ACTIVE, UPDATING, ACTIVE, DELETING, DELETED (OCI Streaming API, `lifecycleState`). `oci.lifecycle.delay.ms`
+sets how long transitional states last. A record is kept for 90 days after the deletion.
 """
 
 from typing import Any, Literal
@@ -22,7 +22,7 @@ class Phase(msgspec.Struct, frozen=True):
 
     state: State
     until_ms: int
-    """When it is over: the resource is then ACTIVE, or DELETED."""
+    """Its end. The resource is then ACTIVE or DELETED."""
     began_ms: int = 0
 
 
@@ -32,18 +32,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     name: str
     compartment: str
-    """Its OCID; empty for what is in every compartment: the shared default pool and the topics made in it."""
+    """OCID; empty for the shared default pool and its topics."""
     created_ms: int
     phase: Phase | None = None
     """The latest change."""
     version: int = 1
-    """Raised by every change that a client asks for; the etag tells it."""
+    """Incremented by every change of a client; part of the etag."""
     freeform_tags: dict[str, str] = {}
     defined_tags: DefinedTags = {}
 
     @property
     def etag(self) -> str:
-        """Changes with the resource, and not with its lifecycle state."""
+        """Return the etag, which does not depend on the lifecycle state."""
         return f"{self.id}-{self.version}"
 
 
@@ -52,7 +52,7 @@ class StreamRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     pool: str
     partitions: int
-    """As its topic has them; this is what is left to tell when the topic is gone, like the next."""
+    """Partitions of the topic. Kept, as the next field, for deleted topics."""
     retention_hours: int
 
 
@@ -61,14 +61,14 @@ class PoolRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     cluster: str
     default: bool = False
-    """Whether it is the one in which a compartment's streams are made that name none; it cannot be deleted."""
+    """Whether it is its compartment's default pool, which cannot be deleted."""
     kms_key: str = ""
     subnet: str = ""
     private_ip: str = ""
     security_groups: tuple[str, ...] = ()
     security_attributes: DefinedTags = {}
     kafka_settings: dict[str, str] = {}
-    """The cluster's settings at the end, kept because a deleted pool has no cluster."""
+    """The cluster's last settings, because a deleted pool has no cluster."""
 
 
 class HarnessRecord(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +82,7 @@ class WorkRequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     operation: str
     """Such as `CREATE_STREAM`."""
     resources: tuple[tuple[str, str], ...]
-    """(kind, id) of what it changes, the one it was asked for first."""
+    """(kind, id) of the changed resources, the requested one first."""
     compartment: str
     accepted_ms: int
     finished_ms: int
@@ -94,18 +94,18 @@ class RetryToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource: str
     work_request: str
     request: str
-    """A digest of the request's body."""
+    """Digest of the request's body."""
     expires_ms: int
 
 
 STATES = ("CREATING", "ACTIVE", "UPDATING", "DELETING", "DELETED", "FAILED")
 DAY_MS = 86_400_000
 RECORD_LIFE_MS = 90 * DAY_MS
-"""How long a deleted resource can still be asked for."""
+"""Time for which a deleted resource is kept."""
 WORK_REQUEST_LIFE_MS = 7 * DAY_MS
-"""How long a work request can be asked for after its end; our choice, the service does not say."""
+"""Time for which a finished work request is kept. Not documented by the service."""
 _ACCEPTED_SHARE = 10
-"""A work request waits for a tenth of its time before it starts, so that every state is seen."""
+"""A work request starts after a tenth of its time, so that clients see every state."""
 
 
 def state_of(record: Record, now_ms: int) -> str:
@@ -113,7 +113,7 @@ def state_of(record: Record, now_ms: int) -> str:
     phase = record.phase
     if phase is None:
         return "ACTIVE"
-    # A clock that was set back behind its beginning says nothing of it, and must not have it begin again.
+    # A clock set back to before the start must not restart the change.
     if phase.began_ms <= now_ms < phase.until_ms:
         return phase.state
     return "DELETED" if phase.state == "DELETING" else "ACTIVE"
@@ -131,7 +131,7 @@ def is_forgotten(record: Record, now_ms: int) -> bool:
 
 
 def check_changeable(record: Record, now_ms: int, if_match: str | None) -> None:
-    """Raise what stands against a change: OciError 412 for another etag, 409 while another change is under way."""
+    """Raise OciError 412 for another etag, 409 while another change is in progress."""
     if if_match is not None and if_match.strip('"') not in {record.etag, "*"}:
         raise OciError(412, f"The resource has changed: its etag is {record.etag}")
     state = state_of(record, now_ms)
@@ -164,5 +164,5 @@ def percent_of(request: WorkRequestRecord, now_ms: int) -> float:
 
 
 def _is_finished(request: WorkRequestRecord, now_ms: int) -> bool:
-    """Also when the clock was set back behind its beginning: what is over must not begin again."""
+    """Return whether it is finished. A clock set back to before its start must not restart it."""
     return not request.accepted_ms <= now_ms < request.finished_ms

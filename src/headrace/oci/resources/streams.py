@@ -1,7 +1,7 @@
-"""Streams: the topics of all virtual clusters, and what is known of them beside.
+"""Streams: the topics of all virtual clusters with their records.
 
-A topic that was made through Kafka has no document until it is changed here; its record is made up from the topic and
-its pool. Deleted streams have no topic, only a document.
+A topic created through Kafka has no document until it is changed here. Until then its record is derived from the topic
+and its pool. Deleted streams have a document but no topic.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from headrace.oci.resources.records import (
 from headrace.topics.errors import StorageUnavailable, TopicError, TopicExists
 
 MOST_PARTITIONS = 10_000
-"""Of one stream, whatever `oci.partitions.max` says: a slip of the finger is not to fill the server."""
+"""Maximum partitions of a stream, for any `oci.partitions.max`, as a protection against typing errors."""
 _HOUR_MS = 3_600_000
 _RETRY_MS = 1_000
 _STOP_S = 1.0
@@ -47,7 +47,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
 
     kind = ocids.STREAM
     noun = "stream"
-    unique_in_compartment = False  # but in its pool
+    unique_in_compartment = False  # Except in its pool
 
     def __init__(self, documents: Documents, clusters: VirtualClusters, pools: Pools) -> None:
         super().__init__(documents, documents.streams)
@@ -55,21 +55,21 @@ class Streams(Collection[StreamRecord], ClusterListener):
         self._pools = pools
         self._live: dict[str, Place] = {}
         self._open: dict[str, Place] = {}
-        """By OCID, those that may be written and read: what each put and get looks up."""
+        """Writable and readable streams by OCID, for each put and get."""
         self._unwanted: set[str] = set()
-        """Made just now and taken back: nothing is to be kept of them."""
+        """New streams that are being undone. Nothing of them is kept."""
         self._asked: set[str] = set()
-        """Being deleted through this API."""
+        """Streams that this API is deleting."""
         self._lost: dict[str, StreamRecord] = {}
-        """Deleted, and not written down yet."""
+        """Deleted streams that are not stored yet."""
         self._retracted: set[str] = set()
-        """Taken back when storage did not say whether it had written them down: if so, that is to go."""
+        """Undone records whose storage is uncertain. If stored, they must be deleted."""
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Find the topics there are, and those that have gone since; then hear of every other."""
+        """Load existing topics, detect deleted ones, then subscribe to changes."""
         if self._clusters.ownership.shared:
-            # Another broker may have made a topic and its record since the topics were loaded, in that order.
+            # Another broker may have created a topic and then its record after the topics were loaded.
             for _, broker in self._clusters:
                 await refresh_all(broker.topics)
         self._clusters.subscribe(self)
@@ -83,16 +83,16 @@ class Streams(Collection[StreamRecord], ClusterListener):
             if stream.id not in self._live and not is_deleted(stream) and not self._is_hidden(stream)
         ]
         await self._documents.save({(table, each.id): self._documents.changed(each, "DELETING") for each in gone})
-        # Written so by older servers of which one moved a stream to another pool, and the others took it for deleted.
+        # Older servers stored this when one of them moved a stream and others took it for deleted.
         wrong = [stream for stream in table.values.values() if is_deleted(stream) and stream.id in self._live]
         for each in wrong:
             _log.warning("a stream is there that was said to be deleted: it is kept", stream=each.name)
         await self._documents.save({(table, each.id): msgspec.structs.replace(each, phase=None) for each in wrong})
 
     def _is_hidden(self, stream: StreamRecord) -> bool:
-        """Whether a stream's topic may exist though it is not open: in any cluster, for a move may have been cut short.
+        """Return whether a stream's topic may exist in any cluster without being open.
 
-        What could not be read at this start says nothing about whether it is there.
+        A move may be interrupted, and a topic may have been unreadable at this start.
         """
         return self._clusters.some_unreadable or any(
             broker.storage.topics.unreadable(stream.name) is not None for _, broker in self._clusters
@@ -101,7 +101,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
     # What comes and goes
 
     def topic_added(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic that any API has made is a stream."""
+        """Handle a topic created by any API."""
         unique = live.topic.id.hex
         self._live[unique] = (broker, live)
         stored = self._documents.streams.get(unique)
@@ -109,7 +109,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             self._open[self.ocid(unique)] = (broker, live)
 
     def topic_deleted(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic was deleted. One that was made through Kafka, and deleted so, leaves nothing behind."""
+        """Handle a deleted topic. One that was created and deleted through Kafka leaves no record."""
         unique = live.topic.id.hex
         record = self._find_record(unique)
         recorded = unique in self._documents.streams.values or unique in self._asked
@@ -118,7 +118,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             self._write_soon()
 
     def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic does not exist any more, or was moved, and it may have been heard of first where it is now."""
+        """Handle a removed or moved topic. The event for its new place may arrive first."""
         unique = live.topic.id.hex
         place = self._live.get(unique)
         if place is not None and place[1] is live:
@@ -130,7 +130,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             self._writing = asyncio.get_running_loop().create_task(self._write_lost())
 
     async def _write_lost(self) -> None:
-        """Write down what was deleted; a start finds what a crash has left to do."""
+        """Store deletions. The next start completes this after a crash."""
         while self._lost or self._retracted:
             try:
                 await self._documents.exclusively(self._write_once())
@@ -150,12 +150,12 @@ class Streams(Collection[StreamRecord], ClusterListener):
         self._retracted -= retracted
 
     async def settle(self) -> None:
-        """Wait until everything that has gone is written down."""
+        """Wait until all deletions are stored."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
 
     async def stop(self) -> None:
-        """Write what is still to be written, unless storage is away."""
+        """Store pending deletions, unless storage is unavailable."""
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=_STOP_S)
         if self._writing is not None:
@@ -169,7 +169,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
         return ocids.make(ocids.STREAM, self._documents.settings.region, unique)
 
     def find(self, stream_id: str) -> Place:
-        """The topic of a stream that can be written and read. Raises OciError: 404; 409 before it is ACTIVE."""
+        """Return the topic of a writable and readable stream. Raises OciError: 404; 409 before it is ACTIVE."""
         try:
             return self._open[stream_id]
         except KeyError:
@@ -183,16 +183,16 @@ class Streams(Collection[StreamRecord], ClusterListener):
         stored = self._documents.streams.get(topic_id.hex)
         if stored is not None and state_of(stored, self._documents.clock.now_ms()) == "CREATING":
             raise OciError(409, f"Stream {stream_id} is CREATING: it can be used when it is ACTIVE", "IncorrectState")
-        # Under the one name only: there are any number of others, in other regions.
+        # Cache one OCID only, because OCIDs of other regions are unlimited.
         self._open[self.ocid(topic_id.hex)] = place
         return place
 
     def all(self) -> list[StreamRecord]:
-        """Every stream, the deleted ones included."""
+        """Return every stream, including deleted ones."""
         return [record for record in self.each() if record is not None]
 
     def each(self) -> Iterator[StreamRecord | None]:
-        """As `all`, one at each step, or None for what has gone meanwhile: thousands take tens of milliseconds."""
+        """Yield as `all`, one per step, or None for a removed one, because thousands take tens of milliseconds."""
         for unique in {**self._documents.streams.values, **self._lost, **self._live}:
             record = self._find_record(unique)
             yield record if record is not None and self._documents.known(record) else None
@@ -206,7 +206,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
         return None if topic_id is None else topic_id.hex
 
     def _find_record(self, unique: str) -> StreamRecord | None:
-        """What is known of a stream: the topic knows best, while it is there."""
+        """Return a stream's record. The topic, if it exists, overrides stored values."""
         stored = self._lost.get(unique) or self._documents.streams.get(unique)
         place = self._live.get(unique)
         if place is None:
@@ -238,7 +238,10 @@ class Streams(Collection[StreamRecord], ClusterListener):
         freeform_tags: dict[str, str],
         defined_tags: DefinedTags,
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Make a stream. Raises OciError: 409, the name is taken; 400, reserved, or too many partitions; TopicError."""
+        """Create a stream.
+
+        Raises OciError: 409, the name is taken; 400, reserved, or too many partitions; TopicError.
+        """
         self._check_partitions(partitions)
         self._check_name_in_pool(name, pool)
         broker = self._pools.broker_of(pool)
@@ -248,7 +251,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             live = await broker.topics.create(name, partitions, config, distinct=False)
         except TopicExists:
             if not broker.topics.is_stored(broker.topics.get(name)):
-                # No stream has the name, so clients that look for a stream after 409 would find none.
+                # Not 409: clients would then look for a stream of this name, and find none.
                 raise OciError(400, f"Stream name {name} is reserved: it is an internal topic of Kafka") from None
             raise _name_taken(name) from None
         record = StreamRecord(
@@ -266,7 +269,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
         try:
             request = await self._save("CREATE", record, is_done=True)
         except TopicError as error:
-            # Its client will try again, under the same name.
+            # The client will retry with the same name.
             await self._take_back(broker, live)
             if isinstance(error, StorageUnavailable) and record.id not in self._live:
                 self._retracted.add(record.id)
@@ -293,7 +296,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
             raise OciError(400, TOO_MANY_PARTITIONS, "LimitExceeded")
 
     def _check_name_in_pool(self, name: str, pool: PoolRecord) -> None:
-        """A name is free again when the stream that had it is DELETED."""
+        """Check a name, which is free again when its former stream is DELETED."""
         now_ms = self._documents.clock.now_ms()
         if self._documents.settings.lifecycle_delay_ms and any(
             stream.name == name and stream.pool == pool.id and state_of(stream, now_ms) == "DELETING"
@@ -304,7 +307,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
     async def update(
         self, ocid: str, if_match: str | None, fields: Mapping[str, Any], pool: PoolRecord | None = None
     ) -> tuple[StreamRecord, WorkRequestRecord]:
-        """Change a stream: fields of its record, and the pool it is in (None: it stays)."""
+        """Change fields of a stream's record, and its pool (None: unchanged)."""
         record = self.changeable(ocid, if_match, fields)
         self._check_readable(ocid, record)
         if pool is not None and pool.id != record.pool:
@@ -318,7 +321,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
         return await self._save_changed(record, fields, is_done=True)
 
     async def delete(self, ocid: str, if_match: str | None) -> WorkRequestRecord:
-        """Delete a stream and what is in it."""
+        """Delete a stream and its data."""
         record = self.changeable(ocid, if_match)
         broker, live = self._live[record.id]
         with self.asked([record.id]):
@@ -329,7 +332,7 @@ class Streams(Collection[StreamRecord], ClusterListener):
 
     @contextlib.contextmanager
     def asked(self, uniques: Sequence[str]) -> Iterator[None]:
-        """Within, deletions of these streams' topics were asked for here, and leave records."""
+        """Mark streams as deleted through this API within the context, so that they leave records."""
         self._asked.update(uniques)
         try:
             yield

@@ -1,7 +1,7 @@
-"""Resources of one kind by id, with how much of them is in use and how much is only remembered.
+"""Resources of one kind by id, with the space of resources in use and of remembered ones.
 
-What was deleted can still be asked for (OCI keeps it for 90 days), with the tags that its client gave it. A client can
-delete faster than that: of each kind only the latest are remembered, and the oldest are forgotten first.
+OCI keeps deleted resources with their tags for 90 days. A client can delete faster than that, so each kind forgets its
+oldest deleted resources first.
 """
 
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ from headrace.oci.resources.records import Record, RetryToken, WorkRequestRecord
 V = TypeVar("V", bound=msgspec.Struct)
 
 MOST_REMEMBERED = 10_000
-"""Deleted resources of a kind, and work requests."""
+"""Maximum deleted resources of a kind, and maximum work requests."""
 MOST_REMEMBERED_BYTES = 16 << 20
 """The same in bytes of JSON."""
 MOST_IN_USE = 20_000
-"""Resources of a kind."""
+"""Maximum resources of a kind."""
 MOST_IN_USE_BYTES = 64 << 20
-"""The same in bytes of JSON: mostly tags."""
+"""The same in bytes of JSON, mostly tags."""
 MOST_TOKENS = 10_000
-"""Retry tokens of 24 hours. None is forgotten early: what it was used for would be created once more."""
+"""Maximum retry tokens of 24 hours. Dropping one early could create its resource twice."""
 
 
 class Table(Generic[V]):
-    """Values of one kind by id, as storage has them."""
+    """Values of one kind by id, as stored."""
 
     def __init__(self, kind: str, value: type[V]) -> None:
         self.kind = kind
         self.values: dict[str, V] = {}
         self.remembered: dict[str, int] = {}
-        """Id of what was deleted, or of a work request -> its size; the oldest first."""
+        """Id -> size of deleted resources or work requests, the oldest first."""
         self.remembered_bytes = 0
         self.used: dict[str, int] = {}
         """The same of all others."""
@@ -45,7 +45,7 @@ class Table(Generic[V]):
         self._unreadable = Unreadable()
 
     async def load(self, storage: DocumentStorage) -> None:
-        """Read everything; others go first meanwhile, for there may be tens of thousands."""
+        """Load all values, yielding regularly because there may be tens of thousands."""
         self._unreadable = storage.unreadable
         read = await readable(storage, self.kind, lambda _, text: (self._decoder.decode(text), len(text)))
         self.values, self.remembered, self.used = {}, {}, {}
@@ -54,15 +54,15 @@ class Table(Generic[V]):
             self.put(name, value, size)
 
     def get(self, name: str) -> V | None:
-        """The value, None when there is none."""
+        """Return the value or None."""
         return self.values.get(name)
 
     def hides(self, name: str) -> bool:
-        """Whether there may be a value of that id that could not be read."""
+        """Return whether an unreadable value of this id may exist."""
         return name not in self.values and self._unreadable.hides(self.kind, name)
 
     def put(self, name: str, value: V, size: int) -> None:
-        """Add or replace a value of so many bytes."""
+        """Add or replace a value of `size` bytes."""
         self.drop(name)
         self.values[name] = value
         if is_only_remembered(value):
@@ -73,13 +73,13 @@ class Table(Generic[V]):
             self.used_bytes += size
 
     def drop(self, name: str) -> None:
-        """Remove a value; harmless where there is none."""
+        """Remove a value if it exists."""
         self.values.pop(name, None)
         self.remembered_bytes -= self.remembered.pop(name, 0)
         self.used_bytes -= self.used.pop(name, 0)
 
     def beyond(self, count: int, size: int) -> Iterator[str]:
-        """The oldest that are to be forgotten before so many more are remembered, of so many bytes together."""
+        """Return the oldest values to forget before remembering this many more, with this many bytes in total."""
         count += len(self.remembered)
         size += self.remembered_bytes
         for name, its_size in self.remembered.items():
@@ -90,10 +90,10 @@ class Table(Generic[V]):
             yield name
 
     def check_room(self, *, grows: bool = True) -> None:
-        """Raise OciError where no more resources, or tags of them, may come into use.
+        """Raise OciError if no more resources or tags fit.
 
         Args:
-            grows: whether there would be one more, and not only a change of one.
+            grows: whether a resource is added rather than changed.
         """
         if grows and len(self.used) >= MOST_IN_USE:
             raise OciError(
@@ -105,12 +105,12 @@ class Table(Generic[V]):
 
 
 def is_only_remembered(value: object) -> bool:
-    """Return whether a value is of use only to a client that asks for it: nothing goes wrong without it."""
+    """Return whether a value only serves look-ups, so that it may be forgotten."""
     return isinstance(value, WorkRequestRecord) or (isinstance(value, Record) and is_deleted(value))
 
 
 def check_token_room(tokens: Table[RetryToken], now_ms: int, token: str) -> None:
-    """Raise OciError 429 for a retry token that cannot be remembered. Those that have expired do not count."""
+    """Raise OciError 429 if a retry token does not fit. Expired ones do not count."""
     if token in tokens.values or len(tokens.values) < MOST_TOKENS:
         return
     soonest_ms = min(each.expires_ms for each in tokens.values.values())
