@@ -1,8 +1,8 @@
-"""Who sees pages and metrics: whoever is on this machine, and from anywhere who logs in.
+"""Authenticate viewers of pages and metrics. Local clients need no login.
 
-That is by HTTP Basic (RFC 7617), with a token (RFC 6750), by a session that the login page has begun, or by a client
-certificate; users, tokens and names of certificates are those of Kafka's listeners. Off this machine HTTP is open only
-with TLS (see `security.access.listeners`), so nothing of that travels in the clear unless an operator permits it.
+Remote clients use HTTP Basic (RFC 7617), a token (RFC 6750), a session of the login page or a client certificate, with
+the users of the Kafka listeners. Remote HTTP needs TLS unless an operator permits otherwise (see
+`security.access.listeners`).
 """
 
 import base64
@@ -24,24 +24,24 @@ from headrace.console.sessions import Sessions
 from headrace.http.connection import CERTIFIED
 from headrace.security.access.principal import ANONYMOUS, Principal
 
-# Tells the log of those whom HTTP requests bring a login for: once, and not for each of their requests.
+# Logs each login once rather than for each request.
 AGAIN_MS = 600_000
-"""Whoever has asked for nothing for so long is told of again."""
+"""A client that was idle for this long is logged again."""
 _MOST = 1_024
 
 
 class LoginAudit:
-    """Who has been told of."""
+    """The logins that were logged."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
-        """Nobody yet."""
+        """Start empty."""
         self._audit = audit
         self._clock = clock
         self._seen_ms: dict[tuple[str, str, str], int] = {}
         """The oldest first."""
 
     def admitted(self, principal: str, host: str, by: str) -> None:
-        """A request came with a good login of a kind, from an address."""
+        """Record a successful login of a kind from an address."""
         known = (principal, host, by)
         now_ms = self._clock.ticks_ms()
         before_ms = self._seen_ms.pop(known, None)
@@ -55,15 +55,15 @@ class LoginAudit:
 _CHALLENGE = {"www-authenticate": 'Basic realm="Headrace", charset="UTF-8"', "cache-control": "no-store"}
 _NO_TOKEN = {"www-authenticate": 'Bearer realm="Headrace", error="invalid_token"', "cache-control": "no-store"}
 _LONGEST = 4_096
-"""Characters of an `Authorization` header by Basic."""
+"""Maximum characters of a Basic `Authorization` header."""
 
 
 Tokens = Callable[[str], Awaitable[Bearer]]
-"""Whose a token is; raises LoginRefused."""
+"""Returns the principal of a token. Raises LoginRefused."""
 
 
 class Visitors:
-    """Tells for each request who sent it, and whether they see anything."""
+    """Authenticates each request and decides whether it may see anything."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Visitors:
         """Prepare.
 
         Args:
-            users: who has a password.
-            tokens: checks tokens; None: none are taken.
-            sessions: who has logged in by the page.
-            audit: is told of logins.
-            clock: for the wait after one.
-            delay_ms: how long that is (`connection.failed.authentication.delay.ms`).
-            is_loopback: whether an address is this machine's own.
+            users: users with passwords.
+            tokens: checks tokens; None: tokens are rejected.
+            sessions: sessions of the login page.
+            audit: logs logins.
+            clock: for the delay after a failed login.
+            delay_ms: that delay (`connection.failed.authentication.delay.ms`).
+            is_loopback: whether an address is local.
         """
         self._users = users
         self._tokens = tokens
@@ -97,11 +97,11 @@ class Visitors:
 
     @property
     def take_passwords(self) -> bool:
-        """Whether anybody could log in by one."""
+        """Return whether password logins are possible."""
         return self._users.exist
 
     def refusal(self, request: Request) -> Response | None:
-        """The answer to whoever sees nothing."""
+        """Return the response for an unauthorized client."""
         if PRINCIPAL in request.scope or (request.client is not None and self._is_loopback(request.client.host)):
             return None
         if not self.take_passwords and self._tokens is None:
@@ -110,12 +110,12 @@ class Visitors:
         if (to_login := self.to_login(request)) is not None:
             return to_login
         if "sec-fetch-mode" in request.headers:
-            # A browser's script: it is not to have the browser ask for a password of its own accord.
+            # For scripts: the browser must not open its own password dialog.
             return PlainTextResponse("Log in first: /login\n", 403)
         return PlainTextResponse("Log in with a user's name and password.\n", 401, _CHALLENGE)
 
     def to_login(self, request: Request) -> Response | None:
-        """The way to the login page, for the browser of somebody unknown who asks for a page."""
+        """Redirect the browser of an unauthenticated user to the login page."""
         if PRINCIPAL in request.scope or request.method != "GET" or not wants_page(request) or not self.take_passwords:
             return None
         raw = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).rstrip(b"?")
@@ -123,7 +123,7 @@ class Visitors:
         return RedirectResponse(f"/login?{there}", 303, {"cache-control": "no-store"})
 
     def known(self, app: ASGIApp) -> ASGIApp:
-        """The application, told who sends each request where that is known; a wrong login gets no further."""
+        """Wrap the application: set each request's principal, and reject wrong logins."""
 
         async def application(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
@@ -136,7 +136,7 @@ class Visitors:
         return application
 
     async def _recognize(self, scope: Scope) -> Response | None:
-        """Put into the scope who asks, where that is known; or give the answer to a wrong login."""
+        """Set the request's principal, if known, or return the response to a wrong login."""
         given = _header(scope, b"authorization")
         scheme, _, credentials = given.partition(b" ")
         login = {b"basic": self._by_password, b"bearer": self._by_token}.get(scheme.lower())
@@ -156,14 +156,14 @@ class Visitors:
     # Sessions
 
     async def check(self, name: str, password: str, scope: Scope) -> bool:
-        """Whether this is a user's password; whoever is wrong waits. Raises TooManyLogins."""
+        """Check a user's password, with a delay after a wrong one. Raises TooManyLogins."""
         if await self._users.check(name, password, _host(scope)):
             return True
         await self._refused(scope, f"User:{name}", "a wrong name or password by HTTP")
         return False
 
     def begin(self, name: str, request: Request, response: Response) -> None:
-        """Somebody has logged in by the page: know their browser from now on."""
+        """Begin a session after a login by the page."""
         host = request.client.host if request.client is not None else ""
         self._audit.admitted(f"User:{name}", host, "login page")
         self._sessions.end(request.cookies.get(_cookie(request.scope), ""))
@@ -178,7 +178,7 @@ class Visitors:
         )
 
     def end(self, request: Request, response: Response) -> None:
-        """End the session of a request and remove its cookie."""
+        """End a request's session and remove its cookie."""
         name = _cookie(request.scope)
         self._sessions.end(request.cookies.get(name, ""))
         response.delete_cookie(name, path="/", httponly=True, samesite="strict")
@@ -186,9 +186,9 @@ class Visitors:
     # Logins of one request
 
     async def _by_password(self, scope: Scope, token: bytes) -> Response | None:
-        """Put into the scope who asks, or give the answer to somebody else."""
+        """Set the principal, or return the response to a wrong password."""
         name, colon, password = _decoded(token).partition(":")
-        kept = self._users.find(name)  # before the check, in which time it may become another
+        kept = self._users.find(name)  # before the check, because it may change during it
         try:
             if await self.check(name, password if colon else "", scope):
                 scope[PRINCIPAL], scope[LASTS] = Principal(name), partial(self._sessions.same, name, kept)
@@ -220,7 +220,7 @@ class Visitors:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether this is the browser of somebody who wants to see something: programs ask for JSON, or for anything."""
+    """Return whether a browser asks for a page. Programs accept JSON or anything."""
     return request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
 
 
@@ -229,7 +229,7 @@ def _host(scope: Scope) -> str:
 
 
 def _decoded(token: bytes) -> str:
-    """What Basic carries; empty where it is no such thing."""
+    """Return the decoded Basic credentials, empty if invalid."""
     try:
         return base64.b64decode(token[:_LONGEST].strip(), validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
@@ -242,5 +242,5 @@ def _header(scope: Scope, wanted: bytes) -> bytes:
 
 
 def _cookie(scope: Scope) -> str:
-    """The name of the session's cookie: browsers do not tell ports of one host apart, two servers have to."""
+    """Return the cookie's name, with the port because browsers share cookies between ports of a host."""
     return f"headrace-session-{(scope.get('server') or ('', 0))[1]}"

@@ -1,4 +1,4 @@
-"""SVG paths of charts. The server draws them: a page's first picture and all that follow have one source. Pure."""
+"""SVG paths of charts, drawn by the server for the first and for all later versions. Pure."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -7,7 +7,7 @@ Values = Sequence[float]
 
 
 def top(series: Sequence[Values]) -> float:
-    """A round number at or above every value, for the axis; at least 1."""
+    """Return a round axis maximum at or above every value; at least 1."""
     most = max((value for values in series for value in values if not isnan(value)), default=0.0)
     if most <= 1:
         return 1.0
@@ -16,13 +16,13 @@ def top(series: Sequence[Values]) -> float:
 
 
 def line(values: Values, width: int, height: int, most: float, count: int) -> str:
-    """The path of a line through the values, the newest at the right edge; gaps where a value is NaN.
+    """Return a line path with the newest value at the right edge and gaps for NaN.
 
     Args:
         values: the newest last.
-        width: of the picture.
-        height: of the picture.
-        most: the value at its upper edge.
+        width: of the chart.
+        height: of the chart.
+        most: the value at the upper edge.
         count: how many values fill the width.
     """
     return " ".join(

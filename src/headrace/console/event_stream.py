@@ -1,7 +1,7 @@
-"""What changes on open pages, told by server-sent events (HTML Living Standard, 9.2): one stream for each page.
+"""Update open pages by server-sent events (HTML Living Standard, 9.2), with one stream per page.
 
-A stream makes the page's data again after each look of the sampler and sends the cells that are others now. Where the
-page itself has become another one, such as by a new member of a group, it says so, and the page fetches itself again.
+After each sample a stream renders the page's data and sends the changed cells. If the structure changed, for example by
+a new group member, it makes the page reload.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from headrace.text.addresses import holder
 from headrace.topics.errors import TopicError, UnknownTopic
 
 MOST = 64
-"""Pages that are open at the same time."""
+"""Maximum open pages."""
 MOST_OF_ONE = 16
-"""Of these, pages of one visitor: a user, or an address where no one has logged in."""
+"""Maximum open pages of one user, or of one address without login."""
 _QUIET_MS = 10_000
-"""After so long without news a comment is sent: who is gone is noticed."""
+"""After this time without changes a comment is sent, to detect closed connections."""
 _SOON_MS = 400
-"""How soon what is being watched closely is looked at again."""
+"""Interval of closely watched pages."""
 _TAIL_ROWS = 50
 _CLOSELY = frozenset({"Group"})
-"""Pages on which something happens that is over in a second."""
+"""Pages with events that last less than a second."""
 _MOST_CELLS = 700
-"""A page that tells more is looked at with the others."""
+"""Larger pages are refreshed only after each sample."""
 _json = msgspec.json.Encoder().encode
 
 
 class Told(msgspec.Struct):
-    """What a page tells."""
+    """Data of a page."""
 
     cells: dict[str, str]
     shape: Any
@@ -55,13 +55,13 @@ class EventStreams:
     """All that are open."""
 
     def __init__(self, figures: Figures, tell: TellPage, fragment: Fragment, granted: Granted) -> None:
-        """Begin with none.
+        """Start empty.
 
         Args:
-            figures: where things are looked up.
-            tell: makes a page's data; None: what it is about is gone.
-            fragment: renders rows of a list.
-            granted: whether a page may still be shown to who opened it.
+            figures: the data source.
+            tell: makes a page's data; None: its subject is gone.
+            fragment: renders list rows.
+            granted: whether the viewer is still authorized.
         """
         self.figures = figures
         self.tell = tell
@@ -78,7 +78,7 @@ class EventStreams:
         return EventStream(self, page, target)
 
     def _has_room(self, visitor: str) -> bool:
-        """Return whether a visitor may open one more; one that has many makes room for one that has few."""
+        """Return whether a visitor may open another stream. A visitor with many gives way to one with few."""
         pages = Counter(each.visitor for each in self._open)
         own = pages[visitor]
         if own >= MOST_OF_ONE:
@@ -136,7 +136,7 @@ class EventStream(Response):
         self._woken.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell until the page is closed, or the server stops."""
+        """Send changes until the page is closed or the server stops."""
         headers = [(name, value) for name, value in self.raw_headers if name != b"content-length"]
         self._streams.add(self)
         gone = asyncio.create_task(_gone(receive), name="console page closed")
@@ -180,7 +180,7 @@ class EventStream(Response):
         return self._ended or self._streams.closing
 
     def _watch(self) -> Callable[[], None]:
-        """Have a group's partitions looked at while the page is open."""
+        """Have a group's partitions sampled while the page is open."""
         if self._page.name != "Group":
             return lambda: None
         watched = self._streams.figures.sampler.watched
@@ -224,7 +224,7 @@ class EventStream(Response):
             yield b"".join(parts)
 
     async def _rows(self, offset: int) -> Any:
-        """Records as they come, a page's worth at most each time."""
+        """Send new records, at most a page each time."""
         figures, query = self._streams.figures, self._target.query
         broker = figures.clusters.get(query.get("cluster", "default"))
         name = name_of(self._target.raw_path.split("/")[2])
@@ -279,7 +279,7 @@ class EventStream(Response):
 
 
 def _visitor(target: Target) -> str:
-    """Return what a visitor is counted by: the user, or the address where no one has logged in."""
+    """Return the user, or the address without login, that limits apply to."""
     asker = target.asker
     return holder(asker.host) if asker.principal == ANONYMOUS else str(asker.principal)
 

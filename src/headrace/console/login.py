@@ -1,4 +1,4 @@
-"""The page to log in by, and what its forms do: a session, kept by a cookie that no script or other site can use."""
+"""Serve the login page. Its session cookie is hidden from scripts and other sites."""
 
 import re
 
@@ -13,7 +13,7 @@ from headrace.console.pages import ASSETS, HEADERS, compiled, refused, templates
 from headrace.console.sessions import Forms, InvalidFormToken
 
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]{0,2000}")
-"""A place on this server, to go on to after a login."""
+"""A path on this server to redirect to after a login."""
 
 
 class LoginPages:
@@ -23,8 +23,8 @@ class LoginPages:
         """Prepare.
 
         Args:
-            visitors: check passwords, and keep sessions.
-            forms: tell whether one is ours.
+            visitors: check passwords and keep sessions.
+            forms: verify form tokens.
         """
         self._visitors = visitors
         self._forms = forms
@@ -90,5 +90,5 @@ class LoginPages:
 
 
 def _next(path: str) -> str:
-    """Where to go on to: a path of this server's, nowhere else."""
+    """Return the redirect target, a path on this server only."""
     return path if _PATH.fullmatch(path) else "/"

@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: counters and what can be looked up, written in pieces so that no request waits for it."""
+"""Serve `/metrics` for Prometheus, written in pieces to keep the event loop free."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ from headrace.security.access.principal import ANONYMOUS
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation
 
 _STORE_S = 1.0
-"""How long a page waits for Redis."""
+"""Timeout for Redis."""
 NEEDS = cluster_rule(Operation.DESCRIBE)
-"""Figures of every topic and group are the whole server's."""
+"""The metrics cover all topics and groups."""
 _ErrorName = Callable[[int | str], str]
 
 
@@ -49,14 +49,14 @@ class MetricsPage:
         """Prepare.
 
         Args:
-            clusters: whose topics and groups are told.
-            counters: what was counted.
-            connections: listener -> how many connections it has now.
-            store: asks the storage how it is; may raise anything when it does not answer.
-            log_lines_lost: tells how many lines of the log could not be written so far.
-            error_name: the name of an error as a listener counts it.
-            refusal: the answer to whoever sees nothing.
-            data: the data directory, whose disk is told; None: the data is elsewhere.
+            clusters: their topics and groups are shown.
+            counters: the counters.
+            connections: listener -> current connections.
+            store: returns the storage's state; may raise any error.
+            log_lines_lost: returns the number of lost log lines.
+            error_name: returns an error's name by listener.
+            refusal: the response for an unauthorized client.
+            data: the data directory, for disk metrics; None: the data is elsewhere.
             most_series: `metrics.max.series`.
         """
         self._clusters = clusters
@@ -71,15 +71,15 @@ class MetricsPage:
         self._pages = SharedPages(self.render, CONTENT_TYPE, clusters.reads)
 
     async def answer(self, request: Request) -> Response:
-        """The page, or why it is not shown."""
+        """Return the page, or why it is not shown."""
         refused = self._refusal(request)
         if refused is not None:
             return refused
         host = request.client.host if request.client is not None else ""
         grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), host, DEFAULT)
         if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
-            return PlainTextResponse("/metrics needs the right to Describe the Cluster.\n", 403)
-        # One page is made at a time, for all who wait: those of 20 000 series are megabytes.
+            return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
+        # One rendering serves all waiting clients, because 20,000 series take megabytes.
         return await self._pages.answer()
 
     async def render(self) -> bytes:
@@ -97,7 +97,7 @@ class MetricsPage:
         return None
 
     def _write(self, page: Exposition, store: StoreFacts | None, process: ProcessFacts) -> Iterator[None]:
-        """Everything, what matters most first; a step at a time."""
+        """Write all metrics in steps, the most important first."""
         page.sample(families.INFO, 1, labels(version=__version__))
         _write_process(page, process)
         page.sample(families.LOG_LINES_LOST, self._log_lines_lost())
@@ -163,7 +163,7 @@ class MetricsPage:
 
 
 Brokers = list[tuple[str, Broker]]
-"""The value of the label `cluster`, empty for the default virtual cluster, and the broker."""
+"""The label `cluster`, empty for the default virtual cluster, and the broker."""
 
 
 def _write_process(page: Exposition, facts: ProcessFacts) -> None:

@@ -1,4 +1,4 @@
-"""The console over HTTP: who may see it, what a page is made of, and what changes something."""
+"""Serve the console over HTTP: authorization, page assembly and actions."""
 
 import asyncio
 import hashlib
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LISTENER = "console"
-"""What pages are counted under where listeners are told apart."""
+"""Listener name in metrics."""
 _STATIC = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -58,7 +58,7 @@ HEADERS = {
 }
 _compiled = threading.Event()
 _compiler = ThreadPoolExecutor(1, "templates")
-"""Not the loop's own threads: others wait for those, and many may ask for the first page at once."""
+"""Not the default executor, which others wait for: many clients may request the first page at once."""
 _log = structlog.get_logger("headrace.console")
 
 
@@ -69,9 +69,9 @@ class Pages:
         """Prepare.
 
         Args:
-            figures: where pages look things up.
-            visitors: tell who sees something, and who that is.
-            forms: tell whether one is ours.
+            figures: the data source.
+            visitors: authenticate viewers.
+            forms: verify form tokens.
         """
         views.load()
         self._figures = figures
@@ -93,11 +93,11 @@ class Pages:
         )
 
     def close(self) -> None:
-        """End what pages are being told, at once."""
+        """Close all event streams at once."""
         self._streams.close()
 
     def before(self, app: ASGIApp) -> ASGIApp:
-        """What answers for paths that are nobody's: a page where a browser asks for one, else the application."""
+        """Wrap the application: show a page for unknown paths if a browser asks."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and wants_page(request := Request(scope)):
@@ -138,7 +138,7 @@ class Pages:
                 return refused(str(error))
         try:
             ask = self._ask(page, _target(request), form)
-            # Of thousands of topics a page takes milliseconds, and many may be asked for, or open, at once.
+            # A page of thousands of topics takes milliseconds, and many may be open.
             await self._figures.clusters.lane.turn()
             view = await page.view(ask)
         except Redirect as moved:
@@ -150,12 +150,12 @@ class Pages:
         except TopicError as error:
             _log.warning("a page could not be made", page=page.name, reason=str(error))
             ask, view = self._nowhere(request), _missing(f"The storage does not answer: {error}", 503)
-        # What its view waited for may have come in one turn of the loop for many pages.
+        # Many pages may have received their data in the same turn of the event loop.
         await self._figures.clusters.lane.turn()
         return self._html(view, ask, request)
 
     def _ask(self, page: Page, target: Target, form: dict[str, str]) -> ViewRequest:
-        """What a page is asked for. Raises UnknownCluster."""
+        """Return the page request. Raises UnknownCluster."""
         cluster = target.query.get("cluster", DEFAULT)
         route = self._routes[page.name]
         path: dict[str, str] = {}
@@ -220,7 +220,7 @@ class Pages:
         return PlainTextResponse("There is no such page.\n", 404, HEADERS)
 
     async def _told(self, page: Page, target: Target) -> Told | None:
-        """What a page tells just now; None: what it is about is gone, or is not for who asks."""
+        """Return a page's current data; None: its subject is gone or not visible to the viewer."""
         if not target.asker.lasts():
             return None
         await self._figures.clusters.lane.turn()
@@ -235,7 +235,7 @@ class Pages:
         return self._render(template, view, self._ask(page, target, {})).decode()
 
     def _granted(self, page: Page, target: Target) -> bool:
-        """Whether a page may still be shown to who opened it."""
+        """Return whether the viewer is still authorized."""
         try:
             page.check(self._ask(page, target, {}))
         except (Refused, UnknownCluster):
@@ -256,7 +256,7 @@ class Pages:
 
 
 async def compiled() -> None:
-    """Before templates are rendered: who is the first waits for a thread that compiles them, 140 ms of CPU and 4 MB."""
+    """Compile the templates in a thread before rendering: 140 ms of CPU and 4 MB."""
     if not _compiled.is_set():
         await asyncio.get_running_loop().run_in_executor(_compiler, _compile)
 
@@ -272,7 +272,7 @@ def _compile() -> None:
 
 @cache
 def templates() -> "Environment":
-    """The templates, for all servers of a process. `compiled` is waited for before one is rendered."""
+    """Return the templates, shared in the process. Wait for `compiled` before rendering."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # nothing of it is needed to start
 
     made = Environment(
@@ -288,7 +288,7 @@ def templates() -> "Environment":
 
 
 def asker_of(request: Request) -> Viewer:
-    """Who sent a request."""
+    """Return the viewer of a request."""
     host = request.client.host if request.client is not None else ""
     scope = request.scope
     return Viewer(scope.get(PRINCIPAL, ANONYMOUS), host, scope.get(SESSION), scope.get(LASTS, always))
@@ -302,7 +302,7 @@ def _target(request: Request) -> Target:
 
 
 def _ordered() -> list[Page]:
-    """The longer paths first: a path with a name in it would take them for names."""
+    """Sort longer paths first, because a name in a path would match them."""
     return sorted(PAGES.values(), key=lambda page: (-page.path.count("/"), page.path))
 
 
@@ -311,7 +311,7 @@ def _missing(message: str, status: int = 404) -> View:
 
 
 def refused(message: str) -> Response:
-    """The answer to what is not for who asks."""
+    """Return the response for an unauthorized viewer."""
     return PlainTextResponse(message + "\n", 403, HEADERS)
 
 
@@ -325,4 +325,4 @@ def _load_files() -> dict[str, tuple[bytes, str]]:
 
 _FILES = _load_files()
 ASSETS = hashlib.sha256(b"".join(content for _, (content, _) in sorted(_FILES.items()))).hexdigest()[:12]
-"""Changes with any of the files: what a browser keeps is never old."""
+"""Changes with any file, so that browsers never use old ones."""

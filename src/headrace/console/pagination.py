@@ -1,4 +1,4 @@
-"""Long lists, a page at a time: searched by name, sorted, cut; in slices, for there may be thousands."""
+"""Search, sort and cut long lists into pages, in time slices because lists may have thousands of items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from headrace.broker.runtime.scheduler import TimeSlice
 
 ROWS = 50
 USUAL = "name"
-"""The order that is usual."""
+"""The default order."""
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -18,10 +18,10 @@ class Slice(msgspec.Struct, frozen=True):
 
     rows: tuple[Any, ...]
     number: int
-    """Of the page, from 1 on."""
+    """Page number, from 1."""
     pages: int
     found: int
-    """How many there are that the search finds."""
+    """Number of matching items."""
     search: str
     sort: str
 
@@ -36,16 +36,16 @@ async def cut(
     shows: Callable[[Any], bool] = lambda _: True,
     rows: int = ROWS,
 ) -> Slice:
-    """The page that a query asks for.
+    """Return the requested page.
 
     Args:
-        everything: the whole list, which stays as it is meanwhile.
-        query: `q` is what a name has in it, `sort` the order, `page` the number.
-        pace: says when others go first.
-        name: of an element.
-        sorts: orders by what they are called, with the number that is largest first; `name` is the usual one.
-        shows: whether an element is on the list.
-        rows: of a page.
+        everything: the whole list, which must not change.
+        query: `q` is part of a name, `sort` the order, `page` the number.
+        pace: yields to other tasks.
+        name: returns an item's name.
+        sorts: orders by name, the largest number first; `name` is the default.
+        shows: whether an item is visible.
+        rows: rows of a page.
     """
     search = query.get("q", "")[:200]
     part = search.lower()

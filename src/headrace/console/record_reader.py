@@ -1,4 +1,4 @@
-"""Some records of a partition for a page: from an offset on, or those with a key, bounded in what is decompressed."""
+"""Read some records of a partition, from an offset or by key, with limited decompression."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from headrace.console.server_data import Figures
 
 ISOLATION = Isolation.READ_UNCOMMITTED
-"""What the console shows: all records below the high watermark, also those of a transaction that is still open."""
+"""The console shows all records below the high watermark, including those of open transactions."""
 MOST_HEADERS = 100
-"""Headers that a page shows of a record."""
+"""Maximum headers shown of a record."""
 _MOST_DECOMPRESSED = 32 << 20
-"""Bytes that one page decompresses, of all batches together."""
+"""Maximum bytes that one page decompresses."""
 _ROOM = 2 << 20
-"""Bytes that are asked for at a time."""
+"""Bytes per read."""
 _MOST_KEPT = 8 << 20
-"""Bytes of records that one page keeps: it shows the beginning of each."""
+"""Maximum bytes of records that one page keeps, each truncated."""
 _COMPRESSED = 64 << 10
-"""Bytes of a compressed batch that is tried on the event loop."""
+"""Maximum bytes of a compressed batch that is decompressed on the event loop."""
 _LEAST_COST = 2048
-"""Bytes that count for a batch even if it is empty."""
+"""Minimum bytes charged per batch, even if it is empty."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -61,9 +61,9 @@ class Read(msgspec.Struct):
 
     found: list[Found] = []
     following: int = 0
-    """The offset to go on from."""
+    """The next offset."""
     passed_over: int = 0
-    """Batches that cannot be read, or are too large to be decompressed for a page."""
+    """Batches that are unreadable or too large for a page."""
 
 
 class _Sink:
@@ -118,7 +118,7 @@ class _Sink:
         return offset
 
     async def _few(self, header: BatchHeader, work: "partial[Some]") -> Some:
-        """A few records of a batch: read here if that is quick, else in a thread. Raises BatchError."""
+        """Read a few records of a batch, in a thread if it is large. Raises BatchError."""
         if header.size <= (_COMPRESSED if header.codec else A_TURN):
             await self._decompression.turn()
             cost = _LEAST_COST
@@ -150,12 +150,11 @@ async def some(
     most: int,
     part: bytes = b"",
 ) -> Read:
-    """At most so many records from an offset on, those whose keys have `part` in them.
+    """Return a limited number of records from an offset whose keys contain `part`.
 
-    What lies before the log start is gone.
+    Records before the log start offset are skipped.
 
-    Raises:
-        UnknownTopic, StorageUnavailable.
+    Raises: UnknownTopic, StorageUnavailable.
     """
     offset = min(max(offset, partition.log_start), partition.visible_end(ISOLATION))
     async with figures.reading:

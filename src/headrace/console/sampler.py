@@ -1,7 +1,7 @@
-"""One collection for all pages: every two seconds what was counted is read, and a few minutes of it are kept.
+"""Sample counters every two seconds for all pages, and keep a few minutes of history.
 
-Counters are plain integers, so reading them is nearly free, and is done whether or not somebody looks. How far groups
-are behind is looked up for each position: while there are many of them, only while a page is open.
+Reading counters is cheap and always done. Group lag needs a look-up per partition: with many partitions it is sampled
+only while a page is open.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from headrace.groups.classic.states import GroupState, in_words
 from headrace.groups.model import TopicPartition
 
 _PIECE_NS = 1_000_000
-"""How long the loop is held at a time."""
+"""Maximum time that the event loop is blocked."""
 EVERY_MS = 2_000
 KEPT = 300
 """Samples: ten minutes."""
 _NAN = float("nan")
 _log = structlog.get_logger("headrace.console")
 _FREE = 500
-"""Positions whose lag is looked up even when no page is open."""
+"""Partitions whose lag is sampled without an open page."""
 _MOST_SERIES = 4_000
-"""Series of one kind that are kept; of more topics, groups or partitions there is no history."""
+"""Maximum series of one kind. Further topics, groups and partitions have no history."""
 _MOST_EVENTS = 200
 _WATCHED_PARTITIONS = 256
-"""Partitions of a group whose lag is kept over time."""
+"""Maximum partitions of a group with lag history."""
 
 Key = tuple[str, str]
 """Virtual cluster, and a topic or a group in it."""
@@ -50,7 +50,7 @@ class Ring:
         self._at = 0
 
     def add(self, value: float) -> None:
-        """Keep a value in place of the oldest one."""
+        """Add a value and drop the oldest one."""
         if len(self._values) < KEPT:
             self._values.append(value)
         else:
@@ -58,7 +58,7 @@ class Ring:
             self._at = (self._at + 1) % KEPT
 
     def last(self, count: int = KEPT) -> "array[float]":
-        """At most so many, the newest last."""
+        """Return at most `count` values, the newest last."""
         values = self._values
         whole = values[self._at :] + values[: self._at] if self._at else values[:]
         return whole[-count:]
@@ -71,7 +71,7 @@ class Ring:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened, as far as looks every two seconds can tell."""
+    """An event, detected between two samples."""
 
     time_ms: int
     cluster: str
@@ -98,11 +98,11 @@ class _Group:
     def __init__(self) -> None:
         self.seen: tuple[GroupState, int, int] | None = None
         self.topics: set[str] | None = None
-        """What it has positions or members in, as of when its members last changed; None: to be looked up."""
+        """Topics of its committed offsets and members, cached until members change; None: unknown."""
         self.lag = Ring()
         self.lags: dict[TopicPartition, Ring] = {}
         self.colours: dict[str, int] = {}
-        """Member -> the colour that pages give it."""
+        """Member -> its color on pages."""
 
 
 class Sampler:
@@ -112,9 +112,9 @@ class Sampler:
         """Prepare; `start` begins.
 
         Args:
-            clusters: whose topics and groups are looked at.
-            clock: by which.
-            connections: how many there are at all listeners.
+            clusters: the virtual clusters to sample.
+            clock: the time.
+            connections: returns the connections of all listeners.
         """
         self._clusters = clusters
         self._clock = clock
@@ -125,19 +125,19 @@ class Sampler:
         self.topics: dict[Key, Traffic] = {}
         self.groups: dict[Key, _Group] = {}
         self.watched: dict[Key, int] = {}
-        """Groups whose partitions somebody looks at, and how many do."""
+        """Groups with open pages, and the number of pages."""
         self.records_in, self.records_out = Ring(), Ring()
         self.bytes_in, self.bytes_out = Ring(), Ring()
         self.lag, self.connections = Ring(), Ring()
         self.events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self.looks: set[Callable[[], None]] = set()
-        """Called after each look; who stands here has a page open."""
+        """Called after each sample; one per open page."""
         self._known = False
         self._places = 0
-        """Partitions whose lag was looked up last."""
+        """Partitions of the last lag sample."""
 
     def start(self) -> None:
-        """Look, and look again every `EVERY_MS`."""
+        """Sample now and every `EVERY_MS`."""
         self._at_ms = self._clock.ticks_ms()
         for _ in self._look():
             pass
@@ -160,7 +160,7 @@ class Sampler:
         try:
             await in_pieces(self._look())
         except Exception:
-            # A bug of ours: pages stand still for two seconds more, and the log says why.
+            # A bug: log it and continue in two seconds.
             _log.exception("the console could not look at the server")
         self._later()
         for look in tuple(self.looks):
@@ -189,7 +189,7 @@ class Sampler:
                 values = counted.records_in, counted.records_out, counted.bytes_in, counted.bytes_out
                 if traffic is None:
                     traffic = Traffic()
-                    # What it took since it was made shortly before; what a start has found is history.
+                    # Counts since its creation just now. What exists at a start is history.
                     traffic.counted = (0, 0, 0, 0) if self._known else values
                     self._tell(self._known, *key, "topic", _created(len(live.partitions)))
                 rates = [max(0, new - old) / seconds for new, old in zip(values, traffic.counted, strict=True)]
@@ -250,7 +250,7 @@ class Sampler:
     def _lag_of(
         self, broker: Broker, runner: GroupRunner, found: _Group, *, keep: bool
     ) -> Generator[None, None, int | None]:
-        """Look a group's lag up, and keep that of its partitions where somebody may want to see it over time."""
+        """Sample a group's lag, with history of its partitions if a page may show it."""
         lag = None
         known = found.lags if keep else {}
         found.lags = {}
@@ -270,7 +270,7 @@ class Sampler:
             self.events.append(Event(self._clock.now_ms(), cluster, kind, name, text))
 
     def events_of(self, cluster: str, name: str | None = None, kind: str | None = None) -> Iterator[Event]:
-        """The newest first; of everything in a virtual cluster, or of one topic or group."""
+        """Return events, the newest first, of a virtual cluster, a topic or a group."""
         for event in reversed(self.events):
             if event.cluster == cluster and name in {None, event.name} and kind in {None, event.kind}:
                 yield event
@@ -289,7 +289,7 @@ def _created(partitions: int) -> str:
 
 
 def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, int]) -> str:
-    """What became of a group between two looks, in a few words."""
+    """Describe a group's change between two samples."""
     (old_state, old_generation, old_size), (state, generation, size) = before, now
     parts = []
     if size != old_size:
@@ -303,7 +303,7 @@ def _changed(before: tuple[GroupState, int, int], now: tuple[GroupState, int, in
 
 
 async def in_pieces(steps: Iterator[None]) -> None:
-    """Take all steps, and let others have the loop in between."""
+    """Run all steps, yielding to other tasks in between."""
     began = perf_counter_ns()
     for _ in steps:
         if perf_counter_ns() - began > _PIECE_NS:

@@ -1,7 +1,6 @@
-"""Where pages look things up: what the server knows of itself, in one place.
+"""The data source of pages, with briefly cached results.
 
-That includes what the operating system reports of the process and its disk, and which brokers have the figures that
-this one has not.
+It includes process and disk figures, and which brokers have figures that this one does not.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from headrace.metrics.counters import Counters, ProcessFacts, StoreFacts
 
 
 def brokers_note(broker: Broker) -> str:
-    """Whose figures a page shows; empty where there is one broker only."""
+    """Return which broker's figures a page shows; empty with one broker."""
     others = broker.ownership.others
     if not others:
         return ""
@@ -36,25 +35,25 @@ def brokers_note(broker: Broker) -> str:
 
 
 def broker_text(broker: Broker, node_id: int) -> str:
-    """A broker by its number, and where Kafka's clients reach it."""
+    """Return a broker's number and Kafka address."""
     found = broker.ownership.member(node_id)
     return f"broker {node_id}" + ("" if found is None else f" ({text.name(found.host)}, Kafka port {found.port})")
 
 
 def led_here(live: LiveTopic) -> list[Partition]:
-    """The partitions of a topic whose figures this server knows."""
+    """Return the partitions of a topic with figures on this server."""
     return [each for each in live.partitions if each.leader is None]
 
 
 _STORE_S = 1.0
-"""How long a page waits for Redis."""
+"""Timeout for Redis."""
 _FRESH_MS = 2_000
-"""For so long what was asked of Redis or of the machine is told again."""
+"""Time for which results of Redis and the machine are cached."""
 _SIZES_MS = 10_000
 _MOST_READING = 2
-"""Pages that read records at a time."""
+"""Maximum pages that read records at a time."""
 _MOST_SIZED = 1_000
-"""Partitions of a topic whose size is asked."""
+"""Maximum partitions of a topic whose size is read."""
 
 
 class Entries(Protocol):
@@ -68,7 +67,7 @@ class Entries(Protocol):
 
 
 class Figures:
-    """Everything that pages show, looked up when one asks, and kept for a moment for the next."""
+    """All data of pages, read on request and cached briefly."""
 
     def __init__(
         self,
@@ -87,14 +86,14 @@ class Figures:
         """Prepare.
 
         Args:
-            clusters: whose topics and groups are shown.
-            counters: what was counted.
-            sampler: the last minutes.
-            connections: listener -> how many connections it has now.
-            addresses: listener -> where clients reach it.
-            clients: who is connected to the Kafka listener: address -> connections, and requests so far.
-            store: asks the storage how it is; may raise anything when it does not answer.
-            storage: its URL, without a password.
+            clusters: their topics and groups are shown.
+            counters: the counters.
+            sampler: recent history.
+            connections: listener -> current connections.
+            addresses: listener -> advertised address.
+            clients: Kafka clients: address -> connections and requests.
+            store: returns the storage's state; may raise any error.
+            storage: its URL, without password.
             data: the data directory; None: the data is elsewhere.
             entries: names the storage's entries.
         """
@@ -108,7 +107,7 @@ class Figures:
         self.data = data
         self.entries = entries
         self.reading = asyncio.Semaphore(_MOST_READING)
-        """Who reads records for a page: each holds megabytes."""
+        """Limits pages that read records, because each holds megabytes."""
         self._store = store
         self._facts: tuple[StoreFacts | None, ProcessFacts] | None = None
         self._facts_ms = 0
@@ -121,11 +120,11 @@ class Figures:
         return self.clusters.settings.console_write
 
     async def facts(self) -> tuple[StoreFacts | None, ProcessFacts]:
-        """How Redis is, None: it does not answer; and the process."""
+        """Return the state of Redis (None: no response) and of the process."""
         now_ms = self.clusters.clock.ticks_ms()
         if self._facts is None or now_ms - self._facts_ms >= _FRESH_MS:
             await self._asking.get(None)
-            # Everybody who waited goes on now: one after the other.
+            # All waiters resume, one after the other.
             await self.clusters.lane.turn()
         assert self._facts is not None
         return self._facts
@@ -139,7 +138,7 @@ class Figures:
         self._facts_ms = self.clusters.clock.ticks_ms()
 
     async def size(self, broker: Broker, name: str) -> int | None:
-        """Bytes of a topic's record batches in partitions led here, about ten seconds old; None: there are too many."""
+        """Return bytes of a topic's batches in partitions led here, up to ~10 s old; None: too many partitions."""
         now_ms = self.clusters.clock.ticks_ms()
         known = self._sizes.get((broker.cluster, name))
         if known is not None and now_ms - known[0] < _SIZES_MS:
@@ -160,7 +159,7 @@ _PROC = Path("/proc/self")
 
 
 def process_facts(data: Path | None) -> ProcessFacts:
-    """Look; blocks for a moment, on the disk above all.
+    """Read process and disk figures. Blocks briefly.
 
     Args:
         data: the data directory; None: the data is not on this machine.
@@ -200,7 +199,7 @@ def _resident() -> int | None:
 
 
 def _started() -> float | None:
-    """Seconds since 1970. The kernel counts a process' start in ticks since the machine's (proc(5), field 22)."""
+    """Return seconds since 1970. The kernel counts process starts in ticks since boot (proc(5), field 22)."""
     try:
         after_name = (_PROC / "stat").read_text().rpartition(")")[2].split()
         since_boot = int(after_name[19]) / os.sysconf("SC_CLK_TCK")

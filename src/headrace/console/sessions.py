@@ -1,7 +1,7 @@
-"""Sessions of the pages, and the forms that a session may send.
+"""Sessions of the console and the verification of their forms.
 
-Sessions are in memory, limited in number and time, and end when the password changes. A form counts only if a page of
-this server made it.
+Sessions are in memory, limited in number and time, and end when the password changes. A form must come from a page of
+this server.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from headrace.security.access.principal import Principal
 
 MOST = 1_000
 MOST_OF_ONE = 20
-"""Sessions of one user: a program that logs in each time leaves room for others."""
+"""Maximum sessions of one user, so that a program that logs in repeatedly leaves room for others."""
 
 
 class Session(msgspec.Struct, eq=False):
@@ -29,24 +29,24 @@ class Session(msgspec.Struct, eq=False):
 
     principal: Principal
     until_ms: int
-    """When it ends, in ticks."""
+    """Its end, in ticks."""
     kept: Mapping[Mechanism, Credential]
-    """What the password was checked against."""
+    """The credentials that the password was checked against."""
 
 
 class Sessions:
-    """All of one server; a start begins with none."""
+    """All sessions of one server, empty at a start."""
 
     def __init__(self, users: Users, clock: Clock, lifetime_ms: int) -> None:
-        """Begin. `lifetime_ms`: how long one lasts, used or not."""
+        """Begin. `lifetime_ms`: maximum age of a session, used or not."""
         self.lifetime_ms = lifetime_ms
         self._users = users
         self._clock = clock
-        # By the digest of the secret that the browser has: nothing in here is one.
+        # By digest, so that no secret is stored.
         self._sessions: dict[bytes, Session] = {}
 
     def begin(self, name: str) -> str:
-        """Somebody has shown a password; the secret by which their browser is known from now on."""
+        """Begin a session and return its secret for the browser."""
         for key, session in tuple(self._sessions.items()):
             if not self.lasts(session):
                 del self._sessions[key]
@@ -61,22 +61,22 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Session | None:
-        """The session that a browser names; None: there is none, or it is over."""
+        """Return the session of a secret; None: unknown or over."""
         session = self._sessions.get(_key(secret))
         return session if session is not None and self.lasts(session) else None
 
     def lasts(self, session: Session) -> bool:
-        """Whether it is not over: by time, by logging out, or because the user's password is gone or another."""
+        """Return whether it is valid: not expired, not logged out, and the password is unchanged."""
         if session.until_ms <= self._clock.ticks_ms():
             return False
         return self.same(session.principal.name, session.kept)
 
     def same(self, name: str, kept: Mapping[Mechanism, Credential]) -> bool:
-        """Whether a user's password is the one still that this was kept of."""
+        """Return whether the user's password is unchanged."""
         return bool(kept) and self._users.find(name) == kept
 
     def end(self, secret: str) -> None:
-        """Somebody logs out; harmless where there is no such session."""
+        """End a session, if it exists."""
         session = self._sessions.pop(_key(secret), None)
         if session is not None:
             session.until_ms = 0
@@ -92,33 +92,33 @@ _COOKIE = "headrace-csrf"
 
 
 class InvalidFormToken(Exception):
-    """It is no form of this server's pages; the message says why."""
+    """Not a form of this server's pages; the message has the reason."""
 
 
 class Forms:
-    """Those of one server, since its start."""
+    """Form tokens of one server, since its start."""
 
     def __init__(self) -> None:
-        """Forms that were made before are not good any more."""
+        """Start with a new secret, which invalidates earlier forms."""
         self._secret = secrets.token_bytes(32)
 
     def token(self, value: str) -> str:
-        """The code that a form brings beside a cookie's value."""
+        """Return the form token for a cookie's value."""
         return hmac.new(self._secret, value.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     @staticmethod
     def cookie(request: Request) -> str:
-        """The value that the browser has, or a new one."""
+        """Return the browser's cookie value, or a new one."""
         return request.cookies.get(_COOKIE) or secrets.token_urlsafe(24)
 
     @staticmethod
     def keep(response: Response, value: str, request: Request) -> None:
-        """Have the browser bring the value with its forms."""
+        """Set the cookie."""
         secure = request.url.scheme == "https"
         response.set_cookie(_COOKIE, value, samesite="strict", httponly=True, secure=secure, path="/")
 
     async def read(self, request: Request) -> dict[str, str]:
-        """The fields of a form of ours; raises InvalidFormToken."""
+        """Return the fields of a verified form. Raises InvalidFormToken."""
         body = b""
         try:
             async for chunk in request.stream():
@@ -126,8 +126,8 @@ class Forms:
                 if len(body) > _MOST_BYTES:
                     raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
-            # The client is gone: it gets no response, and the log has no line for it.
-            raise InvalidFormToken("The form is incomplete.") from None
+            # The client is gone, which is not worth a log line.
+            raise InvalidFormToken("The form did not come whole.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:

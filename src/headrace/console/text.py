@@ -1,4 +1,4 @@
-"""Numbers, sizes, times, names from clients and paths of pages, as pages show them. Pure."""
+"""Format numbers, sizes, times, client-supplied names and paths for pages. Pure."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from headrace.broker.virtual_clusters import DEFAULT
 from headrace.text.escaping import json_text, shown
 
 MOST_SHOWN = 16 << 10
-"""Bytes of a key, a value or a header that one record's page shows; what is more is told."""
+"""Maximum bytes shown of a key, a value or a header."""
 _PREVIEW = 160
-"""Characters of it in a list."""
+"""Maximum characters of it in a list."""
 _HEX = 4 << 10
 """Bytes of it in hexadecimal."""
 _ROW = 16
 _DEEP = 100
-"""Levels of JSON that are laid out."""
+"""Maximum levels of formatted JSON."""
 
 
 def count(value: float | None) -> str:
@@ -32,7 +32,7 @@ def many(number: int, what: str) -> str:
 
 
 def short(value: float | None) -> str:
-    """A number in four or five characters: 999, 12.3k, 4.5M."""
+    """Return a number in at most five characters: 999, 12.3k, 4.5M."""
     if value is None:
         return "-"
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -43,7 +43,7 @@ def short(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes with a unit: 512 B, 1.2 MB; powers of 1000, as disks have them."""
+    """Return bytes with a decimal unit: 512 B, 1.2 MB."""
     if value is None:
         return "-"
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -82,23 +82,23 @@ class Views(msgspec.Struct, frozen=True):
     size: int
     null: bool
     cut: bool
-    """Whether only the beginning is shown."""
+    """Whether it is truncated."""
     utf8: bool
     text: str
     json: str | None
-    """Laid out; None: it is no JSON, or not all of it is here."""
+    """Formatted; None: not JSON, or truncated."""
     hex: str
     """Rows of offset, bytes and ASCII."""
 
 
 def views(data: bytes | None) -> Views:
-    """Everything to be shown of a key, a value or a header, of which at most `MOST_SHOWN` bytes are."""
+    """Return all views of a key, a value or a header, truncated to `MOST_SHOWN` bytes."""
     if data is None:
         return Views(0, True, False, True, "", None, "")
     part = data[:MOST_SHOWN]
     cut = len(part) < len(data)
     if cut:
-        # Not in the middle of a character.
+        # Do not cut within a character.
         part = part[: len(part) - len(part.decode("utf-8", "ignore").encode()) and len(part)]
     try:
         (part if not cut else part[:-3]).decode("utf-8")
@@ -129,7 +129,7 @@ def _json(data: bytes) -> str | None:
 
 
 def _depth(data: bytes) -> int:
-    """An upper bound of how deep arrays and objects lie in each other."""
+    """Return an upper bound of the nesting depth."""
     deepest = now = 0
     for byte in data:
         if byte in b"[{":
@@ -155,21 +155,21 @@ def name(given: str) -> str:
 
 
 def typed(given: str) -> str:
-    """What somebody wrote into a field, as the field shows it again: what could not be typed is left out."""
+    """Return user input for redisplay in its field, without characters that cannot be typed."""
     return given if given.isprintable() else "".join(filter(str.isprintable, given))
 
 
 _DOTS = re.compile(r"~*\.\.?")
-"""Names that a path has with one `~` more: browsers take `.` and `..` out of a path, written as `%2E` too."""
+"""Names escaped with one more `~`, because browsers resolve `.` and `..` in paths, even as `%2E`."""
 
 
 def name_in(text: str) -> str:
-    """A name as it stands in a path."""
+    """Return a name escaped for a path."""
     return _quoted("~" + text if _DOTS.fullmatch(text) else text)
 
 
 def name_of(part: str) -> str:
-    """The inverse of `name_in`; bytes that are no UTF-8 are kept apart."""
+    """Return the inverse of `name_in`. Bytes that are not UTF-8 stay distinct."""
     text = unquote(part, errors="surrogateescape" if "%ED" not in part.upper() else "surrogatepass")
     return text.removeprefix("~") if _DOTS.fullmatch(text) else text
 
@@ -179,7 +179,7 @@ def _quoted(text: str) -> str:
 
 
 def link(path: str, cluster: str = DEFAULT, query: Mapping[str, object] | None = None) -> str:
-    """A path with its query; nothing is said of the default virtual cluster, or of what is None."""
+    """Return a path with its query, without the default virtual cluster and None values."""
     told = {} if cluster == DEFAULT else {"cluster": cluster}
     told |= {name: str(value) for name, value in (query or {}).items() if value not in {None, ""}}
     parts = [f"{_quoted(name)}={_quoted(value)}" for name, value in told.items()]

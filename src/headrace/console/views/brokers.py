@@ -1,4 +1,4 @@
-"""`/brokers`: this broker, who is connected, what is asked of it, and what it stands on."""
+"""`/brokers`: this broker, its connections, requests and environment."""
 
 from headrace import __version__
 from headrace.console import charts, text
@@ -13,7 +13,7 @@ _CLIENTS = 50
 
 @page("Brokers", "/brokers", needs=(cluster_rule(Operation.DESCRIBE),))
 async def brokers(ask: ViewRequest) -> View:
-    """The page of the broker that answers, with the others it knows of."""
+    """Return the page of this broker and the others that it knows."""
     figures, sampler = ask.figures, ask.figures.sampler
     store, process = await figures.facts()
     clients = sorted(figures.clients().items(), key=lambda one: (-one[1][1], one[0]))
@@ -57,7 +57,7 @@ async def brokers(ask: ViewRequest) -> View:
 
 
 def _busiest_apis(counters: Counters) -> list[tuple[str, ApiCounters]]:
-    """The APIs that were asked for most, each with its listener."""
+    """Return the most requested APIs with their listener."""
     asked = [
         (listener.name, api) for listener in counters.listeners for api in listener.apis.values() if any(api.slots)
     ]
@@ -102,7 +102,7 @@ def _stored(counted: StoreCounters) -> dict[str, str]:
 
 
 def quantile(durations: Durations, share: float) -> str:
-    """Below what this share lies; by powers of two, so it is the upper end."""
+    """Return the upper bound of a quantile. Buckets are powers of two."""
     count = durations.count
     if not count:
         return "-"

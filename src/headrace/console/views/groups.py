@@ -34,7 +34,7 @@ from headrace.text import times
 from headrace.text.escaping import quoted
 
 _ROWS = 200
-"""Partitions that are shown at a time, and members that are shown at all."""
+"""Maximum partitions shown at a time, and maximum members."""
 _EVENTS = 6
 _COLOURS = 8
 
@@ -80,7 +80,7 @@ async def groups(ask: ViewRequest) -> View:
 
 
 def _committed_topics(ask: ViewRequest, runner: GroupRunner) -> list[str]:
-    """The topics that a group has positions in, as far as they may be shown."""
+    """Return the topics of a group's committed offsets that the viewer may see."""
     return sorted(
         {topic for topic in {place.topic for place in runner.positions} if ask.sees(ResourceType.TOPIC, topic)}
     )
@@ -104,7 +104,7 @@ async def group(ask: ViewRequest) -> View:
     needs=(group_rule(Operation.READ), group_rule(Operation.DESCRIBE), MOVED),
 )
 async def reset(ask: ViewRequest) -> View:
-    """Move the positions of a group without members to where the dry run said, or say why not."""
+    """Reset the committed offsets of a group without members as the dry run showed, or return why not."""
     name = ask.path["name"]
     target, topic, wrong = _target(ask, ask.form)
     if target is None or wrong:
@@ -157,7 +157,7 @@ async def _view(ask: ViewRequest, refused: str = "") -> View:
 
 
 def _summary(described: GroupDescription, members: int, found: Sequence[CommittedOffset]) -> dict[str, str]:
-    """What is told of the group as a whole, as cells."""
+    """Return the group's summary cells."""
     state = described.state.value
     lags = [each.lag for each in found if each.lag is not None]
     return {
@@ -173,7 +173,7 @@ def _summary(described: GroupDescription, members: int, found: Sequence[Committe
 
 
 def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) -> dict[str, object]:
-    """What stays while the page is open, but for members, events and a reset."""
+    """Return what only changes with members, events or a reset."""
     name, cluster = ask.path["name"], ask.broker.cluster
     done = ask.query.get("done", "")
     return {
@@ -181,7 +181,7 @@ def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) ->
         "shown": text.name(name),
         "topics": _topics(rows.rows, cluster),
         "rows": rows,
-        # What leads to another page of the partitions keeps the reset that is looked at.
+        # Links to other pages of partitions keep the reset shown.
         "asked": {each: ask.query.get(each) for each in ("to", "at", "topic")},
         "choices": sorted({each.place.topic for each in found}),
         "path": text.group(name),
@@ -192,7 +192,7 @@ def _lasting(ask: ViewRequest, found: Sequence[CommittedOffset], rows: Slice) ->
 
 
 def _described(ask: ViewRequest) -> GroupDescription:
-    """The group in the path. Raises NotFound."""
+    """Return the group in the path. Raises NotFound."""
     name, broker = ask.path["name"], ask.broker
     coordinator = broker.coordinator_of(name)
     if coordinator not in {broker.node_id, -1}:
@@ -215,7 +215,7 @@ def _member(share: Share, colours: dict[str, int]) -> dict[str, object]:
 
 
 def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, object]]:
-    """The topics of these rows, each with its partitions and the rows that these are in."""
+    """Return the topics of these rows, with their partitions and rows."""
     found: dict[str, list[tuple[int, int]]] = {}
     for number, each in enumerate(rows):
         found.setdefault(each.place.topic, []).append((number, each.place.partition))
@@ -226,7 +226,7 @@ def _topics(rows: Sequence[CommittedOffset], cluster: str) -> list[dict[str, obj
 
 
 async def _page_of(everything: Sequence[Any], ask: ViewRequest, name: Callable[[Any], str]) -> Slice:
-    """What is shown of a long list by partition; all lists of the page are turned over together."""
+    """Return one page of a long list. All lists share the page number."""
     async with ask.listing() as pace:
         return await cut(everything, {"page": ask.query.get("page", "1")}, pace, name=name, rows=_ROWS)
 
@@ -264,7 +264,7 @@ def _partition(
 
 
 def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
-    """A colour for each member that stays the same while the others come and go."""
+    """Return each member's color, stable while others join and leave."""
     members = {each.member for each in present}
     for gone in kept.keys() - members:
         del kept[gone]
@@ -278,7 +278,7 @@ def _colours(kept: dict[str, int], present: list[Share]) -> dict[str, int]:
 
 
 async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
-    """What a reset would do, when one is asked for."""
+    """Return the plan of the requested reset."""
     given = ask.form or ask.query
     target, topic, wrong = _target(ask, given)
     if target is None and not wrong and not refused:
@@ -287,7 +287,7 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
     if target is not None and not wrong:
         moves = await _moves(ask, target, topic)
     page = await _page_of(moves, ask, lambda move: _ordered(move.topic, move.partition))
-    # Strangers chose the names: what is typed into a shell must be one word there.
+    # Clients chose the names, so quote them as one shell word.
     command = ["headrace", "groups", "reset", text.name(ask.path["name"]), f"--to-{given.get('to', 'latest')}"]
     if given.get("to") in {"offset", "time"}:
         command.append(text.name(given.get("at", "")))
@@ -315,13 +315,13 @@ async def _plan(ask: ViewRequest, refused: str) -> dict[str, Any] | None:
 
 
 async def _moves(ask: ViewRequest, target: Target, topic: str | None) -> list[Planned]:
-    """What would become of the positions that who asks may move."""
+    """Return the changes to committed offsets that the viewer may make."""
     planned = await group_lag.plan_reset(ask.broker, ask.path["name"], target, topic)
     return [move for move in planned if ask.may(MOVED, topic_resource(ask, move.topic))]
 
 
 def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, str]:
-    """Where to, of which topic, and what is wrong with that."""
+    """Return the target, its topic, and any error."""
     topic = given.get("topic") or None
     if topic is not None and not (ask.broker.topics.has(topic) and ask.sees(ResourceType.TOPIC, topic)):
         return None, None, f"There is no topic {text.name(topic)}."
@@ -332,7 +332,7 @@ def _target(ask: ViewRequest, given: Any) -> tuple[Target | None, str | None, st
 
 
 def _where(to: str, at: str, now_ms: int) -> Target | None:
-    """None: nothing was asked for. Raises ValueError with what was expected."""
+    """None: no target given. Raises ValueError with the expected format."""
     match to:
         case "":
             return None

@@ -1,4 +1,4 @@
-"""`/`: what goes on, in a minute."""
+"""`/`: recent activity at a glance."""
 
 from datetime import UTC, datetime
 from math import isnan
@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 600, 150
     needs=(cluster_rule(Operation.DESCRIBE), *shown_rules(ResourceType.TOPIC, ResourceType.GROUP)),
 )
 async def overview(ask: ViewRequest) -> View:
-    """Traffic, the busiest topics, the groups that are furthest behind, and what happened."""
+    """Traffic, the busiest topics, the groups with the most lag, and recent events."""
     figures, sampler, cluster = ask.figures, ask.figures.sampler, ask.broker.cluster
     store, process = await figures.facts()
     topics = sum(1 for _ in ask.broker.topics)
@@ -67,7 +67,7 @@ async def overview(ask: ViewRequest) -> View:
 
 
 def answering(store: StoreFacts | None) -> dict[str, str]:
-    """Whether Redis answers, and its memory; None: it does not."""
+    """Return whether Redis responds, and its memory; None: no response."""
     if store is None:
         return {"store": "does not answer", "memory": "-", "memory.of": "no limit set"}
     most = store.memory_max_bytes
@@ -84,9 +84,9 @@ def traffic(sampler: Sampler) -> dict[str, str]:
 
 
 def chart(name: str, series: dict[str, Any]) -> dict[str, str]:
-    """The cells of a chart: a line and a surface for each series, its values, and the top of the axis."""
+    """Return a chart's cells: a line and an area per series, its values, and the axis maximum."""
     most = charts.top(list(series.values()))
-    # It grows from two minutes to all that is kept.
+    # It grows from two minutes to the whole history.
     count = max(charts.SPARK_COUNT, *map(len, series.values()))
     cells = {
         f"{name}.top": text.short(most),

@@ -1,4 +1,4 @@
-"""`/pipeline`: archives and declared pipelines, as they tell of themselves."""
+"""`/pipeline`: archives and declared pipelines, from their reports."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -16,16 +16,16 @@ from headrace.security.access.required_acls import Operation
 
 _T = TypeVar("_T")
 _SILENT_MS = 30_000
-"""After so long without a word an archive is said to be silent: it tells something every five seconds."""
+"""An archive without a report for this long is silent. It reports every five seconds."""
 _COMMITS = 8
 _MOST_RUNS, _MOST_FLOWS = 20, 50
 _RUN_MS = 6 * 3600 * 1000
-"""A run that says nothing for so long is taken for gone; Spark may be long at one flow."""
+"""A run without a report for this long is considered gone. One Spark flow may take long."""
 
 
 @page("Pipeline", "/pipeline", needs=(cluster_rule(Operation.DESCRIBE),))
 async def pipeline(ask: ViewRequest) -> View:
-    """Every archive and every declared pipeline that told of itself."""
+    """Every archive and declared pipeline that has reported."""
     archives = await _told(ask, ARCHIVE_RUNS, ArchiveReport)
     async with ask.listing() as pace:
         found = await cut(archives, ask.query, pace, name=lambda each: str(each.topic), rows=20)
@@ -59,7 +59,7 @@ async def pipeline(ask: ViewRequest) -> View:
 
 
 def _lasting(ask: ViewRequest, archive: ArchiveReport) -> dict[str, object]:
-    """What stays of an archive while the page is open."""
+    """Return what does not change while the page is open."""
     cluster = ask.broker.cluster
     return {
         "topic": text.name(archive.topic),
@@ -111,7 +111,7 @@ def _run(place: str, run: PipelineReport, now_ms: int) -> dict[str, str]:
 
 
 def _state(place: str, told: ArchiveReport | PipelineReport, now_ms: int, silent_ms: int) -> dict[str, str]:
-    """How it stands, as it told itself last; one that should tell more and has not for so long is silent."""
+    """Return the last reported state, or silent if reports are overdue."""
     silent = told.state is State.RUNNING and now_ms - told.told_ms > silent_ms
     state = "silent" if silent else told.state.value
     return {
@@ -134,7 +134,7 @@ def _flow(place: str, flow: FlowReport) -> dict[str, str]:
 
 
 async def _told(ask: ViewRequest, kind: str, what: type[_T]) -> list[_T]:
-    """What was pushed of a kind; documents that are something else are passed over."""
+    """Return reports of a kind, skipping invalid documents."""
     found = []
     for document in (await ask.broker.storage.documents.load(kind)).values():
         try:

@@ -17,7 +17,7 @@ from headrace.text.escaping import json_text, shown
 
 ROWS = 50
 _BASE64 = 240
-"""Bytes that the view of an API's JSON shows of a key or a value."""
+"""Maximum bytes of a key or value in the API JSON view."""
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
@@ -72,7 +72,7 @@ def _on(ask: ViewRequest, live: LiveTopic, common: dict[str, Any], offset: int) 
 
 
 async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
-    """The partition and the offset that are asked for, and what is wrong with how that was said."""
+    """Return the requested partition and offset, and any input error."""
     query = ask.query
     told = query.get("partition", "").strip() or str(_first(live))
     if not (told.isascii() and told.isdecimal()) or int(told[:9]) >= len(live.partitions):
@@ -106,7 +106,7 @@ async def _start(ask: ViewRequest, live: LiveTopic) -> tuple[int, int, str]:
 
 
 def _first(live: LiveTopic) -> int:
-    """The first partition that has records, of those led here; without one the first of these."""
+    """Return the first partition led here with records, else the first one led here."""
     here = led_here(live)
     return next(
         (each.index for each in here if each.visible_end(ISOLATION) > each.log_start), here[0].index if here else 0
@@ -131,7 +131,7 @@ def row(live: LiveTopic, index: int, each: Found, cluster: str, query: dict[str,
 
 
 def moment(timestamp: int) -> str:
-    """A record's timestamp in the local zone, with it said; a dash for none."""
+    """Return a record's timestamp in the local zone, with the zone; a dash for none."""
     return "-" if timestamp < 0 else times.local(timestamp)
 
 
@@ -161,7 +161,7 @@ def _short(data: bytes | None) -> Any:
 
 
 def _kafka(live: LiveTopic, index: int, record: Record) -> str:
-    """As `headrace records tail --json` and Kafka's consumers have it."""
+    """Return the record as `headrace records tail --json` and Kafka's consumers show it."""
     told = {
         "topic": live.topic.name,
         "partition": index,
@@ -192,7 +192,7 @@ def _base64(data: bytes) -> str:
 
 
 def _redis(ask: ViewRequest, live: LiveTopic, index: int, each: Found) -> str:
-    """Which entry of which Redis Stream it is, and how to look at it."""
+    """Return the record's Redis Stream entry and the command to read it."""
     key, batch = shown(live.partitions[index].stream), each.batch
     word = json.dumps(key) if not key.replace(":", "").replace("-", "").replace(".", "").isalnum() else key
     if live.entry_per_record:

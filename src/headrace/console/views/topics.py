@@ -1,4 +1,4 @@
-"""`/topics` and `/topics/NAME`: all topics; one topic, its partitions, its configuration and who reads it."""
+"""`/topics` and `/topics/NAME`: all topics; one topic's partitions, configuration and consumers."""
 
 import asyncio
 from typing import Any
@@ -63,12 +63,12 @@ async def topics(ask: ViewRequest) -> View:
 
 
 def shape_of(found: Slice) -> tuple[object, ...]:
-    """What a list's page looks like, whatever is in it."""
+    """Return the structure of a list page."""
     return len(found.rows), found.pages, found.found
 
 
 def records_in(live: LiveTopic) -> int:
-    """How many records the partitions led here have, as offsets tell; of a native topic, offsets."""
+    """Return the number of records in partitions led here, from offsets; for a native topic, of offsets."""
     return sum(partition.log_end - partition.log_start for partition in led_here(live))
 
 
@@ -136,7 +136,7 @@ async def topic(ask: ViewRequest) -> View:
 
 
 def _traffic(seen: Traffic | None) -> dict[str, str]:
-    """What was seen to go in and out; None: nothing was yet."""
+    """Return observed traffic; None: none yet."""
     return {
         "in": text.short(0 if seen is None else seen.records_in),
         "out": text.short(0 if seen is None else seen.records_out),
@@ -150,7 +150,7 @@ def _traffic(seen: Traffic | None) -> dict[str, str]:
 
 
 def _partition(number: int, partition: Partition, most: int) -> dict[str, str]:
-    """The row of a partition; `most`: records of the partition that has the longest bar."""
+    """Return a partition's row; `most`: records of the largest partition."""
     if partition.leader is not None:
         cells = dict.fromkeys((f"{number}.start", f"{number}.end", f"{number}.records"), "-")
         return cells | {f"{number}.bar": "0", f"{number}.epoch": f"led by broker {partition.leader}"}
@@ -173,7 +173,7 @@ def live_topic(ask: ViewRequest) -> LiveTopic:
 
 
 async def _reads(broker: Broker, runner: GroupRunner, topic: str) -> bool:
-    """Whether a group has positions or members in a topic: of thousands of members each has an assignment to read."""
+    """Return whether a group has committed offsets or members in a topic. Thousands of assignments are slow to read."""
     async for each in broker.lane.pace().each(topics_read(broker, runner)):
         if each == topic:
             return True
@@ -181,7 +181,7 @@ async def _reads(broker: Broker, runner: GroupRunner, topic: str) -> bool:
 
 
 async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | None]]:
-    """Groups that have positions or members in the topic: name, state, lag in it."""
+    """Return the groups with committed offsets or members in the topic: name, state, lag."""
     found = []
     broker = ask.broker
     for runner in list(broker.groups.runners()):
@@ -192,12 +192,12 @@ async def _readers(ask: ViewRequest, topic: str) -> list[tuple[str, str, int | N
             found.append((runner.name, in_words(runner.machine.state.value), lag))
             if len(found) == _MOST_READERS:
                 break
-        await asyncio.sleep(0)  # with many partitions each of them takes its time
+        await asyncio.sleep(0)  # slow with many partitions
     return sorted(found)
 
 
 def _config(broker: Broker, live: LiveTopic) -> list[dict[str, Any]]:
-    """The effective configuration; what was set on the topic first."""
+    """Return the effective configuration, topic overrides first."""
     entries = describe(live.topic.config, broker.settings.topic_defaults)
     return [
         {

@@ -117,8 +117,8 @@ def _shares(body: bytes, partitions: int, now_ms: int, seed: int, left_out: int)
     """Return a body's messages by partition. Raises OciError 400."""
     shares = accelerator.publish(body, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
     if shares is None:
-        # Unusual form, or above a limit: parse it with full checks. Then build the batches from the usual form in a
-        # thread, because building them here would block the event loop.
+        # Unusual form, or above a limit: parse it with full checks. Then build the batches from its usual
+        # form, because building them in Python would block the event loop.
         details = _read_unusual(body)
         usual = msgspec.json.encode(details)
         shares = accelerator.publish(usual, partitions, now_ms, seed, left_out, MOST_VALUE, MOST_REQUEST)
