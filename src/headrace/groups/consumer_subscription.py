@@ -12,23 +12,22 @@ _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")
 _NO_USER_DATA = _NUMBER.pack(-1)
 _MOST_TOPICS = 20_000
-"""Different names that one subscription may have, and all of a group's together."""
+"""Maximum topics of one subscription, and of all of a group's."""
 _MOST_READ = 100_000
-"""Names that are read of a group's subscriptions: a request of a mebibyte has room for hundreds of thousands, and
-nothing else happens while they are read."""
+"""Maximum names read of a group's subscriptions, because reading blocks the event loop."""
 
 
 def topics_of(metadata: bytes) -> list[str] | None:
-    """The topics of one subscription; None when the bytes are none, or one of too many names.
+    """Return the topics of a subscription; None if it is invalid or has too many.
 
-    What follows the names is not looked at.
+    Bytes after the topics are ignored.
     """
     found = _read(metadata)
     return None if found is None else found[0]
 
 
 def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
-    """The topics of one subscription, and the bytes that say so, which are its first."""
+    """Return the topics of a subscription and the bytes that encode them."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or not 0 <= count <= _MOST_TOPICS:
@@ -48,7 +47,7 @@ def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
 
 
 def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
-    """The partitions of one assignment by topic; None when the bytes are no assignment."""
+    """Return an assignment's partitions by topic; None if invalid."""
     try:
         version, count = _HEAD.unpack_from(assigned)
         if version < 0 or not 0 <= count <= len(assigned):
@@ -73,11 +72,11 @@ def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all subscriptions together; None as soon as one cannot be read, for then it may be any topic."""
+    """Return the topics of all subscriptions; None if one is unreadable, because it may include any topic."""
     topics: set[str] = set()
     names = 0
     head: bytes | None = None
-    # Most members of a group say the same; what follows the names, as what they own, is each one's own.
+    # Most members have the same topics. Later bytes, such as owned partitions, differ.
     for each in set(metadata):
         if head is not None and each.startswith(head):
             continue
@@ -93,12 +92,12 @@ def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
 
 
 def subscription(topics: Sequence[str]) -> bytes:
-    """The metadata of a consumer of these topics (version 0)."""
+    """Return the metadata of a consumer of these topics (version 0)."""
     return _HEAD.pack(0, len(topics)) + b"".join(_named(topic) for topic in topics) + _NO_USER_DATA
 
 
 def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """The assignment of partitions by topic (version 0)."""
+    """Return the assignment of partitions by topic (version 0)."""
     parts = [_HEAD.pack(0, len(partitions))]
     for topic, indexes in partitions.items():
         parts += [_named(topic), _NUMBER.pack(len(indexes)), *(_NUMBER.pack(index) for index in indexes)]

@@ -9,7 +9,7 @@ from headrace.groups.classic.states import GroupState
 from headrace.groups.consumer_subscription import assignment, subscription
 
 BALANCED_PROTOCOL = "balanced"
-"""What stands where a classic group has the name of its assignor."""
+"""Shown as the assignor of a group with instances."""
 
 
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +38,16 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 def described_as_balanced(
     name: str, generation: int, shares: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> GroupDescription:
-    """A group with instances in the terms of Kafka's tools: consumers of one topic each, stable.
+    """Describe a group with instances for Kafka's tools: stable consumers of one topic each.
 
     Args:
         name: the group.
-        generation: rises with every change of ownership.
-        shares: topic -> instance -> the partitions it holds.
+        generation: incremented by every change of ownership.
+        shares: topic -> instance -> its partitions.
     """
     members = tuple(
         MemberDescription(
-            # The same name may be in the sections of several topics: to the tools those are several members.
+            # An instance may be in several sections. Tools see several members.
             member_id=f"{topic}/{instance}",
             instance_id=None,
             client_id=instance,

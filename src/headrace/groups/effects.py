@@ -47,7 +47,7 @@ class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftMember(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one member named in a leave; the ids are those of the request."""
+    """Result for one member of a leave; ids as in the request."""
 
     member_id: str
     instance_id: str | None
@@ -55,14 +55,14 @@ class LeftMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaveResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a leave. When `error` is set nothing was looked at, and `members` is empty."""
+    """The answer to a leave. With `error`, nothing was checked and `members` is empty."""
 
     error: GroupError | None = None
     members: tuple[LeftMember, ...] = ()
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a commit. `partitions` has every partition asked; when `error` is set, each has that error."""
+    """The answer to a commit for every requested partition. `error` applies to all of them."""
 
     error: GroupError | None = None
     partitions: dict[TopicPartition, GroupError | None] = {}
@@ -75,7 +75,7 @@ class DeleteGroupResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteOffsetsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a deletion of positions, like that to a commit."""
+    """The answer to a deletion of offsets, like that to a commit."""
 
     error: GroupError | None = None
     partitions: dict[TopicPartition, GroupError | None] = {}
@@ -88,11 +88,11 @@ Result = ClassicResult | InstanceResult
 
 
 Effect = machines.Effect[GroupChange, TimerKey, Result]
-"""What a group asks its runner to do."""
+"""A request of a group to its runner."""
 
 
 def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # noqa: PLR0911 - one line per request
-    """The answer that refuses the whole request with `error`. Instances are told to ask again, and why, if given."""
+    """Return the answer that rejects a request with `error`. Instances are asked to retry, with the reason if given."""
     match request:
         case Join():
             return JoinResult(error=error, member_id=request.member_id)

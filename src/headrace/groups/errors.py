@@ -1,65 +1,67 @@
-"""What can go wrong with groups and instances: closed sets without code numbers. Each API has one table for them."""
+"""Errors of groups and instances, without codes. Each API maps them in one table."""
 
 from enum import Enum, auto
 
 
 class GroupError(Enum):
-    """Why a request to a group was refused; the names are Kafka's."""
+    """A rejected group request; the names are Kafka's."""
 
     INVALID_GROUP_ID = auto()
-    """The empty group name, where members are concerned; a new group whose name has more than 1 024 bytes."""
+    """An empty group id for members, or a new one of more than 1,024 bytes."""
     GROUP_ID_NOT_FOUND = auto()
     """No such group."""
     UNKNOWN_MEMBER_ID = auto()
-    """The group does not know this member (any more): it has to join anew, with an empty member id."""
+    """Unknown or expired member. It must join again with an empty member id."""
     MEMBER_ID_REQUIRED = auto()
-    """Not a failure: join again with the member id that comes with this."""
+    """Not a failure: join again with the returned member id."""
     FENCED_INSTANCE_ID = auto()
-    """Another member has taken this static instance over."""
+    """Another member has replaced this static instance."""
     ILLEGAL_GENERATION = auto()
-    """The request belongs to another generation than the present one."""
+    """The request has another generation than the group."""
     REBALANCE_IN_PROGRESS = auto()
-    """The group is making a new generation: join again."""
+    """A rebalance is in progress: join again."""
     INCONSISTENT_GROUP_PROTOCOL = auto()
-    """Another protocol type than the group's, no protocol that all members have, or none at all."""
+    """Another protocol type than the group's, or no common protocol."""
     INVALID_SESSION_TIMEOUT = auto()
-    """A session timeout outside the bounds of the settings."""
+    """The session timeout is out of bounds."""
     GROUP_MAX_SIZE_REACHED = auto()
-    """The group has as many members as it may have."""
+    """The group has its maximum of members."""
     POLICY_VIOLATION = auto()
-    """A new group, and there are as many as the settings allow."""
+    """The server has its maximum of groups."""
     NON_EMPTY_GROUP = auto()
     """Only a group without members can be deleted."""
     GROUP_SUBSCRIBED_TO_TOPIC = auto()
-    """A member reads this topic, so its positions are in use."""
+    """A member reads this topic, so its offsets are in use."""
     OFFSET_METADATA_TOO_LARGE = auto()
-    """The text that comes with a position is longer than the settings allow."""
+    """The commit's metadata exceeds the limit."""
     UNKNOWN_TOPIC_OR_PARTITION = auto()
-    """No such topic or partition. The caller knows the topics: it finds this, not the group."""
+    """No such topic or partition. Found by the caller, not by the group."""
     COORDINATOR_NOT_AVAILABLE = auto()
-    """The group's storage did not take a change, or the group ended while the request waited. Ask again."""
+    """Storage rejected a change, or the group ended during the request. Retry."""
     NOT_COORDINATOR = auto()
-    """Another broker coordinates the group: look for it again."""
+    """Another broker coordinates the group. Find it again."""
 
 
 class InstanceProblem(Enum):
     """Why a request was refused."""
 
     UNRESERVED_PARTITION = auto()
-    """An offset to commit belongs to a partition that the instance lost: by silence, by holding on too long, or to a
-    newer cursor of the same name. Nothing of the request was committed. Cure: a new cursor."""
+    """The instance lost a partition of the commit: by a timeout or to a newer cursor of its name.
+
+    Nothing was committed. Remedy: a new cursor.
+    """
     UNKNOWN_GROUP = auto()
-    """The topic has no such group: never made, deleted, or unused for too long."""
+    """The topic has no such group: never created, deleted or expired."""
     TOO_MANY_GROUPS = auto()
-    """The topic has as many groups as it may have."""
+    """The topic has its maximum of groups."""
     GROUP_IN_USE = auto()
-    """Members of a classic group (Kafka's consumers) are in it; they must leave first."""
+    """Kafka consumers are members of the group and must leave first."""
     BEHIND_LOG_START = auto()
-    """Records that the group has not read are gone: a position lies before the log start. Cure: UpdateGroup."""
+    """Unread records are gone: an offset is before the log start offset. Remedy: UpdateGroup."""
     INVALID_CURSOR = auto()
-    """The cursor cannot be this group's: it was made for one of the same name that is gone."""
+    """The cursor belongs to a deleted group of the same name."""
     UNAVAILABLE = auto()
-    """Storage did not take a change, or did not answer a read. Nothing was promised; ask again."""
+    """Storage rejected a change or did not answer a read. Retry."""
 
 
 class InstanceError(Exception):
@@ -70,4 +72,4 @@ class InstanceError(Exception):
         self.kind = kind
         self.message = message
         self.partition = partition
-        """The partition it is about, where it is about one."""
+        """The partition concerned, if any."""

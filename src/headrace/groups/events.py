@@ -1,7 +1,7 @@
-"""What can happen to a group.
+"""Events of a group.
 
-`token` names the request that waits for the answer: any hashable value, opaque here, unique among the group's
-requests that wait. Every event with a token is answered exactly once, by a `Reply` effect, now or later.
+`token` identifies a waiting request: hashable, opaque and unique among the group's waiting requests. Each event with a
+token gets exactly one `Reply` effect, immediately or later.
 """
 
 from collections.abc import Hashable
@@ -14,15 +14,15 @@ from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.timers import TimerKey
 
 NO_ID = UUID(int=0)
-"""No topic has it: the id of what says none, as positions that an older server wrote."""
+"""Marks an unknown topic id, for example of offsets written by an older server."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """JoinGroup: a member wants to be in the next generation. Held until the join phase ends."""
+    """JoinGroup: join the next generation. Held until the join phase ends."""
 
     token: Hashable
     member_id: str
-    """Empty when the member has none yet."""
+    """Empty for a new member."""
     instance_id: str | None
     """The name of a static member (KIP-345)."""
     client_id: str
@@ -32,19 +32,19 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     """Versions without this field send the session timeout."""
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    """Name and metadata, the member's favourite first."""
+    """Name and metadata, in order of preference."""
     new_member_id: str
-    """The member id to give when one is needed; never used before."""
+    """A new unique member id, used if one is needed."""
     member_id_required: bool
-    """The request's version is 4 or later: a newcomer is told its id and joins again with it (KIP-394)."""
+    """Version 4 or later: a new member gets its id and joins again with it (KIP-394)."""
     skip_assignment_supported: bool
     """The request's version is 9 or later (KIP-814)."""
     reason: str | None = None
-    """Why the member joins, in its own words (KIP-800)."""
+    """Why the member joins (KIP-800)."""
 
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
-    """SyncGroup: a member asks for its assignment; the leader brings everyone's. Held until that is known."""
+    """SyncGroup: get the assignment; the leader sends all. Held until the assignment is known."""
 
     token: Hashable
     generation: int
@@ -57,7 +57,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """Heartbeat: a sign of life, answered with what the member should know."""
+    """Heartbeat: renew the session."""
 
     token: Hashable
     generation: int
@@ -81,9 +81,9 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """OffsetCommit. Generation -1 with an empty member id comes from outside the group (tools, simple consumers).
+    """OffsetCommit. Tools and simple consumers use generation -1 and an empty member id.
 
-    The caller has already taken out topics and partitions that do not exist.
+    The caller has removed unknown topics and partitions.
     """
 
     token: Hashable
@@ -107,23 +107,23 @@ class DeleteGroup(msgspec.Struct, frozen=True):
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):
-    """OffsetDelete: remove positions in topics that no member subscribes to."""
+    """OffsetDelete: delete offsets of topics without subscription."""
 
     token: Hashable
     partitions: tuple[TopicPartition, ...]
 
 
 class DropTopic(msgspec.Struct, frozen=True):
-    """A topic was deleted: positions in it mean nothing any more. Nobody waits for an answer."""
+    """Delete the offsets of a deleted topic. No reply."""
 
     topic: str
     topic_id: UUID | None = None
-    """Those in a topic of that name with another id stay; None: none does."""
+    """Keep offsets with another topic id; None: keep none."""
     strict: bool = False
-    """Those that say no id stay, too: they are of the topic that has the name by now."""
+    """Also keep offsets without a topic id, which belong to the current topic of that name."""
 
     def takes(self, said: UUID | None) -> bool:
-        """Whether what says this id of its topic, or says none, goes."""
+        """Return whether offsets with this topic id, or without one, are deleted."""
         if self.strict:
             return (said or NO_ID) == self.topic_id
         return said is None or self.topic_id is None or said == self.topic_id

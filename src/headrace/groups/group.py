@@ -1,8 +1,7 @@
-"""A consumer group as all APIs see it: one name, one set of positions, used in the classic way or in the balanced one.
+"""A consumer group of all APIs, with one name and one set of committed offsets.
 
-The classic part is Kafka's group. Each balanced section shares out one topic among OCI's instances. Only one way has
-members at a time; who comes by the other is refused until they have gone. Positions are the same for all, so a group
-can stop on one API and go on through another.
+The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. Only one kind has members
+at a time; requests of the other are rejected. Both share committed offsets, so a group can switch APIs.
 """
 
 from collections.abc import Hashable, Mapping
@@ -66,9 +65,9 @@ class Sections(dict[str, BalancedGroup]):
 
 
 class Group:
-    """One group. A new one is empty and exists nowhere yet; only what is persisted makes it exist.
+    """One group. It exists only once persisted.
 
-    A pure state machine: `handle(event, now)` returns effects in the order in which they must happen.
+    A pure state machine: `handle(event, now)` returns effects in the required order.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Group:
 
     @classmethod
     def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
-        """The group as it was stored, and the timers it needs (no effect of another kind)."""
+        """Return the stored group and its timers (no other effects)."""
         group = cls(stored.name, settings, stored.positions)
         turn = Turn(now, group._deadlines)
         for section in stored.balanced:
@@ -96,14 +95,13 @@ class Group:
     # events
 
     def handle(self, event: Event, now: Now, arrived_ms: int | None = None, room: Room = UNBOUNDED) -> list[Effect]:
-        """Take one event; what is to be done about it, in order.
+        """Handle one event and return ordered effects.
 
         Args:
-            event: what happened.
+            event: the event.
             now: the time.
-            arrived_ms: when (ticks) it arrived, if it had to wait for its turn since: an instance that asked in time is
-                not silent because storage was slow. None: now.
-            room: what the server has left for what the event adds.
+            arrived_ms: its arrival (ticks) if it waited, so that slow storage does not expire an instance. None: now.
+            room: the server's free memory for the event's data.
         """
         turn = Turn(now, self._deadlines, room)
         for section in self.balanced.values():
@@ -131,7 +129,7 @@ class Group:
         return turn.effects()
 
     def _classic(self, event: ClassicEvent, turn: Turn) -> None:
-        """Let the classic part take an event, and the sections follow what it did to positions."""
+        """Handle a classic event, and apply its offset changes to the sections."""
         before = len(turn.changes)
         self.classic.take(event, turn)
         if self.classic.state is GroupState.DEAD:
@@ -157,16 +155,16 @@ class Group:
             return InstanceRefused(error.kind, error.message, error.partition)
 
     def _section(self, request: InstanceRequest, turn: Turn) -> BalancedGroup:
-        """The section a request is for, made if it is to be."""
+        """Return a request's section, created if requested."""
         if self.classic.state is GroupState.DEAD:
-            # Whoever wants to make one finds, or makes, a group that is alive.
+            # The client retries and finds or creates a live group.
             raise self._unknown(request)
         section = self.balanced.get(request.topic.name)
         consumed = self.classic.state is not GroupState.EMPTY
         if consumed and section is not None and isinstance(request, CommitCursor) and request.cursor.offsets:
-            # Kafka's consumers hold what was the instance's.
+            # Kafka consumers have taken the instance's partitions.
             raise unreserved(request.cursor.offsets[0][0])
-        # A commit without offsets needs no check: it makes no member, and there are none.
+        # A commit without offsets adds no member, so it needs no check.
         if consumed and (section is None or isinstance(request, Get | Beat | Update)):
             raise InstanceError(InstanceProblem.GROUP_IN_USE, f"consumers of Kafka are in group {self.name!r}")
         if section is None and isinstance(request, CreateCursor) and request.starts is not None:
@@ -215,7 +213,7 @@ class Group:
     # what others may see
 
     def describe(self) -> GroupDescription:
-        """The group as tools see it: by its instances while there are any, else by its classic members."""
+        """Return the description by instances if there are any, else by classic members."""
         if self.balanced.any_read:
             generation = sum(section.generation for section in self.balanced.values())
             shares = {topic: section.shares() for topic, section in sorted(self.balanced.items())}
@@ -238,7 +236,7 @@ class Group:
 
     @property
     def generations(self) -> int:
-        """How many generations there have been, of classic members and of instances together."""
+        """Return the number of generations, classic and balanced."""
         return self.classic.generation + sum(section.generation for section in self.balanced.values())
 
     def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
@@ -248,7 +246,7 @@ class Group:
 
     @property
     def member_bytes(self) -> int:
-        """About how many bytes its classic members take, with the ids that were given out; 0 without any."""
+        """Return the approximate bytes of classic members and pending ids."""
         size = self.classic.member_bytes
         return size and size + GROUP_BYTES
 
@@ -264,14 +262,14 @@ class Group:
         return self._deadlines
 
     def held_tokens(self) -> tuple[Hashable, ...]:
-        """The tokens of the requests that still wait for their answer."""
+        """Return tokens of waiting requests."""
         return self.classic.held_tokens()
 
     def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The committed position in a partition; None when there is none."""
+        """Return a partition's committed offset or None."""
         return self._positions.get(partition)
 
 
 def _forgotten(name: str) -> InstanceRefused:
-    """The answer where a get's plan is not known, since everything after what storage has was given up meanwhile."""
-    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")
+    """Return the answer if a get's plan was discarded with unstored state."""
+    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} has begun anew meanwhile: try again")

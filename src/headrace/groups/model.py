@@ -9,7 +9,7 @@ from headrace.groups.instances.model import StartKind
 
 # A group's settings, with Kafka's broker defaults but for the initial delay.
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and times (ms) of every group of a server. Kafka's name of each stands beside it."""
+    """Limits and times (ms) of every group of a server, with Kafka's names."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
@@ -21,8 +21,10 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     new_member_join_timeout_ms: int = 300_000
-    """How long a newcomer's held join keeps it in a group that does not finish (a constant in Kafka): without it,
-    clients that give up and join anew under a new id would pile up."""
+    """How long a new member's held join keeps it in a group (a constant in Kafka).
+
+    Without a limit, clients that give up and join again under a new id would accumulate.
+    """
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +50,7 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     empty_since_ms: int | None
     """Since when the group has had no members (retention of its positions counts from here)."""
     unsettled: bool = False
-    """A member has gone since `generation` was assigned: after a restart the rest must rejoin, or its share is lost."""
+    """A member has left since `generation` was assigned: after a restart the others must rejoin."""
 
 
 class OffsetAndMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,7 +61,7 @@ class OffsetAndMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: str = ""
     committed_ms: int = 0
     topic_id: UUID | None = None
-    """Of the topic it was committed in: a later one of that name has another. None: an older server wrote it."""
+    """Id of its topic, which differs from a later one of the same name. None: written by an older server."""
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):

@@ -5,7 +5,7 @@ from enum import Enum
 import msgspec
 
 LONGEST_MS = 86_400_000
-"""For how long a timer that waits for a time of the wall clock may be set: that clock may be set meanwhile."""
+"""Maximum delay of a timer for wall clock times, because that clock may be set."""
 
 
 class TimerKind(Enum):
@@ -14,7 +14,7 @@ class TimerKind(Enum):
     SESSION = "session"
     """A member's next sign of life."""
     PENDING = "pending"
-    """The second join of a member that was told its id."""
+    """The second join of a member that received its id."""
     JOIN = "join"
     """The end of the join phase: an initial delay or the largest rebalance timeout."""
     SYNC = "sync"
@@ -37,15 +37,15 @@ class TimerKey(msgspec.Struct, frozen=True):
 
 
 def session(member_id: str) -> TimerKey:
-    """Runs out when the member has been silent for its session timeout.
+    """Expires when the member has been silent for its session timeout.
 
-    It does not run while a request of the member is held, except for a newcomer's join, which has a long limit.
+    Paused while a request of the member is held, except for a new member's join, which has a long limit.
     """
     return TimerKey(TimerKind.SESSION, member_id)
 
 
 def pending(member_id: str) -> TimerKey:
-    """Runs out when a member that was told its id does not come back with it."""
+    """Expires when a member that received its id does not join with it."""
     return TimerKey(TimerKind.PENDING, member_id)
 
 

@@ -26,8 +26,7 @@ GROUP_BYTES = 6_000
 """Counted for a group that has members, and for one that has offsets, in addition to these."""
 UNBOUNDED = Room(1 << 62, 1 << 62)
 _LARGEST_SHARE = 16
-"""What a request adds may take this part of what is left: a few large members cannot take the room of many small
-ones."""
+"""Fraction of the free memory that one request may use, so that large members leave room for small ones."""
 
 
 class Turn:
@@ -71,10 +70,10 @@ class Turn:
         return key in self._deadlines
 
     def take_timer(self, key: TimerKey) -> bool:
-        """Whether a timer that is said to have fired is really due; then it is gone.
+        """Return whether a fired timer is due, and remove it.
 
-        It is not when it was cancelled or moved while the news of its firing waited in the queue. One that was moved
-        is set once more, so that a runner whose clock ran a little early cannot lose it.
+        It is not due if it was canceled or moved while the event waited. A moved timer is set again, so that a runner
+        with a fast clock cannot lose it.
         """
         deadline = self._deadlines.get(key)
         if deadline is None:

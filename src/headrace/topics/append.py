@@ -1,8 +1,7 @@
-"""What the owner of a log knows of its end, and the one rule by which it decides where a batch goes. Pure.
+"""The leader's state of a log's end, and the assignment of offsets. Pure.
 
-One server owns a log at a time. When it opens the log it learns its end and its producers; from then on it decides
-here, in memory, and storage places what was decided. Decisions run ahead of storage: after a write that failed, or
-whose fate is unknown, nothing here is true any more, and the log is opened anew.
+One server leads a log at a time. It loads the log's end and producers when it becomes leader, then assigns offsets in
+memory, ahead of storage. After a failed or uncertain write this state is invalid, and the log must be recovered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,7 +15,7 @@ from headrace.topics.rejected_batches import RejectedBatches
 MOST_OFFSET = 2**53 - 1
 """Offsets stay below it: scripts in Redis compute with doubles."""
 MOST_PRODUCERS = 100_000
-"""Producers remembered of one log; beyond that those silent for longest are forgotten, a tenth at a time."""
+"""Maximum producers remembered per log. Beyond it, the tenth that was silent for longest is forgotten."""
 
 
 class OffsetAssigner:
@@ -32,14 +31,14 @@ class OffsetAssigner:
         refused: RejectedBatches | None = None,
         count: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin where storage says that the log ends.
+        """Start at the stored log end.
 
         Args:
-            next_offset: the log end.
-            producers: what is known of idempotent producers, by id.
-            unsaved: those that are not stored as they are, or are stored and not known any more.
-            refused: of the owner before this one, to go on with; None: none, and no time passes.
-            count: called before a producer is added; raises TooManyProducers where none may be.
+            next_offset: the log end offset.
+            producers: idempotent producers by id.
+            unsaved: producers whose stored state differs.
+            refused: rejected batches of the previous leader; None: none, and time is not tracked.
+            count: called before a producer is added; raises TooManyProducers.
         """
         self.next_offset = next_offset
         self.producers: dict[int, ProducerStateEntry] = dict(producers or {})
@@ -95,7 +94,7 @@ class OffsetAssigner:
         return Appended(base_offset)
 
     def _check_first(self, append: Append) -> None:
-        """A producer that is not known begins anywhere, but not behind a batch of its own that was refused."""
+        """Accept any first sequence of an unknown producer, unless it follows its own rejected batch."""
         if self.refused.may_begin(append):
             return
         refused = self.refused.first.get(append.producer_id)
@@ -106,7 +105,7 @@ class OffsetAssigner:
         raise error
 
     def _check_behind(self, append: Append, expected: int | None, error: OutOfOrderSequence) -> None:
-        """What was sent since the refused batch is unacknowledged: if what is expected is of that, it comes again."""
+        """Reject batches sent after a rejected one until that one is sent again."""
         if self.refused.waits(append, expected):
             raise BehindRefused(f"{error}: sent after a batch that was refused") from None
 
@@ -137,7 +136,7 @@ class OffsetAssigner:
         return list(changed)
 
     def keep_changed(self, producers: Iterable[int]) -> None:
-        """They could not be stored: they are to be among those of the next `take_changed`."""
+        """Return producers to the next `take_changed` after a failed save."""
         self._changed.update(producers)
 
     def as_they_are(self, producers: Iterable[int]) -> dict[int, ProducerStateEntry | None]:

@@ -1,7 +1,7 @@
-"""A topic's configuration: the keys this server knows, under Kafka's names, and what they come to. Pure.
+"""Topic configuration under Kafka's names. Pure.
 
-What was set on the topic goes over the broker's defaults, and those over Kafka's own; `resolve` does that once, into
-one typed struct, so that the hot path reads attributes and never text.
+A topic's own values override broker defaults, which override Kafka's. `resolve` merges them once into a typed struct
+for the hot path.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ MAX_LONG = 2**63 - 1
 _AS_RETENTION = -2
 MIN_INSYNC = "min.insync.replicas"
 _MOST_COPIES = 16
-"""A broker has a connection to each primary for each number that topics ask for; whoever makes topics chooses it."""
+"""Maximum replicas. A broker opens one connection per primary and requested number."""
 
 _RECOMPRESSION = dict.fromkeys(
     ("uncompressed", "gzip", "snappy", "lz4", "zstd"),
@@ -102,9 +102,9 @@ _LONGEST = 1_024
 
 
 class TopicDefaults(msgspec.Struct, frozen=True):
-    """What a topic has where nothing was set on it: the broker's values by topic key; the rest is Kafka's default.
+    """Defaults of topics: broker values by topic key, else Kafka's default.
 
-    `values` holds only what the broker was told, as text that the key's own rule has accepted.
+    `values` has only configured values, as validated text.
     """
 
     values: dict[str, str] = {}
@@ -214,11 +214,11 @@ def check_length(name: str, text: str) -> None:
 
 
 def check_given(config: Mapping[str, str], present: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raise InvalidConfig for what somebody may not give, though it may be stored.
+    """Raise InvalidConfig for values that clients may not set, although they may be stored.
 
     Args:
-        config: as it is to be.
-        present: as it is stored; a value that stays as it is was not given, whoever stored it.
+        config: the new values.
+        present: the stored values. Unchanged ones are accepted.
     """
     for name, text in config.items():
         if text == present.get(name):

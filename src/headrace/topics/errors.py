@@ -1,11 +1,11 @@
 """What can go wrong with topics and partitions. Each API has one table that translates these."""
 
 MOST_SAID = 1_000
-"""Characters of an error's message: it may name what a client has sent, and goes where a string has 32 767 bytes."""
+"""Maximum characters of a message, which may quote client input. A string's limit is 32,767 bytes."""
 
 
 class TopicError(Exception):
-    """Base of every error born in this room."""
+    """Base of topic and partition errors."""
 
     def __str__(self) -> str:
         return cut(super().__str__())
@@ -77,7 +77,7 @@ class OutOfOrderSequence(TopicError):
 
 
 class BehindRefused(OutOfOrderSequence):
-    """A producer's sequence behind one that was refused a moment ago: both come again, in order, within ten seconds."""
+    """A sequence after one that was rejected: the client must send both again, in order, within ten seconds."""
 
 
 class InvalidProducerEpoch(TopicError):
@@ -113,7 +113,7 @@ class StorageUnreachable(StorageUnavailable):
 
 
 class StorageMoving(StorageUnavailable):
-    """The keys are on their way from one shard of a Redis Cluster to another, and take nothing meanwhile."""
+    """The keys are moving between shards of a Redis Cluster and cannot be written."""
 
 
 class StorageNotWritten(StorageUnavailable):
@@ -125,7 +125,7 @@ class StorageNotReplicated(StorageUnavailable):
 
 
 class LockLost(StorageUnavailable):
-    """Another broker changes such things, and this one waited in vain, or stood still: nothing was written."""
+    """Another broker held the lock for too long, or this one was paused: nothing was written."""
 
 
 class NotEnoughReplicas(TopicError):

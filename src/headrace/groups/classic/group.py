@@ -1,10 +1,7 @@
-"""The classic consumer group: the clients' leader assigns, the server keeps the group together.
+"""The classic consumer group: a member assigns partitions, the server coordinates.
 
-It is the part of `groups.group.Group` that Kafka's consumers are members of: pure as the whole is, whose turns it
-takes part in.
-
-`requests` handles JoinGroup, SyncGroup, Heartbeat, LeaveGroup and expired sessions. `rebalance` is the join phase, and
-`offset_commit` has the rules of committed offsets. All of them work on a `membership`.
+It is the part of `groups.group.Group` that Kafka consumers join. Modules: `requests` (members' requests), `rebalance`
+(the join phase), `offset_commit` (committed offsets), `membership` (the data that they work on).
 """
 
 from collections.abc import Hashable, Mapping
@@ -37,19 +34,19 @@ from headrace.groups.turn import Deadlines, Turn
 
 
 class ClassicGroup:
-    """The classic part of one group, which shares the group's positions and timers."""
+    """The classic part of one group, which shares its committed offsets and timers."""
 
     def __init__(
         self, name: str, settings: GroupSettings, positions: CommittedOffsets, deadlines: Deadlines, others: OtherApis
     ) -> None:
-        """Nobody is in.
+        """Start without members.
 
         Args:
             name: the group's name.
             settings: limits and times.
-            positions: the group's positions.
+            positions: the group's committed offsets.
             deadlines: the group's timers.
-            others: who else uses the group.
+            others: other APIs that use the group.
         """
         self.name = name
         self._settings = settings
@@ -58,10 +55,10 @@ class ClassicGroup:
         self._deadlines = deadlines
 
     def take_up(self, stored: StoredGroup, turn: Turn) -> None:
-        """Become what was stored. The positions are there already.
+        """Restore the stored state. Committed offsets are already restored.
 
-        A stable group goes on as if nothing had happened. One that lost a member or had no assignment yet waits for
-        its members to rejoin. Members that never return expire.
+        A stable group continues. A group that lost a member or had no assignment waits for its members to rejoin.
+        Absent members expire.
         """
         self._restore_members(stored, turn)
         self.watch_offsets(turn)
@@ -92,7 +89,7 @@ class ClassicGroup:
     # events
 
     def take(self, event: ClassicEvent, turn: Turn) -> None:
-        """Take one event as (a part of) a turn."""
+        """Handle one event as part of a turn."""
         match event:
             case TimerFired(key):
                 if turn.take_timer(key):
@@ -105,22 +102,22 @@ class ClassicGroup:
             turn.save(*self._group.unsettled_changes())
 
     def watch_offsets(self, turn: Turn) -> None:
-        """See when positions may expire: another API has begun or ceased to keep some."""
+        """Update offset expiry after another API started or stopped keeping offsets."""
         offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
 
     def end_if_nothing(self, turn: Turn) -> None:
-        """Go, if nothing is left: another API has just ceased to use the group."""
+        """End the group if it is empty, after another API stopped using it."""
         if offset_commit.is_nothing(self._group, self._positions):
             turn.save(DropGroup())
             self._die(turn)
 
     def uses(self, topic: str) -> bool:
-        """Whether members read a topic, as far as one can tell."""
+        """Return whether members may read a topic."""
         return bool(self._group.members) and (self._group.subscribed is None or topic in self._group.subscribed)
 
     def _answer(self, request: ClassicRequest, turn: Turn) -> None:
         if self._group.state is GroupState.DEAD:
-            # The sender tries again, and finds or makes a group that is alive.
+            # The client retries, and finds or creates a live group.
             turn.refuse(request, GroupError.COORDINATOR_NOT_AVAILABLE)
             return
         if not self.name and isinstance(request, Join | Sync | Heartbeat | Leave):
@@ -162,7 +159,7 @@ class ClassicGroup:
         self._watch_emptiness(turn)
 
     def _watch_emptiness(self, turn: Turn) -> None:
-        """A group that has just emptied starts to count the time its positions have left."""
+        """Start the retention of offsets when the group becomes empty."""
         if self._group.state is GroupState.EMPTY and not turn.has_timer(timers.retention()):
             offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
 
@@ -186,43 +183,43 @@ class ClassicGroup:
 
     @property
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """The group's state."""
         return self._group.state
 
     @property
     def generation(self) -> int:
-        """The number of the present generation; 0 before the first."""
+        """The current generation; 0 before the first."""
         return self._group.generation
 
     def may_go_on(self, request: Heartbeat) -> bool:
-        """Whether a heartbeat would be answered without an error as things are."""
+        """Return whether a heartbeat would succeed."""
         return requests.heartbeat_error(self._group, request) is None
 
     def take_moved(self) -> Moved:
-        """Who has come and who has gone since this was asked last."""
+        """Return members that joined or left since the last call."""
         return self._group.take_moved()
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """Return the number of members."""
         return len(self._group.members)
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of this generation's members; None when their metadata does not say."""
+        """Return topics that members of this generation subscribe to; None if unknown."""
         return self._group.subscribed
 
     def held_tokens(self) -> tuple[Hashable, ...]:
-        """The tokens of the requests that still wait for their answer."""
+        """Return tokens of waiting requests."""
         return tuple(request.token for request in self._group.held())
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """All committed positions; a view, not a copy."""
+        """All committed offsets; a view, not a copy."""
         return self._positions.all()
 
     @property
     def described_bytes(self) -> int:
-        """About how many bytes a description of the group takes."""
+        """Return the approximate bytes of a description."""
         return self._group.member_bytes
 
     @property
@@ -231,7 +228,7 @@ class ClassicGroup:
         return self._group.member_bytes
 
     def describe(self) -> GroupDescription:
-        """The group as tools see it. Metadata and assignments are shown while they are valid: in Stable."""
+        """Return the description. Metadata and assignments are included only in Stable."""
         group = self._group
         stable = group.state is GroupState.STABLE
         protocol = (group.protocol or "") if stable else ""

@@ -7,7 +7,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Member:
-    """What the group knows of one member, and the requests of it that wait for an answer."""
+    """State of one member, with its waiting requests."""
 
     __slots__ = (
         "assignment",
@@ -38,7 +38,7 @@ class Member:
 
     @classmethod
     def restore(cls, stored: StoredMember) -> "Member":
-        """The member as it was stored; none of its requests wait."""
+        """Return the stored member, without waiting requests."""
         member = cls.__new__(cls)
         member.member_id = stored.member_id
         member.instance_id = stored.instance_id
@@ -54,7 +54,7 @@ class Member:
         return member
 
     def stored(self) -> StoredMember:
-        """The form in which it survives a restart."""
+        """Return the stored form."""
         return StoredMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -68,17 +68,17 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """Whether a request of it is held: then its silence proves nothing."""
+        """Whether a request is held. Silence then proves nothing."""
         return self.held_join is not None or self.held_sync is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Its metadata for a protocol; empty when it does not have that one."""
-        # No generator: it is asked of thousands of members in a row.
+        """Return the metadata for a protocol; empty if unsupported."""
+        # No generator, for speed with thousands of members.
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def vote(self, candidates: set[str]) -> str:
-        """Its favourite among protocols that every member has."""
+        """Return its preferred protocol among those of all members."""
         return next(name for name, _ in self.protocols if name in candidates)

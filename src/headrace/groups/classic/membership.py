@@ -1,7 +1,7 @@
-"""Who is in a classic group, and what it has agreed on.
+"""Members and generation of a classic group.
 
-Rule of this file: it keeps the counts and indexes true and decides nothing; `requests` and `rebalance` do
-that. Nothing here is slower than one pass over the members, and what runs per request is O(1).
+This module keeps counts and indexes consistent and decides nothing. No operation is slower than one pass over the
+members, and operations per request are O(1).
 """
 
 from collections import Counter
@@ -18,27 +18,27 @@ from headrace.groups.model import DropMember, GroupChange, GroupHeader, SaveHead
 
 CONSUMER_PROTOCOL = "consumer"
 _PROTOCOL_BYTES = 100
-"""Counted for each protocol of a member beside its own bytes: Python's objects."""
+"""Bytes charged per protocol for Python objects."""
 
 MEMBER_BYTES = 500
-"""Counted for each member in addition to what it says of itself."""
+"""Bytes charged per member in addition to its data."""
 
 
 def size_of(told: Join | Member) -> int:
-    """Bytes that a member is counted with: its protocols, and the names with which its id may begin."""
+    """Return the bytes charged for a member: its protocols and the names in its id."""
     size = sum(_PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in told.protocols)
     size += 2 * len(told.client_id.encode())
     return size if told.instance_id is None else size + 2 * len(told.instance_id.encode())
 
 
 class OtherApis(Protocol):
-    """What a classic group must know of those who use the same group in another way."""
+    """How other APIs use the same group."""
 
     def has_section(self, topic: str) -> bool:
-        """Whether positions in a topic are theirs, too."""
+        """Return whether other APIs keep offsets of a topic."""
 
     def is_read(self, topic: str) -> bool:
-        """Whether they have members that read a topic."""
+        """Return whether other APIs have members that read a topic."""
 
     @property
     def has_sections(self) -> bool:
@@ -69,23 +69,23 @@ class Membership:
         self.empty_since_ms: int | None = None
         self.members: dict[str, Member] = {}
         self.pending: set[str] = set()
-        """Ids that were given out and not used yet."""
+        """Assigned ids that have not joined yet."""
         self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not synced yet."""
         self.initial_remaining_ms: int | None = None
-        """While an empty group gathers its first members: how much longer it may (ms)."""
+        """Remaining initial rebalance delay of an empty group (ms)."""
         self.newcomer_seen = False
-        """Somebody came during the present initial delay."""
+        """Whether a member joined during the current initial delay."""
         self.subscribed: frozenset[str] | None = frozenset()
-        """Topics the members of this generation read; None when that cannot be told."""
+        """Topics that members of this generation read; None if unknown."""
         self._moved: dict[str, tuple[str, str] | None] = {}
-        """Ids that came or went since they were asked for -> the client's id and host before; None: it was not in."""
+        """Changed ids -> previous client id and host; None: it was not a member."""
         self._instances: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
         self.metadata_bytes = 0
-        """What the members say of themselves together, as `size_of` counts it."""
+        """Bytes of all members' metadata, as counted by `size_of`."""
         self.assigned_bytes = 0
-        """The members' assignments together."""
+        """Bytes of all assignments."""
         self._pending_bytes = 0
         self._waiting_joins = 0
         self._stored: set[str] = set()
@@ -100,25 +100,25 @@ class Membership:
 
     @property
     def waiting_joins(self) -> int:
-        """How many members have a join held."""
+        """Return the number of members with a held join."""
         return self._waiting_joins
 
     @property
     def all_joined(self) -> bool:
-        """Every member has rejoined, and nobody who was told an id is still to come."""
+        """Whether every member has rejoined and no assigned id is pending."""
         return self._waiting_joins == len(self.members) and not self.pending
 
     @property
     def member_bytes(self) -> int:
-        """About how many bytes all members take, with the ids that were given out."""
+        """Return approximate bytes of all members and pending ids."""
         return self.metadata_bytes + self.assigned_bytes + self._pending_bytes + MEMBER_BYTES * len(self.members)
 
     def instance(self, instance_id: str | None) -> str | None:
-        """The member id that now stands for a static instance."""
+        """Return the current member id of a static instance."""
         return None if instance_id is None else self._instances.get(instance_id)
 
     def check(self, member_id: str, instance_id: str | None) -> GroupError | None:
-        """Why a member may not speak for itself: unknown, or its instance belongs to another by now."""
+        """Return why a member's request is invalid: unknown, or fenced by another member."""
         if instance_id is not None:
             owner = self._instances.get(instance_id)
             if owner is None:
@@ -132,7 +132,7 @@ class Membership:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def join_members(self) -> tuple[JoinMember, ...]:
-        """What the leader gets to see."""
+        """Return the members as shown to the leader."""
         protocol = self.protocol or ""
         return tuple(
             JoinMember(member.member_id, member.instance_id, member.metadata(protocol))
@@ -142,12 +142,12 @@ class Membership:
     # changes
 
     def move_to(self, state: GroupState) -> None:
-        """Enter a state; raises IllegalTransitionError when that may not follow the present one."""
+        """Enter a state. Raises IllegalTransitionError for an invalid transition."""
         check_transition(self.state, state)
         self.state = state
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take a member in. The first one decides the group's protocol type."""
+        """Add a member. The first one sets the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
@@ -158,19 +158,19 @@ class Membership:
         self.withdraw(member.member_id)
 
     def give_out(self, member_id: str) -> None:
-        """Remember an id that a newcomer is to join with."""
+        """Remember an id assigned to a new member."""
         if member_id not in self.pending:
             self.pending.add(member_id)
             self._pending_bytes += MEMBER_BYTES + len(member_id.encode())
 
     def withdraw(self, member_id: str) -> None:
-        """Forget an id that was given out, if it was."""
+        """Forget an assigned id, if it exists."""
         if member_id in self.pending:
             self.pending.remove(member_id)
             self._pending_bytes -= MEMBER_BYTES + len(member_id.encode())
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out. The caller has answered what it waits for."""
+        """Remove a member. The caller has answered its requests."""
         member = self.members.pop(member_id)
         self._moved.setdefault(member_id, (member.client_id, member.client_host))
         if member.held_join is not None:
@@ -186,7 +186,7 @@ class Membership:
         return member
 
     def take_moved(self) -> Moved:
-        """Who has come and who has gone since this was asked last."""
+        """Return members that joined or left since the last call."""
         moved, self._moved = self._moved, {}
         members = self.members
         came = [members[name] for name, before in moved.items() if before is None and name in members]
@@ -196,7 +196,7 @@ class Membership:
         )
 
     def replace(self, old_id: str, member: Member) -> None:
-        """Put a static member's new life in the place of the old one, leadership and pending sync included."""
+        """Replace a static member with its new id, including leadership and pending sync."""
         leads = self.leader == old_id
         owes_sync = old_id in self.pending_sync
         old = self.remove(old_id)
@@ -209,7 +209,7 @@ class Membership:
             self.pending_sync.add(member.member_id)
 
     def update(self, member: Member, join: Join) -> None:
-        """Take over what a known member now says of itself."""
+        """Update a member's data from its request."""
         self._count(member, -1)
         member.protocols = join.protocols
         self._count(member, 1)
@@ -219,21 +219,21 @@ class Membership:
         member.client_host = join.client_host
 
     def hold_join(self, member: Member, join: Join) -> Join | None:
-        """Keep a join until the phase ends; the one it takes the place of, if any."""
+        """Hold a join until the phase ends. Return the join that it replaces, if any."""
         previous, member.held_join = member.held_join, join
         if previous is None:
             self._waiting_joins += 1
         return previous
 
     def release_join(self, member: Member) -> Join | None:
-        """Stop holding the member's join, which is then to be answered."""
+        """Release a member's join, which must then be answered."""
         join, member.held_join = member.held_join, None
         if join is not None:
             self._waiting_joins -= 1
         return join
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has rejoined, else take the longest-standing member that has; False if none has."""
+        """Keep the leader if it has rejoined, else elect the oldest member that has. Return False if none has."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is None or leader.held_join is None:
             joined = next((m for m in self.members.values() if m.held_join is not None), None)
@@ -249,7 +249,7 @@ class Membership:
         self.assigned_bytes = sum(len(member.assignment) for member in self.members.values())
 
     def begin_generation(self) -> None:
-        """Count up, and choose the protocol of the members that are now in."""
+        """Increment the generation and choose its protocol."""
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.pending_sync.clear()
@@ -257,7 +257,7 @@ class Membership:
         self.read_subscriptions()
 
     def read_subscriptions(self) -> None:
-        """Find out which topics the members of this generation read."""
+        """Read the topics that members of this generation subscribe to."""
         if self.members and (self.protocol_type != CONSUMER_PROTOCOL or self.protocol is None):
             self.subscribed = None
         else:
@@ -267,7 +267,7 @@ class Membership:
     # protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols could be in the group."""
+        """Return whether these protocols are compatible with the group."""
         if not self.members:
             return bool(protocol_type and protocols)
         return self.protocol_type == protocol_type and any(
@@ -275,7 +275,7 @@ class Membership:
         )
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all have; a tie goes to the leader's favourite."""
+        """Return the protocol with most votes among common ones. The leader's preference breaks ties."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         if len(candidates) == 1:
             return next(iter(candidates))
@@ -294,7 +294,7 @@ class Membership:
     # held requests
 
     def held(self) -> Iterator[Join | Sync]:
-        """Every request that waits for an answer."""
+        """Return all held requests."""
         for member in self.members.values():
             if member.held_join is not None:
                 yield member.held_join
@@ -305,22 +305,22 @@ class Membership:
 
     @property
     def is_stored(self) -> bool:
-        """Whether storage has the group's header."""
+        """Whether the group's header is stored."""
         return self._stored_generation is not None
 
     @property
     def has_departed(self) -> bool:
-        """Whether storage still has members that are gone."""
+        """Whether storage still has removed members."""
         return bool(self._departed)
 
     def stored_as(self, header: GroupHeader | None) -> None:
-        """Remember what storage has, after a restart."""
+        """Record what storage has, after a restart."""
         self._stored_generation = None if header is None else header.generation
         self._stored_unsettled = header is not None and header.unsettled
         self._stored = set(self.members)
 
     def generation_changes(self) -> list[GroupChange]:
-        """What storage must learn when a generation is assigned, or the group is empty: everything."""
+        """Return changes for storage when a generation is assigned or the group is empty: everything."""
         gone = self._stored.difference(self.members)
         changes: list[GroupChange] = [self._save_header(unsettled=False)]
         changes.extend(SaveMember(member.stored()) for member in self.members.values())
@@ -330,7 +330,7 @@ class Membership:
         return changes
 
     def replacement_changes(self, member: Member) -> list[GroupChange]:
-        """What storage must learn when a static member got a new id and the generation goes on."""
+        """Return changes for storage when a static member got a new id within a generation."""
         changes: list[GroupChange] = [self._save_header(unsettled=False), SaveMember(member.stored())]
         changes.extend(DropMember(member_id) for member_id in self._departed)
         self._stored.add(member.member_id)
@@ -339,9 +339,9 @@ class Membership:
         return changes
 
     def unsettled_changes(self) -> list[GroupChange]:
-        """What storage must learn of a generation that has no assignment yet, and of members that went.
+        """Return changes for storage of a generation without assignment, and of removed members.
 
-        Generations are stored as they begin: after a restart a number is never used a second time.
+        Generations are stored as they begin, so that no number is used twice after a restart.
         """
         known = self._stored_unsettled and self._stored_generation == self.generation
         if known and not self._departed:

@@ -1,4 +1,4 @@
-"""Positions in a classic group: who may commit and delete them, and when they expire."""
+"""Committed offsets of a classic group: commits, deletion and expiry."""
 
 from headrace.groups import timers
 from headrace.groups.classic.membership import CONSUMER_PROTOCOL, Membership
@@ -15,7 +15,7 @@ from headrace.groups.turn import GROUP_BYTES, Turn
 def commit(
     group: Membership, positions: CommittedOffsets, settings: GroupSettings, request: Commit, turn: Turn
 ) -> None:
-    """Take a commit, partition by partition, or refuse all of it."""
+    """Apply a commit per partition, or reject all of it."""
     error = _check(group, positions, request)
     if error is not None:
         turn.refuse(request, error)
@@ -43,20 +43,20 @@ def _check(group: Membership, positions: CommittedOffsets, request: Commit) -> G
         return error
     if request.generation != group.generation:
         return GroupError.ILLEGAL_GENERATION
-    # While the next assignment is being made nobody owns anything. While members still rejoin they commit what
-    # they are about to give up.
+    # No member owns partitions before the next assignment. While members rejoin, they may commit what they are about to
+    # give up.
     return GroupError.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else None
 
 
 def exists(group: Membership, positions: CommittedOffsets) -> bool:
-    """Whether there is such a group at all, for those who ask about it."""
+    """Return whether the group exists for tools."""
     return bool(group.is_stored or group.members or group.pending or len(positions) or group.others.has_sections)
 
 
 def delete_offsets(
     group: Membership, positions: CommittedOffsets, settings: GroupSettings, request: DeleteOffsets, turn: Turn
 ) -> None:
-    """Remove positions that no member needs."""
+    """Delete offsets that no member needs."""
     if not exists(group, positions):
         turn.refuse(request, GroupError.GROUP_ID_NOT_FOUND)
         return
@@ -73,14 +73,14 @@ def delete_offsets(
 
 
 def _in_use(group: Membership, topic: str) -> bool:
-    """When the subscriptions cannot be read, any topic may be in use."""
+    """With unreadable subscriptions, any topic may be in use."""
     return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
 
 
 def drop_topic(
     group: Membership, positions: CommittedOffsets, settings: GroupSettings, drop: DropTopic, turn: Turn
 ) -> None:
-    """A topic is gone, and what was committed in it."""
+    """Delete the offsets of a deleted topic."""
     changes = positions.drop_topic(drop)
     if changes:
         turn.save(*changes)
@@ -88,7 +88,7 @@ def drop_topic(
 
 
 def schedule_retention(group: Membership, positions: CommittedOffsets, settings: GroupSettings, turn: Turn) -> None:
-    """Set the retention timer for the next thing that may expire, or cancel it when nothing may."""
+    """Set the retention timer for the next expiry, or cancel it."""
     due = positions.next_expiry_ms(lambda partition, position: _unused_since(group, partition, position), settings)
     if due is None and group.state is GroupState.EMPTY and group.is_stored:
         due = turn.now_ms + settings.retention_check_interval_ms
@@ -99,7 +99,7 @@ def schedule_retention(group: Membership, positions: CommittedOffsets, settings:
 
 
 def retention_over(group: Membership, positions: CommittedOffsets, settings: GroupSettings, turn: Turn) -> bool:
-    """Remove what has expired. True when nothing is left, and the group itself is to go."""
+    """Delete expired offsets. Return True if nothing is left and the group must end."""
     expired = positions.expire(
         lambda partition, position: _unused_since(group, partition, position), settings, turn.now_ms
     )
@@ -112,16 +112,15 @@ def retention_over(group: Membership, positions: CommittedOffsets, settings: Gro
 
 
 def is_nothing(group: Membership, positions: CommittedOffsets) -> bool:
-    """Whether the group has nothing left that anybody could come back for."""
+    """Return whether the group has no state left."""
     return group.state is GroupState.EMPTY and not (len(positions) or group.pending or group.others.has_sections)
 
 
 def _unused_since(group: Membership, partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
-    """Since when nobody needs a position (ms): Kafka's rule, but never from before its own commit.
+    """Return since when an offset is unused (ms), as in Kafka but at least since its commit.
 
-    Never where another API keeps its positions. A simple consumer's group has no members to go by, so each commit
-    counts for itself. An empty group's positions count from when it emptied. A stable group's members need the topics
-    they subscribe to and no others.
+    Never if another API keeps offsets of the topic. Without members, as for a simple consumer, each commit counts. In
+    an empty group, the time since it became empty counts. In a stable group, topics without subscription are unused.
     """
     if group.others.has_section(partition.topic):
         return None

@@ -1,4 +1,4 @@
-"""The join phase as a whole: it opens, waits, and ends in a new generation or in an empty group."""
+"""The join phase: it opens, waits, and ends in a new generation or an empty group."""
 
 from headrace.groups import timers
 from headrace.groups.classic.member import Member
@@ -11,13 +11,13 @@ from headrace.groups.turn import Turn
 
 
 def watch(member: Member, turn: Turn) -> None:
-    """Expect the next sign of life within the session timeout, unless a request of the member is held."""
+    """Start the session timeout, unless a request of the member is held."""
     if not member.waits:
         turn.set_timer(timers.session(member.member_id), member.session_timeout_ms)
 
 
 def dismiss(group: Membership, member_id: str, turn: Turn) -> None:
-    """Take a member out, answer what it waits for with UNKNOWN_MEMBER_ID, and forget its timer."""
+    """Remove a member and its timer, and answer its requests with UNKNOWN_MEMBER_ID."""
     member = group.members[member_id]
     answer_held(group, member, turn, GroupError.UNKNOWN_MEMBER_ID)
     group.remove(member_id)
@@ -25,7 +25,7 @@ def dismiss(group: Membership, member_id: str, turn: Turn) -> None:
 
 
 def answer_held(group: Membership, member: Member, turn: Turn, error: GroupError) -> None:
-    """Answer whatever the member waits for with `error`."""
+    """Answer a member's held requests with `error`."""
     join = group.release_join(member)
     if join is not None:
         turn.reply(join.token, JoinResult(error=error, member_id=member.member_id))
@@ -35,13 +35,13 @@ def answer_held(group: Membership, member: Member, turn: Turn, error: GroupError
 
 
 def forget_pending(group: Membership, member_id: str, turn: Turn) -> None:
-    """Withdraw an id that was given out and not used."""
+    """Forget an assigned id that was not used."""
     group.withdraw(member_id)
     turn.cancel_timer(timers.pending(member_id))
 
 
 def rebalance(group: Membership, settings: GroupSettings, turn: Turn) -> None:
-    """See to it that a join phase is open, and end it when nobody is missing."""
+    """Open a join phase if necessary, and end it if complete."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         _open(group, settings, turn)
     end_if_complete(group, turn)
@@ -57,7 +57,7 @@ def _open(group: Membership, settings: GroupSettings, turn: Turn) -> None:
         longest = group.longest_rebalance_ms()
         group.initial_remaining_ms = max(longest - settings.initial_rebalance_delay_ms, 0)
         group.newcomer_seen = False
-        # What the newcomers read is known once a protocol is chosen.
+        # Subscriptions are known once a protocol is chosen.
         group.subscribed = None
         turn.set_timer(timers.initial_delay(), settings.initial_rebalance_delay_ms)
     else:
@@ -76,7 +76,7 @@ def _fail_syncs(group: Membership, turn: Turn) -> None:
 
 
 def end_if_complete(group: Membership, turn: Turn) -> None:
-    """End an open join phase when everyone is in. An initial delay is waited out, unless everyone has gone."""
+    """End an open join phase when all members are in. An initial delay is completed unless no member is left."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if not group.members or (group.initial_remaining_ms is None and group.all_joined):
@@ -84,7 +84,7 @@ def end_if_complete(group: Membership, turn: Turn) -> None:
 
 
 def join_time_over(group: Membership, settings: GroupSettings, turn: Turn) -> None:
-    """The join timer fired: wait a little more for an empty group's first members, or go on without the absent."""
+    """Handle the join timer: extend an empty group's initial delay, or continue without absent members."""
     remaining = group.initial_remaining_ms
     if remaining and group.newcomer_seen:
         group.newcomer_seen = False
@@ -102,7 +102,7 @@ def _end(group: Membership, turn: Turn) -> None:
     if not group.members:
         _become_empty(group, turn)
     elif not group.elect_leader():
-        # Only static members are left and none of them rejoined: their sessions decide, not this phase.
+        # Only static members are left and none rejoined: wait for their sessions.
         turn.set_timer(timers.rebalance(), group.longest_rebalance_ms())
     else:
         _begin_generation(group, turn)
@@ -125,7 +125,7 @@ def _begin_generation(group: Membership, turn: Turn) -> None:
     for member in group.members.values():
         join = group.release_join(member)
         if join is None:
-            # A static member that did not rejoin: it keeps its place and its session, and owes no sync.
+            # A static member that did not rejoin keeps its membership and session, and need not sync.
             continue
         member.is_new = False
         group.pending_sync.add(member.member_id)
@@ -134,7 +134,7 @@ def _begin_generation(group: Membership, turn: Turn) -> None:
 
 
 def joined(group: Membership, member: Member) -> JoinResult:
-    """The answer that puts a member into the present generation."""
+    """Return the response that adds a member to the current generation."""
     leads = group.leader == member.member_id
     return JoinResult(
         generation=group.generation,
@@ -147,7 +147,7 @@ def joined(group: Membership, member: Member) -> JoinResult:
 
 
 def sync_time_over(group: Membership, settings: GroupSettings, turn: Turn) -> None:
-    """The sync timer fired: whoever has not asked for its assignment is out, and the rest start over."""
+    """Handle the sync timer: remove members that have not synced, and rebalance."""
     for member_id in sorted(group.pending_sync):
         dismiss(group, member_id, turn)
     rebalance(group, settings, turn)

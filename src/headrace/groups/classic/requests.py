@@ -1,4 +1,4 @@
-"""The requests of a classic group's members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and sessions that end."""
+"""Requests of classic members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup; session timeouts."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ from headrace.groups.turn import GROUP_BYTES, Turn
 
 
 def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
-    """Take a join: hold it, answer it at once, or refuse it."""
+    """Handle a join: hold, answer or reject it."""
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         turn.refuse(request, GroupError.INVALID_SESSION_TIMEOUT)
     elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request, turn):
@@ -43,7 +43,7 @@ def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) 
 
 
 def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool:
-    """While preparing the waiting joins count: so a group above its limit sheds those who come last."""
+    """While preparing, only waiting joins count, so a group above its limit rejects the last ones."""
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
     match group.state:
         case GroupState.PREPARING_REBALANCE:
@@ -55,16 +55,16 @@ def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool
 
 
 def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> bool:
-    """Return whether what the member says of itself has room: in the group, and on the server.
+    """Return whether a member's data fits the group's and the server's limit.
 
-    The id that a newcomer gets first has to find room, too.
+    A new member's assigned id must fit, too.
     """
     if not request.member_id and len(group.pending) >= settings.max_size:
         return False
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
     if member is None:
         growth = size_of(request)
-        # Of an id that is given out nothing else is kept yet. It must not be refused later than at once.
+        # Only the id is kept now. Reject here rather than later.
         on_server = growth + MEMBER_BYTES + (0 if group.member_bytes else GROUP_BYTES)
     else:
         growth = on_server = size_of(request) - size_of(member)
@@ -72,9 +72,9 @@ def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: 
 
 
 def _give_id(group: Membership, request: Join, turn: Turn) -> None:
-    """Tell a newcomer its id first, so that a join whose answer gets lost leaves no ghost behind (KIP-394)."""
+    """Assign an id first, so that a lost response leaves no stale member (KIP-394)."""
     group.give_out(request.new_member_id)
-    # It is about to come back: an initial delay counts it as someone who came.
+    # It will join again, so it counts for the initial delay.
     group.newcomer_seen = True
     turn.set_timer(timers.pending(request.new_member_id), request.session_timeout_ms)
     turn.reply(request.token, JoinResult(error=GroupError.MEMBER_ID_REQUIRED, member_id=request.new_member_id))
@@ -102,13 +102,13 @@ def _join_known(group: Membership, settings: GroupSettings, request: Join, turn:
     if _needs_rebalance(group, member, request):
         _rejoin(group, settings, member, request, turn)
     else:
-        # The answer to its first join may have been lost: tell it again.
+        # Its first response may be lost: answer again.
         turn.reply(request.token, joined(group, member))
         watch(member, turn)
 
 
 def _needs_rebalance(group: Membership, member: Member, request: Join) -> bool:
-    """In Stable the leader's join always counts: it may have seen new partitions that no metadata shows."""
+    """Return whether to rebalance. In Stable the leader's join always does, because it may have seen new partitions."""
     if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
         return True
     return group.state is GroupState.STABLE and group.leader == member.member_id
@@ -118,7 +118,7 @@ def _rejoin(group: Membership, settings: GroupSettings, member: Member, request:
     group.update(member, request)
     previous = group.hold_join(member, request)
     if previous is not None:
-        # The same member has sent it again: whoever waited for the first answer has given that up.
+        # A repeated join. The client no longer waits for the first.
         error = GroupError.REBALANCE_IN_PROGRESS
         turn.reply(previous.token, JoinResult(error=error, member_id=member.member_id))
     if member.is_new:
@@ -129,7 +129,7 @@ def _rejoin(group: Membership, settings: GroupSettings, member: Member, request:
 
 
 def _join_static(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
-    """A static member that has no id starts for the first time, or has restarted (KIP-345)."""
+    """Handle a static member's start or restart (KIP-345)."""
     old_id = group.instance(request.instance_id)
     if old_id is None:
         _add(group, settings, request.new_member_id, request, turn)
@@ -151,10 +151,9 @@ def _join_static(group: Membership, settings: GroupSettings, request: Join, turn
 
 
 def _continued(group: Membership, member: Member, request: Join, leader_before: str | None) -> JoinResult:
-    """The answer to a restart that leaves the generation as it is.
+    """Return the response to a restart that keeps the generation.
 
-    A restarted leader must not assign anew. Old versions cannot be told so, and get the leader's previous id instead,
-    so that they take themselves for followers.
+    A restarted leader must not assign again. Old versions get the leader's previous id, so that they act as followers.
     """
     if not request.skip_assignment_supported:
         return msgspec.structs.replace(joined(group, member), leader=leader_before or "", members=())
@@ -162,7 +161,7 @@ def _continued(group: Membership, member: Member, request: Join, leader_before: 
 
 
 def sync(group: Membership, request: Sync, turn: Turn) -> bool:
-    """Take a sync: hold it, answer it at once, or refuse it. True when it has made the group stable."""
+    """Handle a sync: hold, answer or reject it. Return True if the group became stable."""
     error = _check_sync(group, request)
     if error is not None:
         turn.refuse(request, error)
@@ -201,7 +200,7 @@ def _check_sync(group: Membership, request: Sync) -> GroupError | None:
 
 
 def _has_room_to_sync(group: Membership, request: Sync, turn: Turn) -> bool:
-    """Return whether the server can keep what the leader assigns; others bring no assignments, or in vain."""
+    """Return whether the leader's assignments fit the server's limit. Those of others are ignored."""
     if group.leader != request.member_id or group.state is GroupState.STABLE:
         return True
     assigned = sum(len(request.assignments.get(member_id, b"")) for member_id in group.members)
@@ -209,7 +208,7 @@ def _has_room_to_sync(group: Membership, request: Sync, turn: Turn) -> bool:
 
 
 def _hold(member: Member, request: Sync, turn: Turn) -> None:
-    # Only the leader's assignments count, and they are taken at once: nothing of them has to be kept.
+    # Only the leader's assignments count, and they are applied at once.
     previous, member.held_sync = member.held_sync, msgspec.structs.replace(request, assignments={})
     if previous is not None:
         turn.reply(previous.token, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
@@ -217,7 +216,7 @@ def _hold(member: Member, request: Sync, turn: Turn) -> None:
 
 
 def _assign(group: Membership, assignments: dict[str, bytes], turn: Turn) -> None:
-    """The leader has spoken: make it durable, and answer everyone who waits."""
+    """Store the leader's assignments and answer waiting syncs."""
     group.move_to(GroupState.STABLE)
     group.assign(assignments)
     turn.save(*group.generation_changes())
@@ -233,7 +232,7 @@ def _assigned(group: Membership, member: Member) -> SyncResult:
 
 
 def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:
-    """Return the error for a heartbeat in the current state, or None."""
+    """Return a member's current error; None: no error."""
     error = group.check(request.member_id, request.instance_id)
     if error is None and request.generation != group.generation:
         error = GroupError.ILLEGAL_GENERATION
@@ -243,7 +242,7 @@ def heartbeat_error(group: Membership, request: Heartbeat) -> GroupError | None:
 
 
 def heartbeat(group: Membership, request: Heartbeat, turn: Turn) -> None:
-    """Keep the member alive, and tell it when it has to rejoin."""
+    """Renew a member's session and return whether it must rejoin."""
     error = heartbeat_error(group, request)
     if error not in (None, GroupError.REBALANCE_IN_PROGRESS):
         turn.refuse(request, error)
@@ -253,7 +252,7 @@ def heartbeat(group: Membership, request: Heartbeat, turn: Turn) -> None:
 
 
 def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn) -> None:
-    """Let each named member go; the group reacts once, after the last of them."""
+    """Remove each named member, then rebalance once."""
     before = len(group)
     results = tuple(
         LeftMember(member_id=who.member_id, instance_id=who.instance_id, error=_let_go(group, who, turn))
@@ -262,14 +261,14 @@ def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn
     if len(group) < before:
         rebalance(group, settings, turn)
     else:
-        # Only unused member ids may have left, and a join phase may have waited for just these.
+        # If only unused ids left, a join phase may have waited for them.
         end_if_complete(group, turn)
     turn.reply(request.token, LeaveResult(members=results))
 
 
 def _let_go(group: Membership, who: Leaving, turn: Turn) -> GroupError | None:
     if not who.member_id:
-        # Tools name a static member by its instance alone.
+        # Tools name a static member by its instance id alone.
         current = group.instance(who.instance_id)
         if current is None:
             return GroupError.UNKNOWN_MEMBER_ID
@@ -285,12 +284,12 @@ def _let_go(group: Membership, who: Leaving, turn: Turn) -> GroupError | None:
 
 
 def session_over(group: Membership, settings: GroupSettings, member_id: str, turn: Turn) -> None:
-    """A member has been silent for its session timeout: it is out."""
+    """Remove a member after its session timeout."""
     dismiss(group, member_id, turn)
     rebalance(group, settings, turn)
 
 
 def pending_over(group: Membership, member_id: str, turn: Turn) -> None:
-    """Stop waiting for a client that received a member id and did not join with it."""
+    """Remove an assigned id that did not join in time."""
     forget_pending(group, member_id, turn)
     end_if_complete(group, turn)

@@ -52,16 +52,16 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransitionError(Exception):
-    """A transition that the table does not have: a bug in this room, never a client's fault."""
+    """An invalid transition: a bug, not a client error."""
 
 
 def check_transition(old: GroupState, new: GroupState) -> None:
-    """Raises IllegalTransitionError unless `new` may follow `old`."""
+    """Raise IllegalTransitionError unless `new` may follow `old`."""
     if old not in PREDECESSORS[new]:
         raise IllegalTransitionError(f"a group cannot go from {old.value} to {new.value}")
 
 
 def in_words(name: str) -> str:
-    """A state as people read it: Kafka's `PreparingRebalance` and a client library's `PREPARING_REBALANCING` alike."""
+    """Return a readable state for Kafka's `PreparingRebalance` or a client's `PREPARING_REBALANCING`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
     return words.replace("rebalancing", "rebalance")

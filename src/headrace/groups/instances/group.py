@@ -49,7 +49,7 @@ class BalancedGroup:
         settings: GroupSettings,
         turn: Turn,
     ) -> "BalancedGroup":
-        """A new section. Every partition's beginning becomes its position, but where the group has one already."""
+        """Create a section. Each partition starts at its start offset, unless the group has a committed offset."""
         section = Section(group, topic, positions, settings, turn.now_ms)
         section.changed()
         fresh = cls(section)
@@ -60,7 +60,7 @@ class BalancedGroup:
     def restore(
         cls, group: str, stored: StoredBalanced, positions: CommittedOffsets, settings: GroupSettings, turn: Turn
     ) -> "BalancedGroup":
-        """The section as it was stored; every wait begins anew. Sets timers, and changes nothing."""
+        """Restore the stored section with new timeouts. Sets timers and changes nothing."""
         section = Section.restore(group, stored, positions, settings, turn)
         rebalance.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
@@ -77,11 +77,11 @@ class BalancedGroup:
     # what happens
 
     def dismiss_silent(self, at_ms: int, turn: Turn) -> None:
-        """Whoever is silent for too long is out, whether its timer has fired or not. Comes before every event."""
+        """Remove silent instances, even if their timer has not fired. Runs before every event."""
         rebalance.dismiss_silent(self._section, at_ms, turn)
 
     def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
-        """Take a request; raises InstanceError when it is refused."""
+        """Handle a request. Raises InstanceError if it is rejected."""
         section = self._section
         self._use(request.topic, turn)
         match request:
@@ -98,7 +98,7 @@ class BalancedGroup:
                 return Updated()
 
     def delivered(self, event: Delivered, turn: Turn) -> bool:
-        """A get is about to be answered; whether its plan is still known."""
+        """Handle the result of a get, before its answer. Return whether its plan is still known."""
         return requests.delivered(self._section, event, turn)
 
     def timer_fired(self, name: str, turn: Turn) -> None:
@@ -108,10 +108,10 @@ class BalancedGroup:
             rebalance.watch(self._section, member, turn)
 
     def look_again(self, turn: Turn, used_ms: int) -> bool:
-        """The timer of use fired: whether the section has been unused for the retention time.
+        """Handle the timer of use: check whether the section was unused for the retention time.
 
         Args:
-            turn: the present one.
+            turn: the current one.
             used_ms: when another API last used the topic in this group.
         """
         section = self._section
@@ -124,7 +124,7 @@ class BalancedGroup:
         return False
 
     def follow(self, index: int) -> None:
-        """A position was committed through another API: it counts as this section's, too."""
+        """Apply an offset committed through another API."""
         section = self._section
         if index >= len(section.holdings):
             return
@@ -136,7 +136,7 @@ class BalancedGroup:
             section.changed()
 
     def offset_removed(self, index: int) -> None:
-        """A position was deleted through another API: the partition begins anew, and nothing is missed."""
+        """Handle an offset deleted through another API: the partition starts again without a gap."""
         section = self._section
         if index < len(section.holdings):
             section.holdings[index].start = BEGINNING
@@ -187,7 +187,7 @@ class BalancedGroup:
         section.advance_offsets(begun, turn)
 
     def _update(self, request: Update, turn: Turn) -> None:
-        """Set every position anew. Owners stay; what they have in hand can no longer be committed."""
+        """Reset every offset. Owners keep their partitions, but cannot commit records in flight."""
         section, starts, epochs = self._section, request.starts, request.leader_epochs
         section.epoch += 1
         section.changed()
@@ -207,12 +207,12 @@ class BalancedGroup:
 
     @property
     def has_instances(self) -> bool:
-        """Whether anybody is in."""
+        """Return whether the section has instances."""
         return bool(self._section.instances)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody has to give up anything."""
+        """Return whether no partition is waiting to move."""
         return all(holding.target is None for holding in self._section.holdings)
 
     def stored(self) -> StoredBalanced:

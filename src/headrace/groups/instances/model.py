@@ -13,7 +13,7 @@ class StartKind(Enum):
     """Where a group begins to read. The values are OCI's names."""
 
     TRIM_HORIZON = "TRIM_HORIZON"
-    """The oldest record there is; as long as nothing was committed, the oldest one left."""
+    """The oldest record; while nothing is committed, the oldest remaining one."""
     LATEST = "LATEST"
     """Whatever is published from now on."""
     AT_TIME = "AT_TIME"
@@ -29,7 +29,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class GroupCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance brings with each request. An API signs and encodes it; the group trusts it."""
+    """State that an instance sends with each request. The API signs and encodes it; the group trusts it."""
 
     group: str
     instance: str
@@ -53,6 +53,6 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     committed: int | None
     """The committed position (next offset); None when nothing was committed since the group was made or updated."""
     instance: str | None
-    """Who holds it; None: nobody."""
+    """The owner; None: no owner."""
     reserved_until_ms: int | None
-    """Until when it is held if its instance sends nothing more; None: nobody holds it."""
+    """When the reservation ends without further requests; None: no owner."""

@@ -19,15 +19,15 @@ from headrace.groups.turn import Turn
 #
 # Pure and deterministic: the same members, holders and intentions give the same answer.
 def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> dict[str, int]:
-    """How many partitions each member is due: all the same number, some one more.
+    """Return how many partitions each member should have. Quotas differ by one at most.
 
-    One more goes to those that hold most, then to those that most are on the way to, then to those that joined first:
-    so a newcomer moves nothing that need not move.
+    Larger quotas go to members with most partitions, then to those with most intended ones, then to the oldest, so that
+    partitions do not move unnecessarily.
 
     Args:
         members: in the order in which they joined; at least one.
-        holders: by partition, who has it.
-        intended: partition -> who shall have it next, as decided before.
+        holders: owner by partition.
+        intended: partition -> next owner, as decided before.
     """
     held = Counter(holders)
     coming = Counter(intended.values())
@@ -37,10 +37,10 @@ def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapp
 
 
 def share_out(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> list[str]:
-    """The member that shall have each partition; arguments as for `quotas`.
+    """Return the target member of each partition; arguments as for `quotas`.
 
-    A member keeps what it holds up to its quota, and rather what nobody waits for. What was intended stays so where
-    it can. The rest goes to whoever lacks most.
+    A member keeps partitions up to its quota, preferably those without an intended owner. Intentions are kept if
+    possible. The rest goes to the members with the largest deficit.
     """
     left = quotas(members, holders, intended)
     shall: list[str | None] = [None] * len(holders)
@@ -53,7 +53,7 @@ def share_out(members: Sequence[str], holders: Sequence[str | None], intended: M
         if shall[partition] is None and left.get(member, 0) > 0:
             shall[partition] = member
             left[member] -= 1
-    # Free ones first: what somebody still holds is of no use to its next owner yet.
+    # Free ones first, because others are not available to their next owner yet.
     for partition in sorted(range(len(holders)), key=lambda partition: (holders[partition] is not None, partition)):
         if shall[partition] is None:
             member = max(members, key=lambda name: left[name])
@@ -63,7 +63,7 @@ def share_out(members: Sequence[str], holders: Sequence[str | None], intended: M
 
 
 def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
-    """Take out whoever had been silent for longer than its timeout at `at_ms` (ticks), and share out what it had."""
+    """Remove members silent for longer than their timeout at `at_ms` (ticks), and reassign their partitions."""
     silent = [member for member in section.instances.values() if member.is_silent(at_ms)]
     for member in silent:
         del section.instances[member.name]
@@ -77,7 +77,7 @@ def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
 
 
 def rebalance(section: Section, turn: Turn) -> None:
-    """Grant what is free, and decide what its owners are to give up, and for whom."""
+    """Grant free partitions, and decide which partitions owners must give up."""
     if not section.instances:
         for holding in section.holdings:
             holding.aim(None, turn.ticks_ms)
@@ -90,7 +90,7 @@ def rebalance(section: Section, turn: Turn) -> None:
 
 
 def aim_again(section: Section, ticks_ms: int) -> None:
-    """After a restart: find out anew who is to give up what. Nothing moves, so nothing has to be stored."""
+    """Decide again after a restart which partitions must move. Nothing is granted or stored."""
     if section.instances:
         for holding, due in zip(section.holdings, _shares(section), strict=True):
             holding.aim(None if holding.owner in (None, due) else due, ticks_ms)
@@ -103,10 +103,10 @@ def _shares(section: Section) -> list[str]:
 
 
 def hand_over(section: Section, member: Instance, turn: Turn) -> None:
-    """Let a member give up what others are due, with its own request.
+    """Move partitions from a member during its own request.
 
-    It gives up what it has nothing of in hand. What it has in hand it may keep as long as it commits, or extends its
-    reservation by heartbeats. One that reads on for longer than its timeout and does neither loses it by force.
+    It gives up partitions without records in flight. It may keep others while it commits or sends heartbeats. If it
+    does neither for its timeout, it loses them.
     """
     given = False
     for index in section.held_by(member.name):
@@ -150,13 +150,16 @@ def check_cursor(section: Section, cursor: GroupCursor) -> None:
 
 
 def is_outdated(section: Section, cursor: GroupCursor) -> bool:
-    """Whether a newer cursor of the same name is in use: then this one neither commits nor keeps anything alive."""
+    """Return whether a newer cursor of the same name is in use.
+
+    An outdated cursor neither commits nor extends a reservation.
+    """
     member = section.instances.get(cursor.instance)
     return member is not None and cursor.incarnation < member.incarnation
 
 
 def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
-    """The member that a cursor speaks for, alive from now; taken in when it is none. The cursor is not outdated."""
+    """Return the member of a cursor that is not outdated, and renew it. Add it if necessary."""
     member = section.instances.get(cursor.instance)
     if member is None:
         member = section.instances[cursor.instance] = Instance(cursor, turn.ticks_ms)
@@ -172,7 +175,7 @@ def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
 
 
 def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
-    """The instance has restarted: what its earlier life had in hand it has no longer, and can no longer commit."""
+    """Handle a restarted instance: its earlier records in flight can no longer be committed."""
     member.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, turn.ticks_ms)
     section.changed()
     for index in section.held_by(member.name):
@@ -181,6 +184,6 @@ def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Tu
 
 
 def watch(section: Section, member: Instance, turn: Turn) -> None:
-    """Look again when the member may be silent for too long. Its requests do not move the timer: they are many."""
+    """Set the timer of a member's timeout. Its requests do not move the timer, because they are frequent."""
     overdue_ms = member.seen_ms + member.timeout_ms + 1
     turn.set_timer(timers.instance(section.topic, member.name), overdue_ms - turn.ticks_ms)

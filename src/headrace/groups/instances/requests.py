@@ -15,7 +15,7 @@ _FROM_LOG_START = StartKind.TRIM_HORIZON
 
 
 def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
-    """Commit what the request before delivered, rebalance, and tell what to read.
+    """Commit what the previous request delivered, rebalance, and return what to read.
 
     Raises:
         InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION; then nothing has changed.
@@ -90,7 +90,7 @@ def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
 
 
 def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[int]:
-    """The member's partitions, beginning behind the one it was served last; a repeated request begins where it did."""
+    """Return the member's partitions, starting after the last one served. A repeated request starts at the same one."""
     last = member.last_get
     repeated = last is not None and last[:2] == (cursor, member.commits)
     served = last[2] if last is not None and repeated else member.served
@@ -116,7 +116,7 @@ def _read_from(section: Section, index: int, known: int) -> ReadFrom:
 
 
 def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
-    """An earlier life of an instance that has restarted may look on: it commits nothing, so nothing depends on it."""
+    """Answer a restarted instance's outdated cursor. It can read but not commit."""
     reads = tuple(_read_from(section, index, -1) for index in section.held_by(cursor.instance))
     return Plan(_NOTHING_KEPT, section.next_cursor(cursor), reads)
 
@@ -136,12 +136,12 @@ def delivered(section: Section, event: Delivered, turn: Turn) -> bool:
 
 
 def _cut(section: Section, index: int, offset: int, leader_epoch: int, turn: Turn) -> None:
-    """Redis has lost a log's records from an offset on, and others come in their place: nobody skips those.
+    """Handle records lost by Redis: records that reuse their offsets must not be skipped.
 
-    What was delivered of the log as it was can no longer be committed, and it is no error to try.
+    Earlier deliveries can no longer be committed; such a commit is not an error.
     """
     if section.leader_epoch(index) >= leader_epoch:
-        # Another get has told so before, or everything was set anew.
+        # Another get has reported it, or all offsets were reset.
         return
     holding = section.holdings[index]
     holding.leader_epoch = leader_epoch
@@ -183,11 +183,10 @@ def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> Non
 
 
 def check_commit(section: Section, cursor: GroupCursor) -> None:
-    """Raise InstanceError UNRESERVED_PARTITION if a cursor has offsets in a partition that another instance has taken.
+    """Raise InstanceError UNRESERVED_PARTITION if a cursor has offsets of a partition that another instance has taken.
 
-    A partition is taken from an instance that was silent, or held on for too long. Until another instance holds it, it
-    still belongs to the first one. What an instance gave up with a request of its own had nothing in flight, and what
-    UpdateGroup or a reset has overtaken means nothing any more: neither is an error, and neither is committed.
+    A silent or slow instance loses a partition only when another one gets it. Offsets of partitions that it gave up
+    itself, or that were reset, are ignored without error.
     """
     if not cursor.offsets or cursor.epoch != section.epoch:
         return
@@ -210,7 +209,7 @@ def unreserved(index: int) -> InstanceError:
 
 
 def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
-    """Commit a checked cursor's offsets. Positions move forward only: a repeated older request lowers none."""
+    """Commit a checked cursor's offsets. Offsets never decrease, so a repeated older request is harmless."""
     ahead: dict[int, int] = {}
     for index, offset in section.offsets_of(member, cursor).items():
         position = section.position(index)
@@ -225,7 +224,7 @@ def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn
 
 
 def learn_flight(section: Section, member: Instance, cursor: GroupCursor) -> None:
-    """A cursor tells what its instance has in hand, which a restarted server does not know."""
+    """Learn from a cursor which records are in flight, after a restart of the server."""
     for index, offset in section.offsets_of(member, cursor).items():
         holding = section.holdings[index]
         holding.delivered = max(holding.delivered, offset)

@@ -25,10 +25,10 @@ from headrace.groups.turn import Turn
 
 
 class Holding:
-    """A partition's owner and what hangs on it.
+    """A partition's owner and the state of its tenure.
 
-    A tenure is the time one owner has it without a break; `granted` names it. A tenure that has lapsed continues if its
-    instance returns before the partition was granted to another one.
+    A tenure is the time for which one owner continuously has the partition; `granted` identifies it. A lapsed tenure
+    continues if its instance returns before another one gets the partition.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Holding:
         self.exposed = exposed
         """Whether cursors may exist whose offsets in this partition are valid."""
         self.target: str | None = None
-        """Who shall have it instead of the owner."""
+        """The next owner."""
         self.since_ms = 0
         """Since when (ticks) the owner is to give it up."""
         self.delivered = -1
@@ -73,8 +73,9 @@ class Holding:
         self.readers = 0
         """Gets of this tenure that are reading it now."""
         self.leader_epoch = -1
-        """The leader epoch of the log when something was last read from it, as storage has it with the position, whose
-        own may be later. -1: not known."""
+        """Leader epoch of the log at the last read, as stored with the offset, whose own epoch may be later; -1:
+        unknown.
+        """
 
     def stored_owner(self) -> StoredOwner | None:
         """The form in which the owner survives a restart."""
@@ -172,7 +173,7 @@ class Instance:
         """When (ticks) it last committed, or said by a heartbeat that it is at work on what it has in hand."""
         self.lost: dict[int, int] = {}
         self.told = True
-        """Whether its cursors have told what it has in hand; not so after a restart of the server."""
+        """Whether its cursors have reported its records in flight since the server started."""
         self.served = -1
         """The partition whose records it was given last: the next answer begins behind it."""
         self.last_get: tuple[GroupCursor, int, int] | None = None
@@ -197,7 +198,7 @@ class Instance:
 
 
 BEGINNING = StoredStart(0, StartKind.TRIM_HORIZON)
-"""Where a partition begins that was added later, or whose position was taken away: nothing is missed."""
+"""Start of a partition that was added later or whose offset was deleted: nothing is skipped."""
 _COARSEST_MS = 600_000
 _USES_PER_RETENTION = 10
 _READS_PER_MS = 1_000_000
@@ -299,9 +300,9 @@ class Section:
         return self.generation
 
     def invalidate(self, index: int) -> None:
-        """A position was set from outside: what was delivered of the partition before can no longer be committed.
+        """Invalidate deliveries after an offset was set externally.
 
-        A group whose Kafka consumers commit all the time pays for this once: no cursor of an instance is valid then.
+        If Kafka consumers commit all the time, this costs once, because then no instance has a valid cursor.
         """
         if self.holdings[index].exposed:
             self.holdings[index].invalidate(self.moved())
@@ -368,10 +369,9 @@ class Section:
             turn.save(*changes)
 
     def save_leader_epochs(self, indices: Iterable[int], turn: Turn) -> None:
-        """Save with their positions under which leader epochs partitions were read, where those have risen since.
+        """Save the leader epochs under which partitions were read, if they have increased.
 
-        What instances have in hand says no leader epoch. A restarted server would take it for what was read under the
-        one of the position, and where the log was opened between, for lost.
+        Cursors have no leader epoch. Without this, a restarted server would take records in flight for lost.
         """
         known = {index: self._positions.get(self._partitions[index]) for index in indices}
         risen = {
@@ -389,10 +389,10 @@ class Section:
         return [index for index, holding in enumerate(self.holdings) if holding.owner == name]
 
     def offsets_of(self, member: Instance, cursor: GroupCursor) -> dict[int, int]:
-        """Those of a cursor's offsets that are valid, in partitions that the member holds. Must not be outdated.
+        """Return a cursor's valid offsets in partitions that the member holds. Must not be outdated.
 
-        Another instance may have held such a partition since. What the cursor's chain of gets delivered before its
-        offsets, its instance had all the same: committing them skips nothing.
+        Another instance may have held such a partition in between. The cursor's chain delivered everything before its
+        offsets, so committing them skips nothing.
         """
         return {
             index: offset for index, offset in self.valid_offsets(cursor) if self.holdings[index].owner == member.name

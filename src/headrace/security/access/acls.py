@@ -1,4 +1,4 @@
-"""Access rules as Kafka has them (ACLs): whom they are about, and what they allow or deny to whom.
+"""Kafka ACLs: principals, resources, and allowed or denied operations.
 
 Source: Apache Kafka documentation, "Authorization and ACLs"; KIP-11, KIP-290 (prefixes).
 """
@@ -14,13 +14,13 @@ ANYTHING = "*"
 ANYBODY = "User:*"
 """As the principal of a rule: every user."""
 _MOST_NAME = 249
-"""Characters of a resource's name, as of a topic's: nothing longer could be asked for."""
+"""Maximum characters of a resource name, as of a topic name."""
 _MOST_PRINCIPAL = 1_024
 _MOST_HOST = 255
 
 
 class InvalidAcl(ValueError):
-    """A rule that could never be asked; the message says what is wrong with it."""
+    """An invalid ACL; the message has the reason."""
 
 
 class Pattern(Enum):
@@ -46,7 +46,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True):
     """False: it denies, whatever other rules allow."""
 
     def check(self) -> None:
-        """Raises InvalidAcl for a rule that Kafka would refuse, or that is larger than anything it could be about."""
+        """Raise InvalidAcl for an ACL that Kafka would reject or that is too long."""
         if not self.name:
             raise InvalidAcl("the resource has no name: give one, or * for every resource of its type")
         if self.type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
@@ -73,13 +73,13 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list or delete. A field that is None is not looked at."""
+    """Selects ACLs to list or delete. None matches everything."""
 
     type: ResourceType | None = None
     name: str | None = None
     pattern: Pattern | None = None
     matching: bool = False
-    """Whether the name is a resource's, and every rule is meant that is about it (Kafka's `MATCH`)."""
+    """Whether the name is a resource's, and all ACLs that apply to it match (Kafka's `MATCH`)."""
     principal: str | None = None
     host: str | None = None
     operation: Operation | None = None

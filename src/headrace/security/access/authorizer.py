@@ -1,10 +1,9 @@
-"""Whether a principal may do something, by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
+"""Authorize principals by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
 
-A deny rule overrides every allow rule. Where no rule matches a resource, only super users have access, unless
-`allow.everyone.if.no.acl.found`. `make test LANE=security` compares this with Kafka's own class.
+A deny rule overrides all allow rules. Without a matching rule only super users have access, unless
+`allow.everyone.if.no.acl.found`. `make test LANE=security` compares this with Kafka's class.
 
-Rules are indexed by the resource that they name, and there by principal and host. A question costs a few look-ups,
-however many rules, principals and hosts there are, and a change costs as much as the rules that it adds or removes.
+Rules are indexed by resource, principal and host. A check costs a few look-ups for any number of rules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -131,10 +130,9 @@ class Authorizer:
         """Prepare.
 
         Args:
-            acls: the rules, each once.
+            acls: the unique rules.
             super_users: principals with every right (`super.users`).
-            allow_unless_told: whether a resource that no rule matches is open to all
-                (`allow.everyone.if.no.acl.found`).
+            allow_unless_told: allow access to resources without rules (`allow.everyone.if.no.acl.found`).
         """
         self.super_users = super_users
         self.allow_unless_told = allow_unless_told
@@ -214,7 +212,7 @@ class Rights:
 
         Here one operation implies no other, as in Kafka.
         """
-        # A name that nobody uses stands for those that no rule is about.
+        # Stands for all names without a rule.
         if self.everything or self.allow(operation, kind, _UNHEARD_OF):
             return True
         names = self._authorizer.names(kind)

@@ -1,4 +1,4 @@
-"""What a server keeps of a password: SCRAM credentials (RFC 5802, RFC 7677), good for every way of giving it. Pure."""
+"""SCRAM credentials (RFC 5802, RFC 7677), which also verify passwords of other mechanisms. Pure."""
 
 import hashlib
 import hmac
@@ -9,7 +9,7 @@ import msgspec
 LEAST_ITERATIONS = 4096
 """Of PBKDF2, as in Kafka and RFC 7677."""
 MOST_ITERATIONS = 16384
-"""As in Kafka: whoever may store a credential could else have each login take seconds."""
+"""As in Kafka. More iterations would make each login take seconds."""
 
 
 class Mechanism(Enum):
@@ -35,7 +35,7 @@ class Mechanism(Enum):
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """One user's, for one mechanism. The password cannot be told from it but by guessing."""
+    """One user's credential for one mechanism. It does not reveal the password."""
 
     salt: bytes
     iterations: int
@@ -59,7 +59,7 @@ def credential(mechanism: Mechanism, salted: bytes, with_salt: bytes, iterations
 
 
 def invented(mechanism: Mechanism, secret: bytes, name: str) -> Credential:
-    """What is shown of somebody who is not there: always the same, and no password fits it."""
+    """Return the credential of an unknown user: always the same, and valid for no password."""
     seed = hmac.digest(secret, f"{mechanism.value} {name}".encode(), "sha512")
     nobody = hmac.digest(secret, seed, mechanism.hash)
     return Credential(seed[:16], LEAST_ITERATIONS, nobody, nobody)

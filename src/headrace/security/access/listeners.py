@@ -45,7 +45,7 @@ class Listener(msgspec.Struct, frozen=True):
     address: Address
     """Where it listens; port 0: a free one."""
     advertised: Address | None = None
-    """What clients are told; None: where it listens."""
+    """The advertised address; None: the listen address."""
 
 
 def parse(listeners: str, protocol_map: str, advertised: str) -> tuple[Listener, ...]:
@@ -134,19 +134,19 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
     """The address it is bound to."""
     encrypted: bool
     login: bool
-    """Whether everybody who is served has proved who they are, by a login or a certificate."""
+    """Whether every client must authenticate, by login or certificate."""
     why: str
-    """How it lets people in who have not."""
+    """Why clients are accepted without authentication."""
     remedy: str
-    """What to set, so that it is encrypted and lets nobody in unknown."""
+    """Settings that add encryption and authentication."""
 
 
 def refusal(listeners: Iterable[Exposed], *, insecure: bool) -> str | None:
-    """Why the listeners are not to be opened like this, and what to do about it; None: they may be.
+    """Return why the listeners must not be opened, with the remedy; None: they may be.
 
     Args:
         listeners: all of the server's.
-        insecure: `headrace.insecure`: that everybody gets in, or can listen, is meant.
+        insecure: `headrace.insecure`: permit unauthenticated or unencrypted access.
     """
     if insecure:
         return None

@@ -1,4 +1,4 @@
-"""What an API needs of whoever calls it, in the terms of Kafka's access rules: operations on resources.
+"""Declare the ACLs that APIs need: operations on resources.
 
 Source: Apache Kafka documentation, "Authorization and ACLs": "Operations in Kafka" and the table of protocols.
 """
@@ -81,7 +81,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     operation: Operation
     type: ResourceType
     resources: Callable[..., Iterable[Resource]]
-    """The resources of this type that one request names, told from what the API's handler is given."""
+    """Return the resources of this type in a request, from the handler's arguments."""
     instead: tuple[Operation, ResourceType] | None = None
     """Who may do this to the cluster (or to any resource of another type) need not be granted the rule itself."""
     shown: bool = False
@@ -110,7 +110,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 Rules = tuple[Rule, ...]
 
 ANYBODY: tuple[()] = ()
-"""What is served to everybody who reaches the listener."""
+"""Needs no ACL."""
 
 
 def told(rules: Rules) -> str:

@@ -1,1 +1,1 @@
-"""Quotas: whom they are for, which of them holds, and the clockwork that says how long somebody has to wait. Pure."""
+"""Quotas: their entities, which one applies, and how long a client has to wait. Pure."""

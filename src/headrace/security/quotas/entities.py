@@ -1,7 +1,7 @@
-"""Whom a quota is for, what it may be, and which one holds for a client.
+"""Quota entities and values, and which quota applies to a client.
 
-A quota belongs to an entity: a user, a client id, a user with a client id, or an address; in place of each name may
-stand None, everybody who has no quota of their own. The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
+An entity is a user, a client id, both, or an address. The name None is the default for names without their own quota.
+The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
 """
 
 import ipaddress
@@ -41,7 +41,7 @@ class Entity(msgspec.Struct, frozen=True, order=True):
     """Whom a quota is for; of a type that is absent it is not about."""
 
     parts: tuple[tuple[str, str | None], ...]
-    """(type, name) in the order of `TYPES`; the name None: everybody without a quota of their own."""
+    """(type, name) in the order of `TYPES`; the name None: the default."""
 
     @classmethod
     def of(cls, parts: Iterable[tuple[str, str | None]]) -> "Entity":
@@ -85,7 +85,7 @@ def _address(name: str | None) -> str | None:
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
-        # Kafka resolves names of hosts too: by its own resolver, once, which holds everybody up.
+        # Kafka also resolves host names, which blocks its server.
         raise InvalidQuota(f"{name} is not a valid IP") from None
 
 
@@ -112,13 +112,13 @@ class Held(msgspec.Struct, frozen=True):
 
     limit: float
     shared: tuple[str | None, str | None]
-    """User and client id; None in place of one: with everybody of whatever name."""
+    """User and client id; None: shared by all names."""
 
 
 def held(quotas: Quotas, key: Key, user: str, client_id: str) -> Held | None:
-    """The limit that holds for a client, of those that fit the most particular one; None: there is none.
+    """Return the most specific limit of a client; None: no limit.
 
-    A limit for everybody else counts for each of them alone.
+    A default limit applies to each name separately.
     """
     for of_user, of_client, shared in (
         ((user,), (client_id,), (user, client_id)),
@@ -142,7 +142,7 @@ class HeldByAddress(NamedTuple):
 
     limit: float
     address: str | None
-    """The address that has it for its own; None: it is everybody's."""
+    """The address with its own limit; None: the default."""
 
 
 def held_by_address(quotas: Quotas, address: str) -> HeldByAddress | None:
@@ -155,7 +155,7 @@ def held_by_address(quotas: Quotas, address: str) -> HeldByAddress | None:
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which entities somebody asks for (DescribeClientQuotas)."""
+    """Selects entities (DescribeClientQuotas)."""
 
     exact: Mapping[str, str | None]
     """Type -> the name they have."""

@@ -1,7 +1,7 @@
-"""How much somebody does in a second, and how long they have to wait: the clockwork of every limit. Pure.
+"""Measure rates and compute delays for all limits. Pure.
 
-Two kinds, as Kafka has them. A `Rate` measures over some windows of time and says how long to wait until it would be
-within its limit; what is beyond has been done by then. A `TokenBucket` holds what may still be done.
+Two kinds, as in Kafka. A `Rate` measures over windows of time, and returns the delay until its limit holds again. A
+`TokenBucket` holds what may still be used.
 """
 
 import math
@@ -21,7 +21,7 @@ class Windows:
 
     @property
     def most(self) -> float:
-        """Seconds over which everything may be spent at once by somebody who did nothing before."""
+        """Return the seconds for which an idle client may burst."""
         return (self.count - 1) * self.length_ms / _MS
 
 
@@ -37,12 +37,12 @@ class _Sample:
 
 
 class Rate:
-    """What was done in each of the last windows, as Kafka's `Rate` over a `WindowedSum` counts it (KIP-13, KIP-219).
+    """Amounts of the last windows, as Kafka's `Rate` over a `WindowedSum` (KIP-13, KIP-219).
 
-    A window begins with the first amount that the one before is too old for, and counts until nothing was added to it
-    for as long as all windows last. There is room for one more of them, which overlaps that time at its beginning. The
-    rate is what is in the windows by the time since the oldest began, which counts as all windows but one at least: who
-    has just begun is not measured by a fraction of a second.
+    A window begins with the first amount after the previous window, and counts until it was unchanged for the length of
+    all windows. One more window may overlap that time. The rate is the total divided by the time since the oldest
+    window began, which is at least all windows but one. A new client is therefore not measured by a fraction of a
+    second.
     """
 
     __slots__ = ("_at", "_samples", "_windows")
@@ -96,7 +96,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that fill up again evenly. It may be overdrawn by the last one who takes from it.
+    """Tokens that refill evenly. The last request may overdraw them.
 
     Counted in thousandths, so that whole rates and milliseconds give whole numbers.
     """
@@ -124,7 +124,7 @@ class TokenBucket:
         return self._left / _MS
 
     def take(self, tokens: float, ticks_ms: int) -> None:
-        """Take tokens, whether there are so many or not."""
+        """Take tokens, even if too few are left."""
         self.left(ticks_ms)
         self._left -= tokens * _MS
 

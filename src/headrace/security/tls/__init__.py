@@ -1,1 +1,1 @@
-"""TLS: certificates and keys as files, the handshake of a connection, and who a client's certificate names."""
+"""TLS: certificate files, handshakes, and principals of client certificates."""

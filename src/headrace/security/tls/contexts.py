@@ -123,8 +123,8 @@ def _look(files: TlsFiles) -> _Stamp:
 def _load(files: TlsFiles) -> ssl.SSLContext:
     context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A session that is resumed is not asked for its certificate again, whoever was removed from the truststore since.
-    # TLS 1.2 resumes by ids, too, which Python cannot turn off: these end with the context (see `AlertContext`).
+    # A resumed session does not send its certificate again, even if it is no longer trusted. TLS 1.2 also resumes by
+    # ids, which Python cannot disable: these end with the context (see `AlertContext`).
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _read(files.keystore, "ssl.keystore.location", "a private key and its certificates")
@@ -170,7 +170,7 @@ class Tls(msgspec.Struct, frozen=True):
     mapping: Mapping
 
     def __post_init__(self) -> None:
-        """Load what reads certificates: at the start, before anybody waits for it, and only where there is TLS."""
+        """Load the certificate parser at the start, and only with TLS."""
         importlib.import_module("cryptography.x509")
 
 
@@ -195,20 +195,19 @@ ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
 """The socket of the connection whose handshake begins, where the context is a `AlertContext`."""
 
 _UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
-"""OpenSSL's reason for unread data of the client at the end of a connection."""
+"""OpenSSL's error for unread client data at the end of a connection."""
 
 
 class _Secured(ssl.SSLObject):
     accepted: socket.socket | None
     outgoing: ssl.MemoryBIO
     told = False
-    """Whether the close notification was sent, so that OpenSSL must not be called again."""
+    """Whether an alert was sent, so that OpenSSL cannot be used again."""
 
     def do_handshake(self) -> None:
-        """Continue the handshake. Before it fails, send the alert to the client.
+        """Continue the handshake. Before a failure, send the alert.
 
-        Raises:
-            ssl.SSLError: also if the client resumes a session and its certificate has expired.
+        Raises: ssl.SSLError, also if a resumed session's certificate has expired.
         """
         try:
             super().do_handshake()
@@ -223,9 +222,9 @@ class _Secured(ssl.SSLObject):
             raise
 
     def _check_resumed(self) -> None:
-        """Tickets are off, but clients of TLS 1.2 may resume a session by its id, and OpenSSL looks at no date then.
+        """Reject expired certificates of TLS 1.2 sessions resumed by id, because OpenSSL does not check their dates.
 
-        A new context has no sessions, so a certificate authority that left the truststore is refused.
+        A new context forgets sessions, so clients removed from the truststore are rejected.
         """
         certificate = self.getpeercert() if self.session_reused else None
         if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
@@ -234,7 +233,7 @@ class _Secured(ssl.SSLObject):
             raise error
 
     def unwrap(self) -> None:
-        """Send the close notification, without waiting for that of the client."""
+        """Send close_notify without waiting for the client's."""
         waiting = self.outgoing.pending
         try:
             if not self.told:
@@ -243,7 +242,7 @@ class _Secured(ssl.SSLObject):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            # Unread requests of the client must not drop the responses before them.
+            # Unread requests of the client must not drop earlier responses.
             if error.reason != _UNREAD:
                 raise
             self.told = True
@@ -253,7 +252,7 @@ class _Secured(ssl.SSLObject):
 
 
 class AlertContext(ssl.SSLContext):
-    """A context whose connections tell why their handshakes fail, and end without the client's consent."""
+    """A context that sends alerts for failed handshakes, and closes without waiting for the client."""
 
     sslobject_class = _Secured
 

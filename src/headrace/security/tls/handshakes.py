@@ -34,7 +34,7 @@ class Limits(Protocol):
     """How many connections there may be."""
 
     def admit(self, host: str) -> str:
-        """Count a connection from an address, until `forget`; why it is to be closed at once, empty: it is not."""
+        """Count a connection from an address until `forget`. Return why it must be closed; empty: accepted."""
 
     def forget(self, host: str) -> None:
         """A connection that was counted is gone."""
@@ -56,13 +56,13 @@ class TlsAcceptor:
         """Prepare; `start` accepts.
 
         Args:
-            contexts: what handshakes are made with.
-            limits: count a connection while its handshake lasts; then its own protocol does, which calls `through`.
-            listener: the name that the log has.
-            protocol: makes the protocol of one connection.
-            failed: told of a handshake that failed: the address, the listener's name, and why.
-            late: told an address that connects: for how many ms it is kept waiting, and then refused; 0: it is not.
-            turn: for how many ms a connection waits for its turn, before its handshake; None: it is refused.
+            contexts: TLS contexts.
+            limits: count a connection during its handshake; its protocol then counts it and calls `through`.
+            listener: the name in logs.
+            protocol: makes the protocol of a connection.
+            failed: called after a failed handshake with the address, the listener and the reason.
+            late: returns for how many ms an address waits before rejection; 0: accepted.
+            turn: returns for how many ms a connection waits before its handshake; None: rejected.
         """
         self._contexts = contexts
         self._limits = limits
@@ -133,7 +133,7 @@ class TlsAcceptor:
         await self._begin(accepted, peer)
 
     async def _refuse(self, accepted: socket.socket, peer: Peer, wait_ms: int) -> None:
-        """Close a connection after a while: who connects again at once is to be slowed down."""
+        """Close a connection after a delay, to slow down clients that reconnect at once."""
         try:
             await asyncio.sleep(wait_ms / 1000)
         finally:
