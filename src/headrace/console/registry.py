@@ -1,6 +1,6 @@
-"""The console's pages: each registers itself here, with what it needs of whoever asks; there is no default.
+"""Register the console's pages with their required ACLs, which have no default.
 
-Requirements are rules in Kafka's terms: a page needs what the Kafka API needs that returns the same.
+A page needs the same ACLs as the Kafka API that returns the same data.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 
 PRINCIPAL = "headrace.principal"
-"""Where the scope of an HTTP request has who asks, as far as a login has told; else it is nobody known."""
+"""Scope key of the authenticated principal; absent without a login."""
 SESSION = "headrace.session"
-"""Where it has the session by which that is known."""
+"""Scope key of the session that authenticates it."""
 LASTS = "headrace.lasts"
-"""Where it has a function that tells whether the login lasts; without one it does as long as the connection."""
+"""Scope key of a function that returns whether the login is still valid; without one it is until the connection closes.
+"""
 
 
 def always() -> bool:
-    """Who asks has no login that could end before the connection does."""
+    """Return True, for a login that lasts as long as the connection."""
     return True
 
 
@@ -40,9 +41,9 @@ class Viewer(msgspec.Struct, frozen=True):
     principal: Principal = ANONYMOUS
     host: str = ""
     session: "Session | None" = None
-    """What tells who asks, where that is a session of the pages."""
+    """The session that authenticates the viewer, if any."""
     lasts: Callable[[], bool] = always
-    """Whether the login lasts: what is told for longer than one answer asks at each piece."""
+    """Returns whether the login is still valid. Streams check it for each piece."""
 
 
 class Target:
@@ -66,14 +67,14 @@ class Target:
 
 
 class ViewRequest(msgspec.Struct, frozen=True):
-    """What a page is asked for."""
+    """The request for a page."""
 
     figures: "Figures"
-    """Where everything is looked up."""
+    """The data source."""
     broker: Broker
-    """Of the virtual cluster whose page this is."""
+    """The broker of the page's virtual cluster."""
     path: Mapping[str, str]
-    """What stands in the path in place of a name."""
+    """Path parameters."""
     query: Mapping[str, str]
     form: Mapping[str, str] = {}
     asker: Viewer = Viewer()
@@ -84,7 +85,7 @@ class ViewRequest(msgspec.Struct, frozen=True):
         return self.asker.principal
 
     def changed(self, page: str, what: str) -> None:
-        """Have the log tell of something that a page has changed."""
+        """Log that a page changed something."""
         self.broker.access.audit.changed(str(self.principal), self.asker.host, page, what)
 
     def listing(self) -> AbstractAsyncContextManager[TimeSlice]:
@@ -92,12 +93,12 @@ class ViewRequest(msgspec.Struct, frozen=True):
         return self.broker.lane.listing()
 
     def may(self, rule: Rule, resource: Resource) -> bool:
-        """Whether what a rule needs of a resource is granted to who asks."""
+        """Return whether the viewer's ACLs allow an operation on a resource."""
         grants = self.broker.access.grants(self.principal, self.asker.host, resource.cluster)
         return grants is None or grants.allow(rule, resource.name)
 
     def enters(self, cluster: str) -> bool:
-        """Whether who asks may be told of a virtual cluster: something in it is theirs to see or to use."""
+        """Return whether the viewer may see a virtual cluster, by access to something in it."""
         grants = self.broker.access.grants(self.principal, self.asker.host, cluster)
         return grants is None or any(grants.allow(rule, CLUSTER_NAME) for rule in _ENTERING)
 
@@ -112,16 +113,16 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     template: str
     title: str
     data: Any = None
-    """What only changes with `shape`."""
+    """Data that only changes with `shape`."""
     cells: dict[str, str] = {}
-    """What changes all the time: a place on the page -> its text, or the path of its chart."""
+    """Data that changes often: a place on the page -> its text or chart path."""
     shape: Any = None
-    """While this stays the same, the cells tell everything that is new."""
+    """While it is equal, `cells` has every change."""
     status: int = 200
 
 
 class Refused(Exception):
-    """What the page shows, or does, is not for who asks."""
+    """The viewer is not authorized."""
 
 
 class NotFound(LookupError):
@@ -129,7 +130,7 @@ class NotFound(LookupError):
 
 
 class Redirect(Exception):
-    """What was asked for is done, or is elsewhere: the path to go on to."""
+    """The path to continue at."""
 
 
 Handler = Callable[[ViewRequest], Awaitable[View]]
@@ -139,7 +140,7 @@ SHOWN = {
     kind: Rule(operation=Operation.DESCRIBE, type=kind, resources=lambda ask: (), shown=True)
     for kind in (ResourceType.TOPIC, ResourceType.GROUP)
 }
-"""What has to be granted of each topic and group that a page shows by the way."""
+"""ACLs for topics and groups that a page lists."""
 _ENTERING = tuple(
     Rule(operation=Operation.DESCRIBE, type=ResourceType.CLUSTER, resources=lambda ask: (), instead=(operation, kind))
     for kind, operations in (
@@ -148,7 +149,7 @@ _ENTERING = tuple(
     )
     for operation in operations
 )
-"""Each of them is enough; asked for any name, one operation implies no other."""
+"""Any one of these suffices, because operations on any name imply no others."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -160,14 +161,14 @@ class Page(msgspec.Struct, frozen=True):
     handler: Handler
     needs: Rules
     live: bool
-    """Whether it tells what changes while it is open."""
+    """Whether it has live updates."""
 
     def needed(self, ask: ViewRequest) -> Iterator[tuple[Rule, Resource]]:
-        """What one request needs of `ask.principal`: each rule with each resource that the request names."""
+        """Return the ACLs that a request needs, each with a resource."""
         return ((rule, resource) for rule in self.needs for resource in rule.resources(ask))
 
     def check(self, ask: ViewRequest) -> None:
-        """Raises Refused where something that the page needs is not granted to who asks."""
+        """Raise Refused for a viewer without the required ACLs."""
         for rule, resource in self.needed(ask):
             if not ask.may(rule, resource):
                 reason = f"{rule.operation.value} {rule.type.value}"
@@ -176,7 +177,7 @@ class Page(msgspec.Struct, frozen=True):
                 raise Refused(f"{what}.")
 
     async def view(self, ask: ViewRequest) -> View:
-        """The page, asked about first. Raises Refused, NotFound and what else its handler raises."""
+        """Return the page after authorization. Raises Refused, NotFound and the handler's errors."""
         self.check(ask)
         return await self.handler(ask)
 
@@ -186,17 +187,17 @@ PAGES: dict[str, Page] = {}
 
 
 def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool = True) -> Callable[[Handler], Handler]:
-    """Register the function that makes a page.
+    """Register the decorated function as a page.
 
     Args:
-        name: by which it is counted.
-        path: where it is found, as Starlette writes paths.
-        needs: what a request needs of whoever sends it, as made by `console.registry`.
-        method: GET, or POST for what changes something.
-        live: whether `/events` tells what changes on it.
+        name: for metrics.
+        path: a Starlette path.
+        needs: the required ACLs, built by `console.registry`.
+        method: GET, or POST for changes.
+        live: whether `/events` updates it.
 
     Raises:
-        ValueError: there is a page of that name.
+        ValueError: a duplicate name.
     """
 
     def add(handler: Handler) -> Handler:
@@ -209,11 +210,11 @@ def page(name: str, path: str, *, needs: Rules, method: str = "GET", live: bool 
 
 
 MOVED = Rule(operation=Operation.READ, type=ResourceType.TOPIC, resources=lambda ask: (), shown=True)
-"""What has to be granted of each topic in which positions of a group are moved, as of Kafka's OffsetCommit."""
+"""Required for each topic whose offsets are reset, as for Kafka's OffsetCommit."""
 
 
 def topic_resource(ask: ViewRequest, name: str) -> Resource:
-    """A topic of the virtual cluster that is asked about."""
+    """Return a topic of the requested virtual cluster."""
     return Resource(ResourceType.TOPIC, name, ask.broker.cluster)
 
 
@@ -236,7 +237,7 @@ def group_rule(operation: Operation) -> Rule:
 
 
 def shown_rules(*kinds: ResourceType) -> tuple[Rule, ...]:
-    """Describing whatever of these kinds the page shows."""
+    """Describing all listed resources of these kinds."""
     return tuple(SHOWN[kind] for kind in kinds)
 
 

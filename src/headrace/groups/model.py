@@ -41,7 +41,7 @@ class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group has beside members and positions."""
+    """State of a group other than members and offsets."""
 
     generation: int
     protocol_type: str | None

@@ -58,10 +58,11 @@ class Delivered(msgspec.Struct, frozen=True):
     leader_epochs: tuple[tuple[int, int], ...] = ()
     """(partition, leader epoch) of what goes out; everything in these logs up to there is what it was."""
     cuts: tuple[tuple[int, int, int], ...] = ()
-    """(partition, offset, leader epoch) of logs that Redis has lost the end of: from that offset on there are others,
-    since it was recovered again with that leader epoch."""
+    """(partition, offset, leader epoch) of logs that lost their end in Redis: new records follow from that offset under
+    that leader epoch.
+    """
     token: Hashable | None = None
-    """Names who waits until it is known for good; None: nobody does."""
+    """Token of a request that waits until this is durable; None: no request."""
 
 
 class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """UpdateGroup: every partition's position is set anew."""
+    """UpdateGroup: reset every partition's offset."""
 
     token: Hashable
     topic: TopicFacts

@@ -56,9 +56,9 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
 
 
 def beat(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
-    """Keep an instance alive, or take it in. Raises InstanceError: INVALID_CURSOR.
+    """Renew an instance, or add it. Raises InstanceError: INVALID_CURSOR.
 
-    The next cursor is the same one: heartbeats may run beside gets, on a chain of their own that is older.
+    The next cursor is the same one: heartbeats may run concurrently with gets, on an older chain.
     """
     check_cursor(section, cursor)
     if not is_outdated(section, cursor):
@@ -122,10 +122,9 @@ def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
 
 
 def delivered(section: Section, event: Delivered, turn: Turn) -> bool:
-    """A get is about to be answered: what goes out is in flight, in those tenures that have not ended meanwhile.
+    """Before a get's answer, mark its records as in flight in tenures that have not ended.
 
-    Returns:
-        Whether its plan is known, or it can commit nothing.
+    Returns: Whether its plan is known, or it can commit nothing.
     """
     read = section.open_reads.pop(event.read, None)
     if read is not None:

@@ -153,7 +153,7 @@ class Instance:
 
     @classmethod
     def restore(cls, stored: StoredInstance, ticks_ms: int) -> "Instance":
-        """Return the instance as stored. Its timeout starts again, and its records in flight are unknown."""
+        """Return the stored member with a new timeout and unknown records in flight."""
         member = cls.__new__(cls)
         member.name = stored.name
         member.joined = stored.joined

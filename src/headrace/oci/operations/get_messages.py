@@ -19,7 +19,7 @@ from headrace.security.access.required_acls import Operation
 
 MOST_MESSAGES = 10_000
 _AROUND_MESSAGE = 140
-"""Bytes of a message in JSON beside its key, its value and the stream's name."""
+"""Bytes of a message in JSON in addition to its key, its value and the stream's name."""
 
 
 class GetMessagesQuery(msgspec.Struct, rename="camel"):

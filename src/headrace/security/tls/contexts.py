@@ -74,12 +74,11 @@ class PeerContext:
         self._context: ssl.SSLContext | None = None
 
     def current(self) -> ssl.SSLContext:
-        """For one connection; made anew only where the files have changed, since that takes 27 ms of CPU.
+        """Return the context for one connection, rebuilt only after files change, because that takes 27 ms of CPU.
 
-        Files that changed and cannot be used leave it as it was, with a line in the log.
+        Changed files that cannot be used are logged, and the old context is kept.
 
-        Raises:
-            OSError, ssl.SSLError: the files cannot be used, and never could.
+        Raises: OSError, ssl.SSLError: the files cannot be used, and never could.
         """
         stamp = () if self._files is None else _look(self._files)
         if self._context is None:
@@ -113,7 +112,7 @@ def _look(files: TlsFiles) -> _Stamp:
         try:
             status = path.stat()
         except OSError:
-            # Whoever reads it tells why it cannot be read.
+            # The caller reports why it cannot be read.
             found.append((0, 0, 0))
         else:
             found.append((status.st_mtime_ns, status.st_size, status.st_ino))
