@@ -1,8 +1,7 @@
-"""Leader epochs of a log: who owned it from which offset on, and under which term its entries lie. Pure.
+"""Leader epochs of a log and the fencing epochs of its entries. Pure.
 
-Each opening of a log raises its term; what is appended from then on carries a leader epoch of that number (KIP-101,
-KIP-320). Entries that an owner had acknowledged and had to store again after an opening keep the leader epoch that
-clients were told, under the new term: so a row has both.
+Each recovery of a log raises its fencing epoch, which becomes the leader epoch of new records (KIP-101, KIP-320).
+Acknowledged entries that are stored again keep their leader epoch under the new fencing epoch, so a row has both.
 """
 
 from bisect import bisect_right
@@ -47,23 +46,22 @@ class LeaderEpochs:
         return min(end, next((row.first for row in self.rows if row.epoch > epoch), end))
 
     def kept_for(self, offset: int, epoch: int) -> int:
-        """How much of a log is what it was for who came to `offset` under a leader epoch; below 0: not known which.
+        """Return how much of a log is unchanged for a consumer at `offset` and a leader epoch; below 0: unknown.
 
-        Where that epoch is lost, and nobody has opened the log since, nothing has come in place of what is lost.
+        If that epoch is lost and the log was not recovered since, no records have replaced it.
         """
         return self.kept(offset, epoch) if 0 <= epoch <= self.rows[-1].epoch else offset
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """What OffsetForLeaderEpoch answers: the largest leader epoch up to this one, and where it ends.
+        """Answer OffsetForLeaderEpoch: the largest leader epoch up to this one, and its end.
 
         Args:
-            epoch: what a client knows its last record by.
-            log_end: where the present epoch ends.
+            epoch: the leader epoch of a client's last record.
+            log_end: where the current epoch ends.
 
-        Returns:
-            Leader epoch and end offset; -1 and -1 for one below 0 or above the present one. One from before the first
-            row has been trimmed, and ended where that begins or before: as in Kafka it is told to end there. A
-            consumer that has read it all goes on there; told of none it would go where its policy says.
+        Returns: Leader epoch and end offset; -1 and -1 for one below 0 or above the current one. As in Kafka, an epoch
+        before the first row ends where that row begins or before, so that a consumer that has read it all continues
+        there.
         """
         if epoch < 0 or epoch > self.rows[-1].epoch:
             return -1, -1

@@ -25,7 +25,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Only what was set on the topic; the rest comes from the broker's defaults."""
     created_ms: int
     replication_factor: int = 1
-    """How many brokers are told as its replicas. Left out where it is 1, as earlier versions wrote it."""
+    """Number of replicas reported to clients. Left out if it is 1, as in earlier versions."""
 
     @property
     def partitions(self) -> int:
@@ -54,7 +54,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     """One record batch on its way into a partition. Its header and CRC have been checked."""
 
     batch: bytearray | memoryview
-    """Writable: whoever decides its place stamps it."""
+    """Writable, because the leader stamps its offset."""
     span: int
     """Offsets it takes: last offset delta + 1."""
     max_timestamp: int
@@ -91,7 +91,7 @@ AppendDone = Callable[[Appended | Exception], None]
 PlaceDone = Callable[[Exception | None], None]
 """Gets None once the batch is acknowledged, or why it is not."""
 Lost = Callable[[Exception], None]
-"""Told once when a log must be opened again, and why."""
+"""Called once with the reason when a log must be recovered."""
 
 
 MAX_LENGTH = 249

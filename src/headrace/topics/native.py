@@ -1,6 +1,6 @@
-"""Native topics as values: how one is told from a log topic, and what the broker and the store say of it to each other.
+"""Native topics as values, shared by the broker and the store.
 
-Offsets all over: how they are entry ids is the layout's business.
+All positions are offsets. The layout converts them to entry ids.
 """
 
 import math
@@ -19,7 +19,7 @@ DEFAULT_BITS = 10
 
 
 class GroupGone(Exception):
-    """The Redis consumer group is not there: destroyed by somebody, or lost with its stream."""
+    """The Redis consumer group does not exist: destroyed, or lost with its stream."""
 
 
 class GroupPassed(Exception):
@@ -27,7 +27,7 @@ class GroupPassed(Exception):
 
 
 class NotAStream(StorageUnavailable):
-    """The key of a partition's stream holds something else. Whoever asks is told, until it is a stream again."""
+    """The key of a partition's stream holds another type. Raised until it is a stream again."""
 
 
 class NativeStream(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Entered(msgspec.Struct, frozen=True):
     next_offset: int
     """The first offset behind it."""
     pending: int
-    """Entries of the group that are delivered and not acknowledged, whoever has them."""
+    """Entries of the group that are delivered and not acknowledged, for all consumers."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):

@@ -101,9 +101,9 @@ class ProducerStateEntry:
 
 
 def first_refused(known: tuple[int, int] | None, epoch: int, sequence: int) -> tuple[int, int]:
-    """Epoch and sequence of the first batch of a producer that was refused for a moment, now that one more was.
+    """Return epoch and sequence of a producer's first rejected batch, after another rejection.
 
-    Answers may come out of order: what is refused before it is sent is told ahead of what is under way.
+    Rejections may arrive out of order: one before sending is reported earlier than those in flight.
     """
     if known is None or known[0] < epoch or is_behind((epoch, sequence), *known):
         return epoch, sequence
@@ -113,15 +113,15 @@ def first_refused(known: tuple[int, int] | None, epoch: int, sequence: int) -> t
 def refused_after(
     refused: tuple[int, int] | None, epoch: int, first: int, span: int, *, repeated: bool
 ) -> tuple[int, int] | None:
-    """What is left of the first refusal, now that a batch of the producer was stored.
+    """Return what is left of the first rejection after a batch of the producer was stored.
 
     Args:
-        refused: epoch and sequence of the first batch that was refused.
+        refused: epoch and sequence of the first rejected batch.
         epoch: the stored batch's producer epoch.
         first: its first sequence.
-        span: how many records it has.
-        repeated: it had been stored before, whoever was told that it may not have been: those behind it are still to
-            come again.
+        span: its number of records.
+        repeated: it was already stored, although its outcome may have been reported as unknown: later batches are still
+            to be sent again.
     """
     if refused is None or refused[0] < epoch:
         return None

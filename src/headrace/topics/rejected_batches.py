@@ -15,10 +15,11 @@ So long, too, after one was forgotten: until then any producer may be that one.
 
 
 class RejectedBatches:
-    """Those of one partition.
+    """Rejected batches of one partition.
 
-    They outlive a view in which another broker may have led it: a producer that nobody knows has not gone on there, and
-    its second batch may still be on its way here. librdkafka takes an answer to that for one to the first, too.
+    They are kept across a change of cluster membership in which another broker may have led the partition. An unknown
+    producer has not continued there, and its second batch may still arrive here. librdkafka takes a response to it for
+    one to the first.
     """
 
     __slots__ = ("_forgot_ms", "_has_room", "_last", "_since", "_ticks_ms", "first")
@@ -57,7 +58,10 @@ class RejectedBatches:
             self._forgot_ms = self._ticks_ms()
 
     def stored(self, append: Append, *, repeated: bool) -> None:
-        """A batch was stored. `repeated`: it had been before, whoever was told that it may not have been."""
+        """A batch was stored.
+
+        `repeated`: it was already stored, although its outcome may have been reported as unknown.
+        """
         producer, epoch = append.producer_id, append.producer_epoch
         left = refused_after(self.end(producer), epoch, append.base_sequence, append.span, repeated=repeated)
         if left is not None:
@@ -71,14 +75,14 @@ class RejectedBatches:
         return may_begin(refused, append.producer_epoch, append.base_sequence)
 
     def waits(self, append: Append, expected: int | None = None) -> bool:
-        """Whether a batch that is out of order was sent behind a refused one, and is to come again with it.
+        """Return whether an out-of-order batch follows a rejected one, and is to be sent again with it.
 
-        Not when the producer has given that one up, as the Java client does after `delivery.timeout.ms`: it sends the
-        next one until it is told that something is missing, and begins a new epoch then.
+        Not if the producer has given that one up, as the Java client does after `delivery.timeout.ms`. That client
+        continues until a gap is reported, then begins a new epoch.
 
         Args:
             append: the batch.
-            expected: the sequence that is to come next of this producer, where that is known.
+            expected: the next expected sequence of this producer, if known.
         """
         producer = append.producer_id
         refused = self.first.get(producer)
