@@ -1,4 +1,4 @@
-"""Delta tables of archived topics: read, write, decode values, and report a running archive.
+"""Read and write the Delta tables of archived topics, decode values, and report a running archive.
 
-Knows no server and no Spark. Of storage it may import only the layout and the redis-py clients.
+This package knows no server and no Spark. It may import only the storage layout and the redis-py clients.
 """

@@ -1,1 +1,1 @@
-"""Typed tables: values decoded into columns; what cannot be decoded goes to a table beside, with the reason."""
+"""Decode values into the columns of typed tables. Values that fail go to the dead-letter table with a reason."""

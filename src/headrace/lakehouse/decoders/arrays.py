@@ -1,7 +1,7 @@
-"""Values that a decoder gives, as an Arrow column of one kind: exactly, or not at all.
+"""Convert decoded values to an Arrow column of one kind, exactly or not at all.
 
-Values are what `json`, Avro and Protobuf have in Python: None, bool, int, float, str, bytes, list, dict, and pairs of a
-map. They stay in their places; what does not fit is null in the column and has a reason in `faults`.
+Values have the Python types of `json`, Avro and Protobuf: None, bool, int, float, str, bytes, list, dict, and pairs of
+a map. Rows keep their order. A value that does not fit is null in the column and has a reason in `faults`.
 """
 
 import json
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from headrace.lakehouse.decoders.kinds import Kind
 
 Faults = dict[int, str]
-"""Row -> why its value could not be decoded: the first reason that was found."""
+"""Row -> the first reason why its value could not be decoded."""
 
 _NONE: Final = type(None)
 _EXACT: Final = 1 << 53
 _SHOWN: Final = 40
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Years 1 to 9999: readers in Python, and Delta's own statistics, have no others.
+# Years 1 to 9999: Python readers and Delta's statistics support no others.
 _INSTANTS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DATES: Final = (-719_162, 2_932_896)
 _RANGES: Final = {"instant": _INSTANTS, "date": _DATES}
@@ -38,7 +38,7 @@ _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 class Inexact(str):
-    """A JSON number that no double is, as it was written."""
+    """A JSON number that a double cannot represent, as it was written."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ _NAMES: Final = {
 
 
 def column(kind: Kind, values: Sequence[Any], faults: Faults, path: str = "") -> pa.Array:
-    """A column of as many rows as there are values; `path` names it in reasons."""
+    """Return a column with one row per value; `path` names it in reasons."""
     return _build(kind, values, range(len(values)), faults, path)
 
 
@@ -79,13 +79,12 @@ def _build(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Fault
         try:
             return pa.array(values, kind.type)
         except (pa.ArrowException, ValueError, OverflowError):
-            pass  # one of them is out of range, which is found below
+            pass  # one of them is out of range, which a later check finds
     converted = [_one(convert, kind, value, row, faults, path) for value, row in zip(values, rows, strict=True)]
     return pa.array(converted, kind.type)
 
 
 def _counted(kind: Kind, values: Sequence[Any]) -> pa.Array | None:
-    """Times or dates; None where one is out of range."""
     low, high = _RANGES[kind.name]
     try:
         numbers = pa.array(values, pa.int64())
@@ -112,7 +111,7 @@ def _at(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a reason: what it is, and its beginning."""
+    """Return the type and the first characters of a value, for a reason."""
     text = repr(value) if type(value) in {bool, float, int} and not _huge(value) else ""
     if isinstance(value, str):
         text = value[:_SHOWN] if isinstance(value, Inexact) else ascii(value[:_SHOWN])
@@ -125,9 +124,6 @@ def _huge(value: Any) -> bool:
 
 def _mismatch(kind: Kind, value: Any) -> ValueError:
     return ValueError(f"{shown(value)} does not fit a column of {kind.type}")
-
-
-# Scalars
 
 
 def _bool(kind: Kind, value: Any) -> bool:
@@ -157,7 +153,7 @@ def _float(kind: Kind, value: Any) -> float:
 
 
 def as_double(text: str) -> float | Inexact:
-    """A fraction, when the double, written with as many digits, is the same number again."""
+    """Return a fraction as a double if the double, written with as many digits, is the same number."""
     number = float(text)
     if repr(number) == text and math.isfinite(number):
         return number
@@ -176,7 +172,7 @@ def as_double(text: str) -> float | Inexact:
 
 
 def is_double(value: int) -> bool:
-    """Whether a double is this number."""
+    """Return whether a double represents this number exactly."""
     return value.bit_length() <= 1023 and float(value) == value
 
 
@@ -233,7 +229,11 @@ def _instant(kind: Kind, value: Any) -> int:
 
 
 def microseconds(text: str) -> int:
-    """A time of RFC 3339 since 1970. Raises ValueError, also where microseconds do not have it exactly."""
+    """Return an RFC 3339 time as microseconds since 1970.
+
+    Raises:
+        ValueError: The text is no time, or microseconds cannot represent it exactly.
+    """
     found = _RFC3339.fullmatch(text)
     if found is None:
         raise ValueError(f"{shown(text)} is no time of RFC 3339, such as 2026-01-02T03:04:05Z")
@@ -269,7 +269,7 @@ def _day(kind: Kind, value: Any) -> int:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON: numbers as they were written, bytes with a character for each, as Avro has them in JSON."""
+    """Return a value as JSON. Numbers keep their text; bytes become one character each, as in Avro's JSON encoding."""
     if isinstance(value, Inexact):
         return value
     if isinstance(value, bytes):
@@ -306,13 +306,9 @@ _SCALARS: Final[dict[str, tuple[set[type], Callable[[Kind, Any], Any]]]] = {
 }
 
 
-# Nested
-
-
 def _only(
     kind: Kind, wanted: type, values: Sequence[Any], rows: Sequence[int], faults: Faults, path: str
 ) -> Sequence[Any]:
-    """The values without those of another type."""
     if not set(map(type, values)) - {wanted, _NONE}:
         return values
     kept = []
@@ -357,7 +353,7 @@ def _closed(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faul
 
 
 def shows_type(value: Any) -> bool:
-    """Whether a value shows a type: null does not, nor does a list or an object without anything that does."""
+    """Return whether a value shows a type. Null and empty lists and objects do not."""
     if type(value) is dict:
         return any(map(shows_type, value.values()))
     return any(map(shows_type, value)) if type(value) is list else value is not None
@@ -375,7 +371,7 @@ def _map(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faults,
     flat, places, offsets, mask = _flat([None if value is None else list(value.items()) for value in values], rows)
     keys = _build(kind.inner[0], [key for key, _ in flat], places, faults, path)
     items = _build(kind.inner[1], [item for _, item in flat], places, faults, path)
-    if keys.null_count:  # one that did not fit: its row has a reason, and a map has no such keys
+    if keys.null_count:  # a value did not fit: its row has a reason, and a map has no such keys
         bad = [row in faults for row in rows]
         values = [None if gone else value for gone, value in zip(bad, values, strict=True)]
         return _map(kind, values, rows, faults, path)
@@ -385,7 +381,7 @@ def _map(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faults,
 
 
 def _flat(values: Sequence[Any], rows: Sequence[int]) -> tuple[list[Any], Sequence[int], pa.Array, pa.Array | None]:
-    """The items of all lists, the rows that they are of, where each list begins, and which lists are null."""
+    """Return the items of all lists, their rows, the start of each list, and which lists are null."""
     lengths = [0 if value is None else len(value) for value in values]
     flat = list(chain.from_iterable(filter(None, values)))
     places = list(chain.from_iterable(map(repeat, rows, lengths)))

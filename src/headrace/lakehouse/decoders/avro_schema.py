@@ -1,4 +1,4 @@
-"""An Avro schema as a tree of types, with the kind of column that each becomes.
+"""Parse an Avro schema into a tree of types, with the kind of column for each.
 
 Source: Apache Avro 1.12, Specification: "Names", "Logical Types" (one that does not fit its type is ignored).
 """
@@ -41,21 +41,21 @@ _MOST_FIXED: Final = 1 << 20
 
 
 class SchemaError(ValueError):
-    """No Avro schema; names the field."""
+    """The schema is invalid; the message names the field."""
 
 
 @dataclass(eq=False)
 class Type:
-    """A type; those that contain themselves do so by reference."""
+    """An Avro type. A recursive type contains itself by reference."""
 
     name: str
     """`null`, `boolean`, `int`, `long`, `float`, `double`, `bytes`, `string`, `fixed`, `enum`, `array`, `map`, `union`
     or `record`."""
     full: str = ""
-    """Of a named type."""
+    """Full name of a named type."""
     fields: "list[tuple[str, Type]]" = field(default_factory=list)
     inner: "list[Type]" = field(default_factory=list)
-    """An array's items, a map's values, a union's branches."""
+    """The items of an array, the values of a map, or the branches of a union."""
     symbols: list[str] = field(default_factory=list)
     size: int = 0
     logical: str = ""
@@ -65,14 +65,14 @@ class Type:
 
 
 def parse(text: str, others: Mapping[str, str] | None = None) -> Type:
-    """The type that a schema describes.
+    """Return the type that a schema describes.
 
     Args:
-        text: the schema, in JSON.
-        others: schemas that it refers to, in order: those without references first.
+        text: The schema, in JSON.
+        others: Referenced schemas, in order of dependency.
 
     Raises:
-        SchemaError: it is none.
+        SchemaError: The schema is invalid.
     """
     names: dict[str, Type] = {}
     try:
@@ -157,7 +157,7 @@ def _definition(schema: dict[str, Any], kind: str, space: str, names: dict[str, 
         if not isinstance(one, dict) or not isinstance(one.get("name"), str) or "type" not in one:
             raise SchemaError(f"{at}: a field of {name} without a name or a type")
         inner = f"{path}.{one['name']}" if path else one["name"]
-        # Some put a logical type next to the field's type, where the specification has it inside.
+        # Some schemas put a logical type next to the field's type instead of inside it.
         made.fields.append((one["name"], _parse(one["type"], space, names, inner)))
     if len({one for one, _ in made.fields}) < len(made.fields):
         raise SchemaError(f"{at}: {name} has two fields of one name")
@@ -173,7 +173,7 @@ _FITTING: Final = {
 
 
 def _logical(made: Type, schema: dict[str, Any]) -> Type:
-    """The type with its logical type; without it where it does not fit, as the specification asks."""
+    """Return the type with its logical type, which is dropped if it does not fit (a rule of the specification)."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str) or made.name not in _FITTING.get(logical, ()):
         return made
@@ -188,11 +188,8 @@ def _logical(made: Type, schema: dict[str, Any]) -> Type:
     return made
 
 
-# Kinds
-
-
 def kind_of(whole: Type) -> Kind:
-    """The struct of a record's fields. Raises SchemaError, which names the field."""
+    """Return the struct of a record's fields. Raise SchemaError, which names the field."""
     if whole.name != "record" or not whole.fields:
         raise SchemaError("it is no record with fields: columns come from a record's fields")
     made = _record(whole, "", ())
@@ -237,7 +234,7 @@ def _kind(made: Type, path: str, above: tuple[Type, ...]) -> Kind:  # noqa: PLR0
 
 
 def _union(made: Type, path: str, above: tuple[Type, ...]) -> Kind:
-    """The kind of the one type that is not null; of several: whole numbers or fractions, or a struct, one not null."""
+    """Return the kind of the only type that is not null. Several become a number, or a struct with one field set."""
     kinds = [(name, _kind(one, path, (*above, made))) for name, one in branches(made)]
     if len(kinds) < 2:
         return kinds[0][1] if kinds else JSON
@@ -250,7 +247,7 @@ def _union(made: Type, path: str, above: tuple[Type, ...]) -> Kind:
 
 
 def is_number(union: Type) -> bool:
-    """Whether all of its types are whole numbers, or fractions with those that a double keeps."""
+    """Return whether all types are whole numbers, or fractions with whole numbers that a double represents."""
     plain = [one for one in union.inner if one.name != "null"]
     names = {one.name for one in plain}
     whole = (names <= {"int", "long"}) or names <= {"float", "double"} or names <= {"int", "float", "double"}
@@ -258,7 +255,7 @@ def is_number(union: Type) -> bool:
 
 
 def branches(union: Type) -> list[tuple[str, Type]]:
-    """The types of a union that are not null, with the names of their fields in a struct."""
+    """Return the types of a union that are not null, with their field names in a struct."""
     plain = [one for one in union.inner if one.name != "null"]
     short = [one.full.rpartition(".")[2] or one.name for one in plain]
     if len(set(short)) < len(short):

@@ -1,7 +1,7 @@
-"""Values in Avro's binary encoding, without a container: each is written with one schema, which is known.
+"""Read values in Avro's binary encoding without a container, all written with one known schema.
 
-A reader takes bytes and a position, and returns the value and the position after it, in the shape of the columns.
-Every loop of it is counted before it begins: what a value claims to have costs nothing.
+A reader takes bytes and a position. It returns the value, in the shape of the columns, and the position after it.
+Items are counted before they are read, so a forged count costs nothing.
 Source: Apache Avro 1.12, Specification, "Binary Encoding".
 """
 
@@ -21,18 +21,18 @@ from headrace.lakehouse.write.columns import Decoded, first_line
 
 
 class AvroDecoder:
-    """Decodes records of one schema."""
+    """Decode records of one schema."""
 
     def __init__(self, text: str, where: str, others: Mapping[str, str] | None = None) -> None:
-        """Prepare.
+        """Prepare the readers.
 
         Args:
-            text: the schema.
-            where: for messages.
-            others: schemas that it refers to, by name, those without references first.
+            text: The schema.
+            where: The schema's name in messages.
+            others: Referenced schemas by name, in order of dependency.
 
         Raises:
-            OptionError: a schema that has no columns; names the field.
+            OptionError: A field cannot become a column; the message names it.
         """
         try:
             whole = parse(text, others)
@@ -42,7 +42,7 @@ class AvroDecoder:
             raise OptionError(f"{where} is not an Avro schema that columns can be made of: {error}") from None
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, in columns for a table with those that are `known`."""
+        """Decode values without nulls into columns for a table with the `known` columns."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
         read = self._read
@@ -63,12 +63,12 @@ def _why(error: Exception) -> str:
 
 
 class Value(bytes):
-    """The bytes of one value, with the cells that it may still have."""
+    """The bytes of one value, with its remaining budget of cells."""
 
     left: int
 
     def __new__(cls, data: bytes) -> Self:
-        """All cells that so many bytes may have."""
+        """Start with the full budget of cells."""
         made = super().__new__(cls, data)
         made.left = most_cells(len(data))
         return made
@@ -77,20 +77,20 @@ class Value(bytes):
 Read = Callable[[Value, int], tuple[Any, int]]
 
 DEEPEST: Final = 100
-"""Levels of a type that contains itself."""
+"""Maximum depth of a type that contains itself."""
 _MOST_DIGITS: Final = 10_000
-"""Digits of a decimal, whatever its schema says: the time to write one grows with their square."""
+"""Maximum digits of a decimal. The time to write one grows with the square of its digits."""
 _FLOAT: Final = struct.Struct("<f").unpack_from
 _DOUBLE: Final = struct.Struct("<d").unpack_from
 _INT: Final = (-(1 << 31), (1 << 31) - 1)
 
 
 class AvroError(ValueError):
-    """Bytes that are no value of the schema."""
+    """The bytes are not a value of the schema."""
 
 
 def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kind
-    """The reader of a type whose column is of this kind."""
+    """Return the reader of a type whose column is of this kind."""
     if kind.name == "json":
         return lambda data, at: _loose(made, data, at, 0)
     if made.name == "record":
@@ -114,9 +114,6 @@ def reader(made: Type, kind: Kind) -> Read:  # noqa: PLR0911  # one for each kin
         if made.name == "fixed"
         else _PLAIN[made.name]
     )
-
-
-# Scalars
 
 
 def _long(data: Value, at: int) -> tuple[int, int]:
@@ -188,7 +185,7 @@ def _unscaled(raw: Read, precision: int) -> Read:
 
     def read(data: Value, at: int) -> tuple[int, int]:
         found, at = raw(data, at)
-        if len(found) > most:  # those in front may be no more than the sign
+        if len(found) > most:  # the leading bytes may be only the sign
             size = len(found.lstrip(found[:1])) if found[0] in {0x00, 0xFF} else len(found)
             if size > most:
                 raise AvroError(f"a decimal of {size:,} bytes where {digits:,} digits take {most:,}")
@@ -219,9 +216,6 @@ _PLAIN: Final[dict[str, Read]] = {
 }
 
 
-# Nested
-
-
 def _record(fields: list[tuple[str, Read]]) -> Read:
     def read(data: Value, at: int) -> tuple[dict[str, Any], int]:
         found = {}
@@ -233,7 +227,7 @@ def _record(fields: list[tuple[str, Read]]) -> Read:
 
 
 def _count(data: Value, at: int) -> tuple[int, int]:
-    """The items of a block; a negative number is followed by the block's size."""
+    """Return the number of items of a block. The block's size follows a negative number."""
     count, at = _long(data, at)
     if count >= 0:
         return count, at
@@ -242,7 +236,7 @@ def _count(data: Value, at: int) -> tuple[int, int]:
 
 
 def _charge(data: Value, at: int, count: int, cells: int, what: str) -> None:
-    """Count the cells of a block's items before they are read: one that takes no bytes takes memory."""
+    """Charge a block's items before they are read: even items of zero bytes take memory."""
     if count * max(1, cells) > data.left:
         left = len(data) - at
         raise AvroError(f"{what} where {left:,} bytes are left" if count > left else too_many(len(data)))
@@ -293,7 +287,7 @@ def _union(made: Type, kind: Kind) -> Read:
 
     def read(data: Value, at: int) -> tuple[Any, int]:
         place = data[at] >> 1
-        if data[at] & 0x81:  # negative, or of more than a byte
+        if data[at] & 0x81:  # negative, or more than one byte
             place, at = _long(data, at)
         else:
             at += 1
@@ -313,7 +307,7 @@ def _labelled(name: str, each: Read) -> Read:
 
 
 def _loose(made: Type, data: Value, at: int, depth: int) -> tuple[Any, int]:
-    """A value that becomes JSON, whose type may contain itself."""
+    """Read a value that becomes JSON, whose type may contain itself."""
     data.left -= 1
     if depth > DEEPEST or data.left < 0:
         raise AvroError(f"nested deeper than {DEEPEST} levels" if depth > DEEPEST else too_many(len(data)))
@@ -328,7 +322,7 @@ def _loose(made: Type, data: Value, at: int, depth: int) -> tuple[Any, int]:
             raise AvroError(f"type {place} of a union that has {len(made.inner)}")
         return _loose(made.inner[place], data, at, depth + 1)
     if made.name in {"array", "map"}:
-        # The items count themselves.
+        # These readers charge their own items.
         read = _array if made.name == "array" else _map
         return read(lambda data, at: _loose(made.inner[0], data, at, depth + 1), 0)(data, at)
     if made.name == "enum":

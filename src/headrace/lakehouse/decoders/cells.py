@@ -1,4 +1,4 @@
-"""How many cells of columns one value may become: a list of objects has one for each item and field, sent or not."""
+"""Limit the cells of columns per value: a list of objects has one per item and field, present or not."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -7,37 +7,37 @@ from headrace.lakehouse.decoders.arrays import Faults
 from headrace.lakehouse.decoders.kinds import Kind
 
 _CELLS: Final = (10_000, 4)
-"""So many for each value, and so many more for each of its bytes."""
+"""Cells for each value, and additional cells for each of its bytes."""
 
 FEW_CELLS: Final = 8
-"""An item takes two bytes at least, where it takes any: items of so few cells are within the bound."""
+"""An item that takes any bytes takes at least two, so items of at most this many cells stay within the limit."""
 
 Count = Callable[[Any], int]
 
 
 def most_cells(size: int) -> int:
-    """The cells that a value of so many bytes may have in lists and maps."""
+    """Return the maximum number of cells in lists and maps of a value of this many bytes."""
     return _CELLS[0] + _CELLS[1] * size
 
 
 def too_many(size: int) -> str:
-    """The reason of a value that has more."""
+    """Return the reason for a value that exceeds the limit."""
     return f"its lists and maps have more than {most_cells(size):,} cells in columns, the most of {size:,} bytes"
 
 
 def width(kind: Kind) -> int:
-    """The cells of one item: those of an object's fields, but for what is in their lists, which has its own."""
+    """Return the cells of one item, without those in nested lists, which are counted separately."""
     return max(1, sum(width(one.kind) for one in kind.fields)) if kind.name == "struct" else 1
 
 
 def widest(kind: Kind) -> int:
-    """The cells that an item of its lists and maps has at most; 0 without any."""
+    """Return the maximum cells of an item in its lists and maps, or 0 without any."""
     inside = max((widest(each) for each in (*kind.inner, *(one.kind for one in kind.fields))), default=0)
     return max(inside, 0, *(width(each) for each in kind.inner))
 
 
 def within(kind: Kind, values: list[Any], sizes: Iterable[int], faults: Faults) -> list[Any]:
-    """The values of so many bytes each, without those whose lists and maps have too many cells."""
+    """Return the values, without those that have too many cells for their sizes in bytes."""
     count = counter(kind) if widest(kind) > FEW_CELLS else None
     if count is None:
         return values
@@ -51,7 +51,7 @@ def within(kind: Kind, values: list[Any], sizes: Iterable[int], faults: Faults) 
 
 
 def counter(kind: Kind) -> Count | None:
-    """What counts the cells in a value's lists and maps; None for a kind without any."""
+    """Return a counter of the cells in a value's lists and maps, or None for a kind without any."""
     if kind.name == "struct":
         fields = [(one.source, count) for one in kind.fields if (count := counter(one.kind)) is not None]
         return _of_fields(fields) if fields else None

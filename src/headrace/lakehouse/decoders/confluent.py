@@ -1,6 +1,6 @@
-"""Values in Confluent's wire format: a zero byte, a schema's id, the value by that schema.
+"""Decode values in Confluent's wire format: a zero byte, a schema ID, and the value.
 
-Source: Confluent's documentation, "Wire format" of Schema Registry; Protobuf has message indexes behind the id.
+Source: Confluent's documentation, "Wire format" of Schema Registry. Protobuf has message indexes after the ID.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ from headrace.lakehouse.write.columns import Decoded, grown, widened
 _PREFIX: Final = 5
 _MOST_INDEXES: Final = 64
 _MOST_DECODERS: Final = 1_000
-"""Schemas, and messages in them, that are kept at once."""
+"""Maximum number of cached decoders, one per schema and message."""
 _MOST_UNKNOWN: Final = 20
-"""Ids without a schema for which a registry is asked in one batch: each is a request."""
+"""Maximum number of unknown IDs requested from a registry per batch: each is a request."""
 
 
 class _Decoder(Protocol):
@@ -33,21 +33,21 @@ class _Decoder(Protocol):
 
 
 class WireDecoder:
-    """Decodes values in the wire format, each by the schema that it names. Keeps nothing but the schemas."""
+    """Decode values in the wire format, each by its own schema. Only schemas are cached."""
 
     def __init__(self, registry: Registry, message: str | None = None) -> None:
-        """`message`: Protobuf: the message's full name, where the indexes are not to say it."""
+        """Prepare. `message` is the full name of a Protobuf message and replaces the indexes."""
         self._registry = registry
         self._message = message
         self._decoders: dict[tuple[int, tuple[int, ...]], _Decoder | OptionError] = {}
         self._descriptors: dict[int, bytes | OptionError] = {}
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, in columns for a table with those that are `known`.
+        """Decode values without nulls into columns for a table with the `known` columns.
 
         Raises:
-            StoreUnavailable: the registry does not answer.
-            RegistryRefused: it does not let us in.
+            StoreUnavailable: The registry does not answer.
+            RegistryRefused: The registry denies access.
         """
         whole = values.to_pylist()
         reasons: Faults = {}
@@ -63,7 +63,7 @@ class WireDecoder:
             found = decoder.decode(pa.array([whole[row][start:] for row, start in places], pa.binary()), columns)
             made = refitted(found.columns, columns, found.reasons)
             reasons |= {rows[row]: why for row, why in found.reasons.items()}
-            if len(found.reasons) < len(rows):  # a schema of which nothing is kept adds no columns
+            if len(found.reasons) < len(rows):  # a schema without any decoded row adds no columns
                 columns = grown(columns, pa.schema(list(made.type)))
                 parts.append((rows, made))
         return Decoded(_in_order(parts, columns, len(values)), reasons)
@@ -71,7 +71,7 @@ class WireDecoder:
     def _by_schema(
         self, whole: list[bytes], reasons: Faults
     ) -> dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]:
-        """The rows of each schema and message, and where their values begin."""
+        """Group the rows and the starts of their values by schema and message."""
         found: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
         numbers: dict[int, int] = {}
         for row, value in enumerate(whole):
@@ -94,7 +94,7 @@ class WireDecoder:
         return found
 
     def _schemas(self, numbers: Counter[int]) -> dict[int, Schema | str]:
-        """The schemas of these ids, or why there are none: first of those that most values have."""
+        """Return the schemas of these IDs or the reason why one is missing. The most frequent IDs come first."""
         found: dict[int, Schema | str] = {}
         left = _MOST_UNKNOWN
         for number, _ in numbers.most_common():
@@ -110,7 +110,6 @@ class WireDecoder:
         return found
 
     def _schema(self, number: int) -> Schema | str:
-        """A schema, or why there is none."""
         try:
             return self._registry.schema(number) or f"there is no schema of id {number}"
         except RegistryRefused:
@@ -152,7 +151,6 @@ class WireDecoder:
 
 
 def _referred(schema: Schema, name: str) -> str | None:
-    """A JSON Schema by the name that a reference has."""
     if name in schema.others:
         return schema.others[name]
     path = Path(schema.folder or "") / name
@@ -172,10 +170,10 @@ def _in_order(parts: list[tuple[list[int], pa.StructArray]], columns: pa.Schema,
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Protobuf's message indexes behind the id, and where the message begins. A single 0: the first message.
+    """Return Protobuf's message indexes and the start of the message. A single 0 is the first message.
 
     Raises:
-        ValueError, IndexError: there are none.
+        ValueError, IndexError: The value has no indexes.
     """
     count, at = _varint(value, _PREFIX)
     if not 0 <= count <= _MOST_INDEXES:
@@ -190,7 +188,7 @@ def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, and what comes behind it."""
+    """Return a zigzag number and the position after it."""
     number = 0
     for shift in range(0, 35, 7):
         byte = value[at]

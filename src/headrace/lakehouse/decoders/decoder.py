@@ -1,7 +1,7 @@
-"""Decodes the values of records into columns: what `--schema` names, made once in each process that decodes.
+"""Decode record values into columns by the schema of `--schema`, with one decoder per process.
 
-Whatever goes wrong with values is found by halves, and only the records that fail are set aside, with the reason. What
-goes wrong with a registry or a store is not theirs, and is raised.
+Failing values are found by bisection, and only their records are set aside, with the reason. Errors of a registry or a
+store are raised.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,32 +37,32 @@ class Decoder(Protocol):
     """Makes columns of values."""
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, in columns that are named as those of a table with the `known` ones.
+        """Decode values without nulls into columns, named as those of a table with the `known` columns.
 
         Raises:
-            StoreUnavailable: a registry does not answer.
-            RegistryRefused: it does not let us in.
+            StoreUnavailable: A registry does not answer.
+            RegistryRefused: A registry denies access.
         """
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How values become columns. Travels to the tasks, with the schema's own bytes."""
+    """How values become columns. It is sent to the tasks with the schema's bytes."""
 
     kind: str
-    """`json`, `variant`, `variant-struct`, `confluent`, or the ending of a schema file."""
+    """`json`, `variant`, `variant-struct`, `confluent`, or the suffix of a schema file."""
     schema: bytes = b""
     where: str = ""
     message: str | None = None
-    """Protobuf: the message's full name."""
+    """Full name of a Protobuf message."""
     registry: str | None = None
 
     @classmethod
     def of(cls, schema: str, *, registry: str | None = None, message: str | None = None) -> "Decoding":
-        """What a user has named; whether it can be read shows here.
+        """Return the decoding for a user's options, and check that the schema is readable.
 
         Raises:
-            OptionError: no such file, no schema, or something that does not belong together.
+            OptionError: The file is missing, it is no schema, or the options conflict.
         """
         if (schema == WIRE) != (registry is not None):
             raise OptionError(
@@ -88,14 +88,14 @@ class Decoding:
         return made
 
     def decoder(self) -> Decoder:
-        """The decoder, one for this process: it keeps nothing of the values and tables that it is used for."""
+        """Return this process's decoder. It keeps no state of values or tables."""
         return _made(self)
 
     def columns(self, known: pa.Schema) -> pa.Schema | None:
-        """The columns that the schema gives to a table with those that are `known`; None where each value has its own.
+        """Return the columns that the schema adds to a table, or None if each value has its own columns.
 
         Raises:
-            ValueError: one of its fields can have no column there.
+            ValueError: A field cannot become a column.
         """
         kind = getattr(self.decoder(), "kind", None)
         return None if kind is None else pa.schema(list(placed(kind, known).type))
@@ -103,7 +103,7 @@ class Decoding:
 
 @lru_cache(maxsize=8)
 def _registry(place: str) -> Registry:
-    """One for all decoders of this process: each schema is asked for once."""
+    """Return the registry client of this process, so that each schema is requested once."""
     return Registry(place)
 
 
@@ -134,7 +134,7 @@ def _of_text(decoding: Decoding, kind: str, where: str) -> Decoder:
 
 
 Check = Callable[[pa.RecordBatch], None]
-"""Raises what writing the records would."""
+"""Raises the error that writing the records would raise."""
 
 
 class Values:
@@ -151,21 +151,21 @@ class Values:
         """Prepare.
 
         Args:
-            decoding: how values become columns.
-            columns: those that the table has of values.
-            refused: columns that the table cannot get, with the reason.
-            check: tried with each batch before it is written.
+            decoding: How values become columns.
+            columns: Value columns of the table.
+            refused: Columns that the table cannot get, with the reason.
+            check: Called with each batch before it is written.
         """
         self._decoder = decoding.decoder()
         self._refused = refused or {}
         self._check = check
         self.columns = columns
-        """Those of the table, and behind them those that were found since."""
+        """The table's columns, followed by those found since."""
         self.reason = ""
         """Why the first record was set aside."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Records with columns of their values, and the others with the reason. A record without a value has nulls."""
+        """Return records with columns of their values, and failed records with the reason. A missing value is null."""
         reasons: Faults = {}
         parts = self._parts(batch, 0, reasons)
         whole = pa.concat_batches([self._whole(rows, found) for rows, found in parts]) if parts else self._whole(batch)
@@ -180,20 +180,19 @@ class Values:
         return whole.filter(pc.invert(bad)), pa.RecordBatch.from_arrays([*dead.columns, told], schema=DEAD_COLUMNS)
 
     def _whole(self, rows: pa.RecordBatch, found: pa.StructArray | None = None) -> pa.RecordBatch:
-        """The records with all columns of values that are known by now."""
         found = nothing(rows.num_rows) if found is None else found
         parts = widened(found, self.columns).flatten() if len(self.columns) else []
         return pa.RecordBatch.from_arrays([*rows.columns, *parts], schema=pa.schema([*COLUMNS, *self.columns]))
 
     def _parts(self, batch: pa.RecordBatch, first: int, reasons: Faults) -> list[tuple[pa.RecordBatch, pa.StructArray]]:
-        """The batch in parts that could be decoded, in order; a record that cannot is a part without columns."""
+        """Return the batch in parts that decode, in order. A failed record is a part without columns."""
         if not batch.num_rows:
             return []
         try:
             found, faults = self._decoded(batch)
         except SparkError:
             raise
-        except Exception as error:  # whatever values make a library say
+        except Exception as error:  # a library may raise any error for malformed values
             if batch.num_rows == 1:
                 reasons[first] = f"{type(error).__name__}: {first_line(error)}"
                 return [(batch, nothing(1))]
@@ -207,7 +206,7 @@ class Values:
         ]
 
     def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.StructArray, Faults]:
-        """The columns of the batch's values, which `columns` has afterwards, and its records that have none."""
+        """Return the columns of the batch's values and its failed records, and add new columns to `columns`."""
         values = batch.column("value")
         present = values.is_valid()
         decoded = self._decoder.decode(values.filter(present) if values.null_count else values, self.columns)
@@ -222,7 +221,7 @@ class Values:
         if len(found) != batch.num_rows:
             raise ValueError(f"{len(found)} rows of {batch.num_rows} values")
         columns = self.columns
-        if len(faults) < batch.num_rows:  # of records that are set aside come no columns
+        if len(faults) < batch.num_rows:  # a batch in which all records fail adds no columns
             self.columns = grown(columns, pa.schema(list(found.type)))
         try:
             whole = self._whole(batch, found)
@@ -234,7 +233,7 @@ class Values:
         return found, faults
 
     def _allowed(self, decoded: Decoded) -> pa.StructArray:
-        """The columns without those that the table cannot get; the records that have them are set aside."""
+        """Return the columns without those that the table cannot get, and set the affected records aside."""
         found = decoded.columns
         kept = [place for place, one in enumerate(found.type) if one.name not in self._refused]
         if len(kept) == found.type.num_fields:
@@ -250,7 +249,7 @@ class Values:
 
 
 def _printable(reason: str) -> str:
-    """A reason as any reader can have it, and a terminal show it."""
+    """Return a reason that any reader can store and a terminal can print."""
     text = reason.encode("utf-8", "backslashreplace").decode()
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 

@@ -1,8 +1,7 @@
-"""Kinds of columns that nothing describes: those that the table has, and new ones, from the values themselves.
+"""Find the kinds of columns that no schema describes, from the table and from the values.
 
-Rule of this file: what most values of a batch are decides for a new column, so that a single odd value never does;
-those that differ are set aside. Whole numbers give way to fractions, and beyond 64 bits to decimals, when they are seen
-together, as long as that changes none of them.
+Most values of a batch decide a new column's kind, so one odd value never does. Values that differ are set aside. Whole
+numbers become fractions, and beyond 64 bits decimals, if no value changes.
 """
 
 from collections import Counter
@@ -45,18 +44,18 @@ _FULL: Final = f"the table has {MOST_COLUMNS:,} columns of values, and gets no m
 
 
 def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults: Faults) -> Kind:
-    """The kind of whole values: a struct of all fields that have a column, or get one.
+    """Return the kind of whole values: a struct of all fields that have or get a column.
 
     Args:
-        values: those that could be read.
-        known: the columns that the table has of values.
-        faults: gets a reason for each value with a field that can have no column.
+        values: The values that could be read.
+        known: The value columns of the table.
+        faults: Gets a reason for each value with a field that cannot become a column.
     """
     room = max(0, MOST_COLUMNS - leaves(known))
     if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
         values = _fitting(values, known, room, faults)
     fields, left = _fields(values, known, room, faults)
-    if left < 0:  # objects have more fields than there is room for
+    if left < 0:  # objects have more fields than the remaining room
         fields, _ = _fields(_fitting(values, known, room, faults), known, room, faults)
     return of_fields(fields)
 
@@ -64,7 +63,7 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
 def _fields(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> tuple[list[Field], int]:
-    """The fields that have a column or get one, and how many more columns there is room for."""
+    """Return the fields that have or get a column, and the remaining room for columns."""
     names, types = Names(known.names), {one.name: one.type for one in known}
     taken: dict[str, str] = {}
     fields = []
@@ -94,10 +93,9 @@ def _fields(
 def _fitting(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> list[dict[str, Any] | None]:
-    """The values without those whose new fields have no room, which are blamed, and without fields that show no type.
+    """Return the values without those whose new fields have no room, and without fields that show no type.
 
-    What most values have comes first, then what the values with the fewest new fields have: a single odd value never
-    takes the columns of others.
+    Fields of most values come first, then fields of the values with the fewest new fields.
     """
     names, own = Names(known.names), set(known.names)
     known_fields: dict[str, bool] = {}
@@ -132,7 +130,7 @@ def _has_column(names: Names, own: set[str], field: str) -> bool:
 
 
 def _paths(value: Any, above: tuple[str | None, ...]) -> Iterator[tuple[str | None, ...]]:
-    """Where a value shows types: each place is a column."""
+    """Yield the places where a value shows types: each is a column."""
     if type(value) is dict:
         for name, each in value.items():
             yield from _paths(each, (*above, name))
@@ -150,7 +148,7 @@ def _blame(values: Sequence[Any], here: Sequence[Any], why: str, faults: Faults)
 
 
 def adopted(kind: pa.DataType, values: Sequence[Any]) -> Kind | None:
-    """The kind of a column that the table has, with the fields' names as these values have them."""
+    """Return the kind of an existing column, with the field names of these values."""
     found = of_type(kind, text=True)
     return None if found is None else _named(found, values)
 
@@ -165,17 +163,17 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
     names = Names([one.column for one in kind.fields], own=False)
     sources: dict[str, str] = {}
     held: dict[str, list[Any]] = {}
-    for value in objects:  # once: there may be as many fields as objects
+    for value in objects:  # once: each object may have another field
         for source, each in value.items():
             held.setdefault(source, []).append(each)
     for source in held:
         try:
             sources.setdefault(names.column(source), source)
         except ValueError:
-            continue  # it has no column, which is found where the column is made
+            continue  # it cannot become a column, which is found when the column is made
     fields = []
     for one in kind.fields:
-        # A field that no value has: its own name is as good as another, since no value has it.
+        # No value has this field, so its own name serves.
         source = sources.get(one.column)
         inner = one.kind if source is None else _named(one.kind, held[source])
         fields.append(Field(one.column if source is None else source, one.column, inner))
@@ -183,7 +181,7 @@ def _named(kind: Kind, values: Sequence[Any]) -> Kind:
 
 
 def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
-    """The kind of a new column; None while no value shows a type. Raises ValueError where none can hold it."""
+    """Return the kind of a new column, or None if no value shows a type. Raise ValueError if no kind fits."""
     if depth > DEEPEST:
         raise ValueError(f"nested deeper than {DEEPEST} levels")
     counts = Counter(map(type, values))
@@ -195,7 +193,7 @@ def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
         groups = Counter(_GROUPS[type(one)] for one in values if shows_type(one))
     if not groups:
         return None
-    group = groups.most_common(1)[0][0]  # of those that are as many: the first
+    group = groups.most_common(1)[0][0]  # the first of several equally frequent groups
     if group == "number":
         return _number([one for one in values if type(one) in _NUMBERS])
     if group == "list":
@@ -218,7 +216,7 @@ def _number(values: Sequence[Any]) -> Kind:
 
 
 def _object(values: Sequence[dict[str, Any]], depth: int) -> Kind | None:
-    """A struct of the fields that can be columns; a value with another one is set aside when the column is made."""
+    """Return a struct of the fields that can be columns. A value with another field is set aside later."""
     items: dict[str, list[Any]] = {}
     for value in values:
         for source, each in value.items():

@@ -31,19 +31,19 @@ Loader = Callable[[str], str | None]
 
 
 class SchemaError(ValueError):
-    """A schema that no columns can be made of; names the field."""
+    """The schema cannot become columns; the message names the field."""
 
 
 def parse(text: str, where: str, load: Loader = lambda _: None) -> Kind:
-    """The struct that a JSON Schema describes.
+    """Return the struct that a JSON Schema describes.
 
     Args:
-        text: the schema.
-        where: for messages.
-        load: finds the schemas that it refers to.
+        text: The schema.
+        where: The schema's name in messages.
+        load: Finds referenced schemas.
 
     Raises:
-        OptionError: no columns can be made of it; names the field.
+        OptionError: The schema cannot become columns; the message names the field.
     """
     try:
         described = json.loads(text)
@@ -65,7 +65,7 @@ class _Reader:
         self._seen = 0
         self._steps = 0
         self._joined: dict[int, tuple[Any, dict[str, Any] | None]] = {}
-        """Schemas with `allOf`, by identity, and what they become; None while that is being found."""
+        """Result of each schema with `allOf`, by identity; None while it is computed."""
 
     def _step(self, count: int, path: str) -> None:
         self._steps += count
@@ -75,20 +75,20 @@ class _Reader:
             )
 
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
-        """The kind of what is described.
+        """Return the kind of a schema.
 
         Args:
-            described: a schema.
-            path: the field that it describes.
-            above: the schemas that this one is in, by identity: one that contains itself is JSON.
-            root: the document that its references are in.
+            described: The schema.
+            path: The field that it describes.
+            above: Enclosing schemas by identity: a recursive schema becomes JSON.
+            root: The document for its references.
         """
         self._seen += 1
         if self._seen > 20 * MOST_COLUMNS:
             raise SchemaError(f"field {path}: more than {20 * MOST_COLUMNS:,} schemas are in one another")
         described, root = self._resolved(described, path, root)
         if isinstance(described, bool) or described == {}:
-            return JSON  # `false` allows no value: one that is there all the same is kept as it is
+            return JSON  # `false` allows no value; a value that is present is kept as it is
         if not isinstance(described, dict):
             raise SchemaError(f"field {path or '(the whole)'}: {str(described)[:60]} is no schema")
         if id(described) in above or len(above) >= DEEPEST:
@@ -140,15 +140,15 @@ class _Reader:
         return JSON
 
     def _one_of(self, options: list[tuple[Any, Any]], path: str, inside: tuple[int, ...]) -> Kind:
-        """The kind that all have but null and `false`; fractions for whole numbers and fractions; JSON for several."""
+        """Return the common kind, ignoring null and `false`. Mixed numbers become fractions, other mixtures JSON."""
         kinds = [self.kind(one, path, inside, root) for one, root in options if not self._is_empty(one, path, root)]
         return _common(kinds)
 
     def _whole(self, options: list[tuple[Any, Any]], inside: tuple[int, ...]) -> Kind:
-        """The kind of a value that is one of several objects: a struct of all their properties.
+        """Return the kind of a value that is one of several objects: a struct of all their properties.
 
-        A property that is not of one kind in all of them is JSON. What is no object adds nothing: values that are none
-        are not decoded.
+        A property with several kinds becomes JSON. Alternatives that are no objects add nothing: their values are not
+        decoded.
         """
         kinds: dict[str, list[Kind]] = {}
         for one, root in options:
@@ -162,14 +162,14 @@ class _Reader:
             raise SchemaError(f"field (the whole): {error}") from None
 
     def _is_empty(self, described: Any, path: str, root: Any) -> bool:
-        """Whether it allows null alone, or nothing."""
+        """Return whether the schema allows only null, or nothing."""
         found, _ = self._resolved(described, path, root)
         if not isinstance(found, dict):
             return found is False
         return found.get("type") == "null" or found.get("const", 0) is None
 
     def _resolved(self, described: Any, path: str, root: Any) -> tuple[Any, Any]:
-        """What a reference leads to, and the document that it is in."""
+        """Return the target of a reference and its document."""
         for _ in range(_LONGEST_CHAIN):
             self._step(1, path)
             if not isinstance(described, dict):
@@ -186,7 +186,7 @@ class _Reader:
         raise SchemaError(f"field {path or '(the whole)'}: its references lead to one another")
 
     def _merged(self, described: dict[str, Any], several: list[Any], path: str, root: Any) -> dict[str, Any]:
-        """All of `allOf` in one: the properties of each."""
+        """Return one schema with the properties of all schemas in `allOf`."""
         if id(described) in self._joined:
             _, known = self._joined[id(described)]
             if known is None:
@@ -231,7 +231,7 @@ class _Reader:
 
 
 def _common(kinds: Sequence[Kind]) -> Kind:
-    """The kind that all of these are; fractions for whole numbers and fractions; JSON for several, and for none."""
+    """Return the common kind. Mixed numbers become fractions; other mixtures, and no kinds, become JSON."""
     if kinds and all(one == kinds[0] for one in kinds):
         return kinds[0]
     return FLOAT if kinds and all(one in {INT, FLOAT} for one in kinds) else JSON
@@ -245,7 +245,7 @@ def _list(described: dict[str, Any], name: str, path: str) -> list[Any]:
 
 
 def _of_values(described: dict[str, Any]) -> Kind:
-    """The kind of values that are listed, where no type is; JSON for any others."""
+    """Return the kind of listed values without a type, or JSON."""
     listed = described.get("enum", [described["const"]] if "const" in described else [])
     types = {type(one) for one in listed if one is not None} if isinstance(listed, list) else set()
     kinds = {str: TEXT, int: INT, float: FLOAT, bool: BOOL}

@@ -1,7 +1,7 @@
-"""Values that are JSON objects, with columns that a schema describes or that are found as they come.
+"""Decode JSON objects into columns that a schema describes or that the values show.
 
-Two readers give the same columns. The one of pyarrow is the faster one; it is for batches in which nothing is unusual,
-which is looked for first, since it crashes for some values, and changes others. msgspec's is for all others.
+Two readers give the same columns. pyarrow's is faster but crashes for some values and changes others. It reads only
+batches that a check finds usual; msgspec reads all others.
 """
 
 import re
@@ -20,14 +20,14 @@ from headrace.lakehouse.decoders.kinds import DEEPEST, Field, Kind, of_fields, o
 from headrace.lakehouse.write.columns import LONGEST, Decoded, assigned, first_line, plain_name
 
 DEEPEST_TEXT: Final = 100
-"""Levels of a JSON value, where a schema says which of them are columns."""
+"""Maximum levels of a JSON value if a schema names the columns."""
 _LONG_NUMBERS: Final = rb"[0-9][0-9.]{15}|[0-9][eE]"
-"""Where a number may be none that a double is: 15 digits a double always gives back."""
+"""Finds numbers that a double may change: it preserves 15 digits."""
 _NUMBER: Final = re.compile(rb"[0-9][0-9.]{15,}(?:[eE][-+]?[0-9]+)?|[0-9][0-9.]*[eE][-+]?[0-9]+")
-"""The numbers of `_LONG_NUMBERS`, whole, and what looks like one in a text."""
+"""Finds the numbers of `_LONG_NUMBERS` completely, and text that looks like one."""
 _SAMPLE: Final = 20
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# What pyarrow's reader takes and JSON has not, and what it reads in another way: halves of surrogate pairs.
+# pyarrow accepts some of these although they are no JSON, and reads halves of surrogate pairs differently.
 _UNUSUAL: Final = (b"NaN", b"Inf", b"\\u", b"\r")
 
 
@@ -36,10 +36,10 @@ class JsonDecoder:
     """Decodes JSON objects."""
 
     kind: Kind | None = None
-    """A struct of the fields that are columns, others are left out; None: they are found as they come."""
+    """A struct of the fields that are columns, without all others; None: fields are found in the values."""
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, in columns for a table with those that are `known`."""
+        """Decode values without nulls into columns for a table with the `known` columns."""
         text = values.cast(pa.binary())
         kind = None if self.kind is None else placed(self.kind, known)
         found = read_plain(text, known if kind is None else _plain_fields(kind), others=kind is not None)
@@ -56,17 +56,14 @@ class JsonDecoder:
             made = column(kind, within(kind, read, sizes, faults), faults)
             if len(faults) == before:
                 return Decoded(made, faults)
-            # What is set aside makes no columns.
+            # Records that are set aside add no columns.
             read = [None if row in faults else value for row, value in enumerate(read)]
 
 
 def placed(kind: Kind, known: pa.Schema) -> Kind:
-    """A struct of whole values, with the columns that its fields have in a table with these. Raises ValueError."""
+    """Return a struct of whole values, with the columns of its fields in a table. Raise ValueError."""
     names = assigned([one.source for one in kind.fields], known.names)
     return of_fields([Field(one.source, names[one.source], one.kind) for one in kind.fields], closed=kind.closed)
-
-
-# By msgspec
 
 
 _PLAIN: Final = msgspec.json.Decoder()
@@ -105,7 +102,7 @@ def _why(value: bytes, error: Exception) -> str:
 
 
 def depth(value: Any) -> int:
-    """Levels of objects and lists."""
+    """Return the levels of objects and lists."""
     depth, level = 0, [value]
     while level:
         depth += 1
@@ -118,16 +115,13 @@ def depth(value: Any) -> int:
     return depth
 
 
-# By pyarrow
-
-
 def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
-    """The values with these columns; None where one of them is not what pyarrow reads as it is.
+    """Return the values with these columns, or None if pyarrow cannot read one of them exactly.
 
     Args:
-        text: the values.
-        fields: the columns.
-        others: whether fields that are no columns are left out; otherwise they make it None.
+        text: The values.
+        fields: The columns.
+        others: Whether to leave out other fields. Otherwise another field makes the result None.
     """
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
         return None
@@ -152,9 +146,9 @@ def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.
 
 
 def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
-    """Fields that are no columns as they have been null so far: they are in many topics, and make no value unusual.
+    """Return fields that are not columns because they are always null. They are frequent, and not unusual.
 
-    pyarrow could find them itself, and any others, but makes a column as long as the batch of each.
+    pyarrow could find them itself, but makes a column as long as the batch for each.
     """
     found: dict[str, Any] = {}
     for value in text.slice(0, _SAMPLE).to_pylist():
@@ -167,7 +161,7 @@ def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
 
 
 def _plain_fields(kind: Kind) -> pa.Schema | None:
-    """The columns of a struct; None where one of them is made of what pyarrow does not read."""
+    """Return the columns of a struct, or None if pyarrow cannot read one of them."""
     return pa.schema(list(kind.type)) if all(_is_plain(one.kind) for one in kind.fields) else None
 
 
@@ -177,7 +171,7 @@ def _is_plain(kind: Kind) -> bool:
 
 
 def _is_simple(one: pa.Field, *, own: bool) -> bool:
-    """Whether pyarrow reads such a column exactly, and the field has its name."""
+    """Return whether pyarrow reads such a column exactly, under the field's own name."""
     try:
         named = plain_name(one.name, own=own) == one.name
     except ValueError:
@@ -194,10 +188,10 @@ _SIMPLE: Final = {pa.bool_(), pa.int64(), pa.float64(), pa.string()}
 
 
 def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) -> bool:
-    """Whether each value is in UTF-8, on a line, from `{` to `}`, flat enough, and has only usual numbers.
+    """Return whether each value is one line of UTF-8 from `{` to `}`, flat enough, with only usual numbers.
 
-    From `{` to `}`: as many objects as values are then one in each, since no object goes on behind a line that ends in
-    `}` with one that begins with `{`.
+    If a line ends in `}` and the next begins with `{`, no object continues across them. Equal counts of objects and
+    values thus mean one object per line.
     """
     try:
         text.cast(pa.string())
@@ -207,7 +201,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
         return False
     if lines.count(b"\n") != len(text) or any(one in lines for one in _UNUSUAL):
         return False
-    # Whole numbers that do not fit are no numbers to pyarrow. How deep it goes the columns say, but where it skips.
+    # pyarrow rejects whole numbers that do not fit. The columns bound the depth, except in skipped fields.
     if any(_has_fractions(one.type) for one in fields):
         suspects = text.filter(pc.match_substring_regex(text, _LONG_NUMBERS)).to_pylist()
         if not all(map(_has_doubles, suspects)):
@@ -219,7 +213,7 @@ def _is_usual(text: pa.Array, lines: bytes, fields: pa.Schema, *, others: bool) 
 
 
 def _is_narrow(text: pa.Array, fields: pa.Schema) -> bool:
-    """Whether no value's lists can become far more than was sent: their items are objects, or null."""
+    """Return whether lists stay small in memory: their items are objects, or null."""
     cells = max((_widest(one.type) for one in fields), default=0)
     if cells <= FEW_CELLS:
         return True
@@ -234,7 +228,7 @@ def _widest(kind: pa.DataType) -> int:
 
 
 def _has_doubles(value: bytes) -> bool:
-    """Whether all numbers of a value are what a double gives back; those in its texts count as well."""
+    """Return whether a double preserves all numbers of a value, numbers in its texts included."""
     return all(one.count(b".") < 2 and type(as_double(one.decode())) is float for one in _NUMBER.findall(value))
 
 
@@ -245,7 +239,7 @@ def _has_fractions(kind: pa.DataType) -> bool:
 
 
 def _joined(text: pa.Array) -> pa.Buffer:
-    """The values' bytes with a line end behind each."""
+    """Return the values' bytes, each followed by a line end."""
     lines = pa.concat_arrays([pc.binary_join_element_wise(text, b"\n", b"")])
     offsets = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, lines.buffers()[1]], offset=lines.offset)
     start = offsets[0].as_py()

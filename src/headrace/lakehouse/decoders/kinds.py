@@ -1,7 +1,7 @@
-"""What a column of a typed table holds, and the values that it takes.
+"""Define the kinds of columns in a typed table and the values that each accepts.
 
-A kind is an Arrow type and how a decoder's values become it: pyarrow's own conversions accept too much. The types are
-a closed set, all of which Delta, Parquet and their readers have.
+A kind is an Arrow type with a conversion, because pyarrow's own conversions accept too much. The types are a closed set
+that Delta, Parquet and their readers support.
 """
 
 from collections.abc import Iterable
@@ -14,28 +14,28 @@ from headrace.lakehouse.write.columns import assigned
 from headrace.lakehouse.write.table import VARIANT
 
 DEEPEST: Final = 20
-"""Structs, lists and maps in one another: readers of Delta's log allow 128 levels of JSON, a struct takes three."""
+"""Maximum nesting of structs, lists and maps. Readers of Delta's log allow 128 levels of JSON; a struct takes three."""
 TIME: Final = pa.timestamp("us", tz="UTC")
 MOST_DIGITS: Final = 38
-"""Digits of Delta's decimals."""
+"""Maximum digits of Delta's decimals."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A column's type, with what it is made of."""
+    """A column's type and the values that it is made from."""
 
     name: str
     """`bool`, `int`, `float`, `decimal`, `text`, `bytes`, `instant`, `time`, `date`, `moment`, `day`, `json`, `list`,
     `map` or `struct`."""
     type: pa.DataType
     fields: "tuple[Field, ...]" = ()
-    """Of a struct."""
+    """Fields of a struct."""
     inner: "tuple[Kind, ...]" = ()
-    """Of a list: the item's; of a map: the key's and the value's."""
+    """A list's item, or a map's key and value."""
     scale: int = 0
-    """Of decimals, also those that are text: the digits after the point of the whole numbers that decoders give."""
+    """Digits after the decimal point, also of decimals stored as text."""
     closed: bool = False
-    """A struct that has no place for other fields: a value that has some is not decoded."""
+    """Whether a struct rejects values with other fields."""
     leaves: int = field(default=1, compare=False)
 
 
@@ -44,7 +44,7 @@ class Field:
     """A field of a struct."""
 
     source: str
-    """Its name in the values."""
+    """The field's name in the values."""
     column: str
     kind: Kind
 
@@ -57,46 +57,46 @@ BYTES: Final = Kind("bytes", pa.binary())
 INSTANT: Final = Kind("instant", TIME)
 """Microseconds since 1970."""
 TIME_TEXT: Final = Kind("time", TIME)
-"""A time of RFC 3339 in text."""
+"""An RFC 3339 time in text."""
 DATE: Final = Kind("date", pa.date32())
 """Days since 1970."""
 MOMENT: Final = Kind("moment", TIME)
-"""A time that another column has. A number is none: its unit is not known."""
+"""A time from another column. Numbers are not accepted because their unit is unknown."""
 DAY: Final = Kind("day", pa.date32())
-"""A date that another column has. A number is none, nor is a time."""
+"""A date from another column. Numbers and times are not accepted."""
 JSON: Final = Kind("json", pa.string())
-"""What has no type of its own, as JSON in text."""
+"""A value without a type of its own, as JSON text."""
 UINT64: Final = Kind("decimal", pa.decimal128(20, 0))
 WIDE: Final = Kind("decimal", pa.decimal128(MOST_DIGITS, 0))
 """Whole numbers beyond 64 bits."""
 
 
 def decimal(precision: int, scale: int) -> Kind:
-    """Decimals; text where Delta has none with so many digits."""
+    """Return a decimal, or text if Delta has no decimal with that many digits."""
     if precision > MOST_DIGITS:
         return Kind("decimal", pa.string(), scale=scale)
     return Kind("decimal", pa.decimal128(precision, scale), scale=scale)
 
 
 def array(item: Kind) -> Kind:
-    """A list."""
+    """Return a list."""
     return Kind("list", pa.list_(item.type), inner=(item,), leaves=item.leaves)
 
 
 def mapping(key: Kind, value: Kind) -> Kind:
-    """A map."""
+    """Return a map."""
     return Kind("map", pa.map_(key.type, value.type), inner=(key, value), leaves=1 + value.leaves)
 
 
 def struct(fields: Iterable[tuple[str, Kind]], *, columns: Iterable[str] = (), closed: bool = False) -> Kind:
-    """A struct of these fields, which may be none only where it is a whole value. Raises ValueError for their names."""
+    """Return a struct. Only a whole value may have no fields. Raise ValueError for invalid names."""
     given = dict(fields)
     names = assigned(given, list(columns), own=False)
     return of_fields([Field(name, names[name], kind) for name, kind in given.items()], closed=closed)
 
 
 def of_fields(fields: Iterable[Field], *, closed: bool = False) -> Kind:
-    """A struct of fields whose columns have their names."""
+    """Return a struct of fields whose columns have the fields' names."""
     made = tuple(fields)
     kind = pa.struct([pa.field(one.column, one.kind.type) for one in made])
     return Kind("struct", kind, made, closed=closed, leaves=sum(one.kind.leaves for one in made))
@@ -107,11 +107,11 @@ _OF_COLUMN: Final = {one.type: one for one in (BOOL, INT, FLOAT, TEXT, BYTES, MO
 
 
 def of_type(kind: pa.DataType, *, text: bool) -> Kind | None:
-    """The kind of a column that a table has; None for types that no value becomes.
+    """Return the kind of a table's column, or None for a type that no value becomes.
 
     Args:
-        kind: the column's type.
-        text: whether values are JSON, whose times are text; otherwise they come from another column.
+        kind: The column's type.
+        text: Whether values are JSON with times as text. Otherwise they come from another column.
     """
     scalars = _OF_TEXT if text else _OF_COLUMN
     if kind in scalars:

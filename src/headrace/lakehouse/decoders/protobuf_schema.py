@@ -1,4 +1,4 @@
-"""Protobuf messages as kinds of columns, and their descriptors from `.proto` files."""
+"""Compile `.proto` files to descriptors, and turn Protobuf messages into kinds of columns."""
 
 import re
 import subprocess
@@ -31,20 +31,20 @@ TIMESTAMP: Final = "google.protobuf.Timestamp"
 _COMPILE_S: Final = 60.0
 _MAIN: Final = "value{}.proto"
 _SAID: Final = re.compile(r"\S+\.proto:.*")
-"""What the compiler says of a file; other lines are of libraries in it."""
+"""A message of the compiler about a file; its libraries print other lines."""
 
 
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
-    """The descriptors of a `.proto` file's text.
+    """Return the descriptors of a `.proto` file's text.
 
     Args:
-        text: the file.
-        where: for messages.
-        others: files that it imports, by the names by which it does.
-        folder: where more of them may be.
+        text: The file.
+        where: The file's name in messages.
+        others: Imported files, by import name.
+        folder: A folder with more imports.
 
     Raises:
-        OptionError: it is none, with what the compiler says of it.
+        OptionError: The file is invalid; the message quotes the compiler.
     """
     try:
         from grpc_tools import protoc  # noqa: PLC0415  # an extra
@@ -67,7 +67,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
         includes = [f"-I{one}" for one in (".", *([str(Path(folder).absolute())] if folder else ()), include)]
         command = [sys.executable, "-m", "grpc_tools.protoc", *includes, "--include_imports"]
         try:
-            # A process of its own: the compiler prints what is wrong, and ends where it fails.
+            # In a separate process, because the compiler prints errors and exits.
             done = subprocess.run(
                 [*command, f"--descriptor_set_out={result}", main],
                 cwd=made,
@@ -87,7 +87,7 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
 
 
 def _unused(others: Mapping[str, str], folder: str | None) -> str:
-    """A name for the file itself that no import has: the compiler takes the first file of a name."""
+    """Return a name for the file that no import has: the compiler takes the first file of a name."""
     taken = {str(PurePosixPath(name)).casefold() for name in others}
     for place in numbers():
         name = _MAIN.format(place or "")
@@ -97,7 +97,7 @@ def _unused(others: Mapping[str, str], folder: str | None) -> str:
 
 
 def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int, ...]) -> Any:
-    """The descriptor of a message: by its name, or by its place in the last file. Raises OptionError."""
+    """Return the descriptor of a message by its name, or by its index in the last file. Raise OptionError."""
     last = files.file[-1]
     names = [f"{last.package}.{one.name}".lstrip(".") for one in last.message_type]
     if message is not None:
@@ -116,7 +116,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
     for place in wanted[1:]:
         if place >= len(found.nested_types):
             raise OptionError(f"message {place} in {found.full_name}, which has {len(found.nested_types)}")
-        # The compiler makes a message of each map's entries. Some producers count these, others leave them out.
+        # The compiler makes a message for each map's entries. Some producers count these, others do not.
         if any(one.GetOptions().map_entry for one in found.nested_types[: place + 1]):
             raise OptionError(
                 f"message {place} in {found.full_name} may be one of two: producers differ in whether they count its "
@@ -127,7 +127,7 @@ def message_named(pool: Any, files: Any, message: str | None, indexes: tuple[int
 
 
 def kind_of(descriptor: Any) -> Kind:
-    """The struct of a message's fields. Raises ValueError, which names the field."""
+    """Return the struct of a message's fields. Raise ValueError, which names the field."""
     if not descriptor.fields:
         raise ValueError(f"{descriptor.full_name} has no fields: columns come from a message's fields")
     return _message(descriptor, ())
@@ -172,12 +172,11 @@ def _single(one: Any, above: tuple[str, ...]) -> Kind:
 
 
 def is_json(message: Any, above: tuple[str, ...]) -> bool:
-    """Whether a message becomes JSON: it has no fields, contains itself, or is nested too deeply for columns."""
+    """Return whether a message becomes JSON: it has no fields, contains itself, or is nested too deeply."""
     return not message.fields or message.full_name in above or len(above) >= DEEPEST or _contains_itself(message)
 
 
 def _contains_itself(message: Any) -> bool:
-    """Whether a message can be inside of one of its kind."""
     seen: set[str] = set()
     left = [message]
     while left:

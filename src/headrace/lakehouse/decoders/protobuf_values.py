@@ -1,8 +1,8 @@
-"""Values that are Protobuf messages of one type, known by its descriptor.
+"""Decode Protobuf messages of one type, known by its descriptor.
 
-The wire format is walked before messages are made: for what a library accepts silently, or makes far more of. A field
-whose wire type is not the one of its descriptor is an unknown field to the library, which leaves the default in its
-place. An empty message of two bytes takes as much memory as all of its fields.
+The wire format is checked before messages are made, because the library accepts too much. It treats a field with
+another wire type than declared as unknown and keeps the default. An empty message of two bytes takes as much memory as
+all of its fields.
 Source: protobuf.dev, "Encoding"; groups are of proto2.
 """
 
@@ -29,13 +29,13 @@ class ProtobufDecoder:
         """Prepare.
 
         Args:
-            descriptors: a FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it.
-            message: the message's full name; None: the one that `indexes` lead to.
-            where: for messages to people.
-            indexes: place of the message in the last file, and of nested ones below it.
+            descriptors: A FileDescriptorSet, as `protoc --include_imports --descriptor_set_out` writes it.
+            message: The message's full name, or None to use `indexes`.
+            where: The schema's name in messages.
+            indexes: Index of the message in the last file, and of nested messages below it.
 
         Raises:
-            OptionError: no such message, or one that has no columns.
+            OptionError: The message does not exist or cannot become columns.
         """
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415  # an extra
 
@@ -52,11 +52,11 @@ class ProtobufDecoder:
             self._bound = Bound(self._layout)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
-        except Exception as error:  # protobuf has many
+        except Exception as error:  # protobuf raises many types
             raise OptionError(f"{where} has no message that columns can be made of: {first_line(error)}") from None
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, in columns for a table with those that are `known`."""
+        """Decode values without nulls into columns for a table with the `known` columns."""
         faults: Faults = {}
         found: list[dict[str, Any] | None] = []
         whole = values.to_pylist()
@@ -73,7 +73,7 @@ class ProtobufDecoder:
                 if message.ByteSize() != size:
                     check(value, self._layout)
                 found.append(self._take(message))
-            except Exception as error:  # whatever bytes make a reader say
+            except Exception as error:  # malformed bytes may raise anything
                 faults[row] = f"not a message of this type: {first_line(error)}"
                 found.append(None)
         kind = placed(self.kind, known)
@@ -81,7 +81,7 @@ class ProtobufDecoder:
 
 
 def _reader(descriptor: Any, above: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    """A function that gives a message's values."""
+    """Return a function that reads a message's values."""
     inside = (*above, descriptor.full_name)
     takers = [(field.name, _taker(field, inside), field.has_presence) for field in descriptor.fields]
 
@@ -136,30 +136,30 @@ _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
 class WireError(ValueError):
-    """A value that is not what its descriptor says, or becomes too much."""
+    """A value does not match its descriptor or exceeds a limit."""
 
 
 @dataclass(eq=False)
 class Layout:
-    """What a message's fields are on the wire."""
+    """Wire types of a message's fields."""
 
     name: str
     types: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Field number -> the wire types that it may have."""
+    """Field number -> accepted wire types."""
     inner: "dict[int, Layout]" = field(default_factory=dict)
-    """Field number -> the message's layout."""
+    """Field number -> layout of the message."""
     names: dict[int, str] = field(default_factory=dict)
     closed: dict[int, frozenset[int]] = field(default_factory=dict)
-    """Field number -> the only values of an enum of proto2, without those the library leaves out."""
+    """Field number -> allowed values of a proto2 enum; the library drops all others."""
 
     @property
     def cells(self) -> int:
-        """What one message takes at least."""
+        """Return the minimum cells of one message."""
         return max(1, len(self.types))
 
 
 def layout(descriptor: Any) -> Layout:
-    """The layout of a message, with those inside of it, each once."""
+    """Return the layout of a message and its nested messages, each once."""
     made = {descriptor.full_name: Layout(descriptor.full_name)}
     left = [descriptor]
     while left:
@@ -191,10 +191,10 @@ def _wire_type(one: Any) -> int:
 
 
 class Bound:
-    """Whether a value can have more messages than fit, by a look at its bytes alone: most cannot."""
+    """Decides from the bytes alone whether a value can exceed the limit of messages: most cannot."""
 
     def __init__(self, whole: Layout) -> None:
-        """`whole`: the layout of the values."""
+        """Prepare; `whole` is the layout of the values."""
         self._cells = 0
         first: set[int] = set()
         seen, left = {whole.name}, [whole]
@@ -202,7 +202,7 @@ class Bound:
             one = left.pop()
             for number, inner in one.inner.items():
                 self._cells = max(self._cells, inner.cells)
-                # The first byte of a tag; those above 127 are of a tag that goes on, as one may that need not.
+                # The first byte of a tag. Bytes above 127 continue a tag, even where it could be shorter.
                 first |= {
                     low | high
                     for low in ((number << 3 | wire) & 0x7F for wire in one.types[number])
@@ -214,19 +214,19 @@ class Bound:
         self._first = [bytes([one]) for one in sorted(first)] if self._cells > FEW_CELLS else []
 
     def is_within(self, data: bytes) -> bool:
-        """Whether it has at most as many messages as fit; otherwise `check` counts them."""
+        """Return whether the value has at most the allowed messages. Otherwise `check` counts them."""
         if not self._first or len(data) * self._cells <= most_cells(len(data)):
             return True
         return sum(map(data.count, self._first)) * self._cells <= most_cells(len(data))
 
 
 def check(data: bytes, whole: Layout) -> None:  # noqa: C901, PLR0912  # one loop, a branch for each wire type
-    """Raise WireError for fields of another wire type than the descriptor's, and more messages than fit.
+    """Raise WireError for fields of another wire type than declared, and for too many messages.
 
-    What is no message at all ends the walk: the library says so.
+    The check ends at malformed input, which the library reports.
     """
     left = most_cells(len(data))
-    # Where each message ends, and its layout; a group ends with a tag. None: a message that is not known.
+    # The end and layout of each message. A group ends with a tag; None is an unknown message.
     above: list[tuple[int, Layout | None]] = []
     at, end, here = 0, len(data), whole
     now: Layout | None = here

@@ -1,4 +1,4 @@
-"""Columns as a decoder gives them, in those that a table has already: exactly, or with a reason for each row."""
+"""Convert decoded columns to those of an existing table, exactly or with a reason per row."""
 
 import pyarrow as pa
 
@@ -8,12 +8,12 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
 
 
 def refitted(found: pa.StructArray, known: pa.Schema, faults: Faults) -> pa.StructArray:
-    """The same rows, whose columns have the types of the table's.
+    """Return the same rows with the column types of the table.
 
     Args:
-        found: what was decoded, in columns that are named as the table's.
-        known: the columns that the table has of values.
-        faults: gets a reason for each row that does not fit.
+        found: Decoded columns, named as the table's.
+        known: Value columns of the table.
+        faults: Gets a reason for each row that does not fit.
     """
     types = {one.name: one.type for one in known}
     room = MOST_COLUMNS - leaves(known)

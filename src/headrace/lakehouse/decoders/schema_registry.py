@@ -1,4 +1,4 @@
-"""Schemas by id, with those that they refer to: from a folder, or from a registry as Confluent's answers.
+"""Load schemas and their references by ID, from a folder or a registry with Confluent's API.
 
 Source: Confluent's documentation, "Schema Registry API Reference".
 """
@@ -21,39 +21,39 @@ _TIMEOUT_S: Final = 10.0
 _LONGEST: Final = 4 << 20
 _MOST_REFERENCES: Final = 200
 _MOST_TEXT: Final = 16 << 20
-"""Characters of a schema, with those that it refers to."""
+"""Maximum characters of a schema with its references."""
 _HIGHEST_ID: Final = (1 << 31) - 1
-"""IDs are 32-bit integers with a sign; a registry may answer larger ones in any way."""
+"""IDs are signed 32-bit integers; the answer of a registry to larger ones is undefined."""
 _REMEMBERED_S: Final = 30.0
-"""How long a registry is not asked again for an id without a schema that can be used."""
+"""Seconds before an ID without a usable schema is requested again."""
 _MOST_REMEMBERED: Final = 10_000
 _LATER: Final = {408, 429}
-"""What a registry answers that may have the schema."""
+"""Status codes after which a retry may find the schema."""
 _ENDINGS: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema as a registry has it."""
+    """A schema of a registry."""
 
     kind: str
     """`AVRO`, `JSON` or `PROTOBUF`."""
     text: str
     others: Mapping[str, str] = field(default_factory=dict)
-    """The schemas that it refers to, by the names by which it does; those without references first."""
+    """Referenced schemas by reference name, in order of dependency."""
     folder: str | None = None
-    """Where more of them may be."""
+    """A folder with more of them."""
 
 
 class Registry:
-    """Schemas by id; each is asked for once in a process."""
+    """Schemas by ID. Each is requested once per process."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare.
 
         Args:
-            place: a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`, or the URL of a registry.
-            clock: seconds, for how long an id without a schema is remembered.
+            place: A folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`, or the URL of a registry.
+            clock: Returns seconds, to expire IDs without a schema.
         """
         self._place = place
         self._clock = clock
@@ -61,12 +61,12 @@ class Registry:
         self._missing: dict[int, tuple[float, str | None]] = {}
 
     def schema(self, number: int) -> Schema | None:
-        """The schema of that id; None when there is none.
+        """Return the schema of an ID, or None if it does not exist.
 
         Raises:
-            StoreUnavailable: the registry does not answer: whether there is one is not known.
-            RegistryRefused: the registry refuses all requests of this user.
-            OptionError: there is no schema of this id that can be used, or the registry refuses this one.
+            StoreUnavailable: The registry does not answer, so its existence is unknown.
+            RegistryRefused: The registry refuses all requests of this user.
+            OptionError: The schema is unusable, or the registry refuses this ID.
         """
         if number in self._found:
             return self._found[number]
@@ -83,13 +83,13 @@ class Registry:
             self._remember(number, str(error))
             raise
         if found is None:
-            self._remember(number, None)  # it may come
+            self._remember(number, None)  # it may be registered later
         else:
             self._found[number] = found
         return found
 
     def asks(self, number: int) -> bool:
-        """Whether the schema of that id takes a request, or a look into the folder."""
+        """Return whether the schema of that ID takes a request or a file access."""
         if number in self._found or number > _HIGHEST_ID:
             return False
         until, _ = self._missing.get(number, (self._clock(), None))
@@ -133,7 +133,7 @@ class Registry:
         return Schema(_text(found.get("schemaType") or "AVRO"), _text(found["schema"]), others)
 
     def _collect(self, found: Mapping[str, Any], others: dict[str, str], asked: set[str], where: str) -> None:
-        """The schemas that one refers to, depth first."""
+        """Collect the references of a schema, depth first."""
         for reference in found.get("references") or ():
             name = _text(reference["name"])
             if name in asked:
@@ -154,11 +154,11 @@ class Registry:
                 raise OptionError(f"{where} has, with those that it refers to, more than {_MOST_TEXT:,} characters")
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """The answer for a schema; None where there is none.
+        """Return the answer for a schema, or None if it does not exist.
 
         Raises:
-            StoreUnavailable, RegistryRefused: the registry has no answer for any schema.
-            OptionError: it has none for this one.
+            StoreUnavailable, RegistryRefused: The registry answers for no schema.
+            OptionError: The registry refuses this schema.
         """
         host = self._host()
         status, body = self._request(path)
@@ -185,7 +185,7 @@ class Registry:
         raise OptionError(f"the schema registry at {host} answers no schema for {path}")
 
     def _answers(self) -> bool:
-        """Whether the registry answers requests of this user that are for no schema."""
+        """Return whether the registry answers requests of this user that need no schema."""
         status, body = self._request("/schemas/types")
         if _is_away(status):
             raise StoreUnavailable(f"the schema registry at {self._host()} answers {status} for /schemas/types")
@@ -195,7 +195,7 @@ class Registry:
         return urllib.parse.urlsplit(self._place).netloc.rpartition("@")[2]
 
     def _request(self, path: str) -> tuple[int, bytes]:
-        """Status and body, of which at most one byte more is read than an answer may have."""
+        """Return status and body, with at most one byte beyond the limit."""
         parts = urllib.parse.urlsplit(self._place)
         host = self._host()
         request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}{path}")
@@ -216,16 +216,16 @@ class Registry:
 
 
 class RegistryRefused(OptionError):
-    """The registry does not let us in: no value can be decoded, and none is set aside for it."""
+    """The registry denies access, so no value can be decoded and none is set aside."""
 
 
 def _is_away(status: int) -> bool:
-    """Whether an answer says nothing of what was asked for: trying again may help."""
+    """Return whether a status is unrelated to the schema, so that a retry may help."""
     return status in _LATER or (status != 200 and not 400 <= status < 500)
 
 
 def _parsed(body: bytes) -> Any:
-    """An answer; None where it is no JSON, or is too long."""
+    """Return an answer, or None if it is no JSON or too long."""
     try:
         return json.loads(body) if len(body) <= _LONGEST else None
     except (ValueError, RecursionError):
@@ -239,9 +239,9 @@ def _text(found: Any) -> str:
 
 
 def _in_folder(folder: Path, text: str, kind: str) -> dict[str, str]:
-    """The Avro schemas of a folder that are there by their full names, `<name>.avsc`, as far as one refers to them.
+    """Return the Avro schemas that one refers to by full name, from `<name>.avsc` in the folder.
 
-    Imports of Protobuf and JSON Schema are found by the readers of these.
+    The readers of Protobuf and JSON Schema find imports themselves.
     """
     found: dict[str, str] = {}
     if kind == "AVRO":
@@ -253,7 +253,7 @@ def _collect_names(folder: Path, text: str, found: dict[str, str], asked: set[st
     try:
         left = [(json.loads(text), "")]
     except (ValueError, RecursionError):
-        return  # it is no schema, which its reader says
+        return  # it is no schema, which its reader reports
     names: set[str] = set()
     while left:
         one, space = left.pop()

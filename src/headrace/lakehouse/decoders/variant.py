@@ -1,9 +1,8 @@
-"""JSON values as VARIANT: any JSON, each value with its own shape, in Parquet's binary form of it.
+"""Encode JSON values as VARIANT: any JSON, each value with its own shape, in Parquet's binary form.
 
-The form is the Variant encoding of Apache Parquet (VariantEncoding.md): a dictionary of the field names
-(`metadata`), and the value, whose objects point into it. Numbers are kept as Spark's `parse_json` keeps them: whole
-ones in as few bytes as they need, fractions as decimals while 38 digits are enough, others as doubles. A number that
-a double would change is not encoded.
+The form is the Variant encoding of Apache Parquet (VariantEncoding.md). A dictionary of field names (`metadata`) is
+followed by the value, whose objects refer to it. Numbers follow Spark's `parse_json`: small whole numbers, decimals up
+to 38 digits, then doubles. A number that a double would change is not encoded.
 """
 
 import struct
@@ -21,17 +20,17 @@ from headrace.lakehouse.write.table import VARIANT
 
 COLUMN: Final = "json"
 STRUCT: Final = pa.struct([pa.field(one.name, one.type) for one in VARIANT])
-"""A struct with the same two parts, for tables that readers without the type must be able to open."""
+"""A struct with the same two parts, for readers without the type."""
 
 DEEPEST: Final = 200
-"""Objects and lists in one another."""
+"""Maximum nesting of objects and lists."""
 _MOST_DIGITS: Final = 38
 _LONGEST_NUMBER: Final = 100
 _SHORT: Final = 64
-"""Strings of fewer bytes have their length in their first byte."""
+"""Strings with fewer bytes have their length in the first byte."""
 _MANY: Final = 256
-"""Objects and arrays with as many elements count them in four bytes."""
-# First bytes: the basic type in two bits, what it is above them.
+"""Objects and arrays with at least this many elements count them in four bytes."""
+# First bytes: two bits of basic type, then the value's type above them.
 _NULL, _TRUE, _FALSE = b"\x00", b"\x04", b"\x08"
 _INTS: Final = ((8, 1, b"\x0c"), (16, 2, b"\x10"), (32, 4, b"\x14"), (64, 8, b"\x18"))
 _DOUBLE: Final = b"\x1c"
@@ -44,14 +43,14 @@ _ARRAY: Final = 3
 
 
 class VariantDecoder:
-    """Makes one column of JSON values: `json`."""
+    """Makes one column of JSON values, `json`."""
 
     def __init__(self, *, plain: bool) -> None:
-        """A table that has the column keeps its type; otherwise it is STRUCT where `plain`, or VARIANT."""
+        """Prepare. An existing column keeps its type; a new one is STRUCT if `plain`, otherwise VARIANT."""
         self._plain = plain
 
     def decode(self, values: pa.Array, known: pa.Schema) -> Decoded:
-        """Values without nulls, for a table with those columns that are `known`."""
+        """Decode values without nulls for a table with the `known` columns."""
         there = known.field(COLUMN).type if COLUMN in known.names else None
         kind = there if there in {VARIANT, STRUCT} else STRUCT if self._plain else VARIANT
         reasons: dict[int, str] = {}
@@ -73,17 +72,17 @@ class VariantDecoder:
 
 
 class Encoder:
-    """Encodes the values of one batch; dictionaries that are alike are made once."""
+    """Encodes the values of one batch. Equal dictionaries are made once."""
 
     def __init__(self) -> None:
         self._dictionaries: dict[tuple[str, ...], bytes] = {}
 
     def encode(self, text: bytes) -> tuple[bytes, bytes]:
-        """A JSON text's `metadata` and `value`.
+        """Return the `metadata` and `value` of a JSON text.
 
         Raises:
-            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: it is no JSON, has a number beyond doubles,
-            or is nested too deeply.
+            msgspec.MsgspecError, ValueError, OverflowError, RecursionError: The text is no JSON, has a number beyond
+                doubles, or is nested too deeply.
         """
         names: dict[str, int] = {}
         found = _JSON.decode(text)
@@ -98,11 +97,11 @@ class Encoder:
 
 
 def _fraction(text: str) -> bytes:
-    """A number with a point or an exponent, encoded: the reader of JSON hands its text over."""
+    """Encode a number with a point or an exponent from its text, which the JSON reader provides."""
     before, _, behind = text.partition(".")
     if behind.isdigit() and len(text) < _LONGEST_NUMBER:
         unscaled, scale = int(before + behind), len(behind)
-        # As many digits as stand behind the point, at least.
+        # At least as many digits as follow the decimal point.
         precision = max(len(str(abs(unscaled))), scale)
         if precision <= _MOST_DIGITS:
             return _decimal(unscaled, scale, precision)
@@ -140,7 +139,7 @@ def _text(value: str) -> bytes:
 def _object(value: dict[str, Any], names: dict[str, int]) -> bytes:
     ids = [names.setdefault(name, len(names)) for name in value]
     starts, data = _laid_out(value.values(), names)
-    # By name: strings compare by code point, as their UTF-8 does by byte.
+    # By name: strings compare by code point, which is the byte order of UTF-8.
     ordered = sorted(zip(value, ids, starts, strict=False))
     id_size, start_size = _size(max(ids, default=0)), _size(starts[-1])
     large = len(ids) >= _MANY
@@ -166,13 +165,13 @@ def _array(value: list[Any], names: dict[str, int]) -> bytes:
 
 
 def _laid_out(values: Iterable[Any], names: dict[str, int]) -> tuple[list[int], list[bytes]]:
-    """The values encoded, where each begins, and where the last ends."""
+    """Return the encoded values, where each begins, and where the last ends."""
     data = [_KINDS[type(value)](value, names) for value in values]
     return list(accumulate(map(len, data), initial=0)), data
 
 
 def _size(most: int) -> int:
-    """Bytes that a number takes."""
+    """Return the bytes that a number takes."""
     return max(1, (most.bit_length() + 7) // 8)
 
 

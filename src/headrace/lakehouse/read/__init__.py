@@ -1,4 +1,4 @@
-"""Reads a topic's archive, a Delta table, without Spark: for the server, and for Spark's own readers.
+"""Read a topic's archive, a Delta table, without Spark: for the server, and for Spark's readers.
 
-Needs the extra `lake`; only `catalog` can be imported without it.
+Needs the extra `lake`, except for `catalog`.
 """

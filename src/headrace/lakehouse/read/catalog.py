@@ -1,4 +1,4 @@
-"""Where archives lie, and opening them (`broker.partition.remote.Lake`). Imports delta-rs when it opens the first."""
+"""Find and open archives (`broker.partition.remote.Lake`). delta-rs is imported for the first one."""
 
 import importlib.util
 from typing import TYPE_CHECKING
@@ -16,12 +16,12 @@ _NEEDED = ("deltalake", "pyarrow")
 
 
 class Lake:
-    """All archives that can be reached from here. Credentials of object stores come from the environment."""
+    """All archives that this process can reach. Credentials of object stores come from the environment."""
 
     kind = archives.KIND
 
     def described(self, document: bytes) -> Archive:
-        """What an archive has written down. Raises ArchiveUnavailable."""
+        """Return the archive of a stored description. Raise ArchiveUnavailable."""
         try:
             found = archives.decode(document)
         except msgspec.MsgspecError as error:
@@ -29,7 +29,7 @@ class Lake:
         return Archive(found.table, found.archived)
 
     def open(self, topic_id: str, table: str) -> "LakeTable":
-        """A topic's archive; blocking. Raises ArchiveUnavailable."""
+        """Open a topic's archive; blocking. Raise ArchiveUnavailable."""
         missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
         if missing:
             raise ArchiveUnavailable(

@@ -1,4 +1,4 @@
-"""Opened Parquet files of archives, and row groups read from them: so many at a time, in this process."""
+"""Open Parquet files of archives and read their row groups, with a cache per process."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType", "heade
 _MOST_FILES: Final = 64
 _MOST_GROUP: Final = 256 << 20
 _GROUP_BYTES: Final = 64 << 20
-"""All row groups that are kept together. A larger one is read and not kept."""
+"""Bytes of all cached row groups. A larger group is read but not cached."""
 
 
 class Group(NamedTuple):
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
 
 class DataFile:
-    """One file. Its row groups hold records in offset order."""
+    """One file, whose row groups hold records in offset order."""
 
     def __init__(self, name: tuple[str, str], opened: Any) -> None:
         self._name = name
@@ -49,15 +49,15 @@ class DataFile:
         return Group(index, bounds["offset"].min, bounds["offset"].max, latest)
 
     def groups_from(self, offset: int) -> list[Group]:
-        """Those that hold `offset` or come after it."""
+        """Return the row groups with records at or after `offset`."""
         return [group for group in self._groups if group.last >= offset]
 
     def rows(self, group: Group) -> pa.Table:
-        """The records of a row group."""
+        """Return the records of a row group."""
         return FILES.group((*self._name, group.place), lambda: self._read(group, COLUMNS))
 
     def scan(self, group: Group, columns: Sequence[str]) -> pa.Table:
-        """Some columns of a row group, for whoever goes through it once: it is not kept."""
+        """Return some columns of a row group for a single pass, without caching it."""
         return self._read(group, columns)
 
     def _read(self, group: Group, columns: Sequence[str]) -> pa.Table:
@@ -67,7 +67,7 @@ class DataFile:
         return self._file.read_row_group(group.place, columns=list(columns), use_threads=False).combine_chunks()
 
     def first_at(self, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range that is not older than `timestamp` (ms)."""
+        """Return offset and time (ms) of the first record in the range at or after `timestamp` (ms)."""
         for group in self.groups_from(start):
             if group.first < end and group.latest_us >= timestamp * 1000:
                 offsets, times = self._places(group)
@@ -77,7 +77,7 @@ class DataFile:
         return None
 
     def latest(self, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range with the largest time."""
+        """Return offset and time (ms) of the first record in the range with the largest time."""
         best: tuple[int, int] | None = None
         for group in self.groups_from(start):
             if group.first < end and (best is None or group.latest_us > best[1] * 1000):
@@ -95,7 +95,7 @@ class DataFile:
 
 
 class Files:
-    """What is kept open, the least used going first. For several threads."""
+    """An LRU cache of open files and row groups, for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +104,12 @@ class Files:
         self._bytes = 0
 
     def open(self, table: str, path: str, filesystem: Any) -> DataFile:
-        """A file of a table. Raises FileNotFoundError, OSError; ValueError, ArrowException: it is no archive's."""
+        """Return a file of a table.
+
+        Raises:
+            FileNotFoundError, OSError: It cannot be opened.
+            ValueError, ArrowException: It does not belong to an archive.
+        """
         name = table, path
         with self._lock:
             found = self._files.get(name)
@@ -119,7 +124,7 @@ class Files:
         return opened
 
     def group(self, name: tuple[str, str, int], read: Any) -> pa.Table:
-        """A row group that is kept, or `read` now."""
+        """Return a cached row group, or call `read`."""
         with self._lock:
             found = self._groups.get(name)
             if found is not None:
@@ -136,4 +141,4 @@ class Files:
 
 
 FILES = Files()
-"""Those of this process, whoever reads."""
+"""The cache of this process."""

@@ -1,8 +1,7 @@
-"""The Delta table of a topic's archive as its readers see it: which file has which records of which partition.
+"""Read the Delta table of a topic's archive: find the files of a range and rebuild record batches.
 
-What it has comes from the table's log alone, with the least and greatest offset and time that the archive writes for
-each file; files are opened where records are read. Rows become record batches again, with offsets, times, keys and
-headers as they were, null included.
+The table's log alone has the least and greatest offset and time of each file. Files are opened only for records.
+Rebuilt batches keep offsets, times, keys and headers, null included.
 """
 
 from bisect import bisect_left
@@ -32,7 +31,7 @@ from headrace.topics.model import StoredBatch
 T = TypeVar("T")
 
 _MOST_BATCH = 256 << 10
-"""Bytes of the records of one batch, unless a single record is larger."""
+"""Maximum bytes of records in a batch, unless a single record is larger."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +56,22 @@ class _Partition:
     end: int = 0
 
     def from_offset(self, offset: int) -> list[Entry]:
-        """The files that hold `offset` or come after it."""
+        """Return the files with records at or after `offset`."""
         return self.entries[bisect_left(self.lasts, offset) :]
 
 
 class LakeTable:
-    """What one table has of one topic. For one thread at a time."""
+    """The records of one topic in one table. Not thread-safe."""
 
     def __init__(self, url: str, topic_id: str) -> None:
-        """Look at the table.
+        """Open the table.
 
         Args:
-            url: where it lies.
-            topic_id: whose records are read; those of other topics, and of an earlier one of that name, are not there.
+            url: The table's location.
+            topic_id: The topic. Records of other topics, and of an earlier one of that name, are left out.
 
         Raises:
-            ArchiveUnavailable: there is no table, or it cannot be read.
+            ArchiveUnavailable: The table does not exist or cannot be read.
         """
         self.url = url
         self._topic_id = topic_id
@@ -82,7 +81,7 @@ class LakeTable:
         self._look()
 
     def refresh(self) -> Mapping[int, Archived]:
-        """Look at the table as it is now: what it has, by partition. Raises ArchiveUnavailable."""
+        """Load the table's current version and return its content by partition. Raise ArchiveUnavailable."""
         self._look()
         return {
             number: Archived(each.entries[0].first if each.entries else each.end, each.end)
@@ -105,7 +104,7 @@ class LakeTable:
             raise ArchiveUnavailable(f"the archive {self.url} cannot be read: {_one_line(error)}") from None
 
     def _read_log(self, table: DeltaTable) -> dict[int, _Partition]:
-        """The files that have records of the topic, by partition and offset."""
+        """Return the files that have records of the topic, by partition and offset."""
         actions = pa.table(table.get_add_actions(flatten=True))
         wanted = ["path", "size_bytes", *(f"{edge}.{name}" for edge in ("min", "max") for name in _STATISTICS)]
         if not actions.num_rows:
@@ -138,14 +137,12 @@ class LakeTable:
             each.end = each.lasts[-1] + 1 if fence is None else max(fence, each.lasts[-1] + 1)
         return found
 
-    # Reading
-
     def read(self, partition: int, offset: int, end: int, limit: int) -> list[StoredBatch]:
-        """About `limit` bytes of batches with the records from `offset` to before `end`.
+        """Return about `limit` bytes of batches with the records from `offset` to before `end`.
 
         Raises:
-            OffsetOutOfRange: the table begins behind `offset`.
-            ArchiveUnavailable: a file is missing or cannot be read; the table ends before `offset`.
+            OffsetOutOfRange: The table starts after `offset`.
+            ArchiveUnavailable: A file is missing or unreadable, or the table ends before `offset`.
         """
         return self._again(lambda: self._read(partition, offset, end, limit))
 
@@ -178,7 +175,7 @@ class LakeTable:
         return known
 
     def _again(self, work: Callable[[], T]) -> T:
-        """Do it; once more with the table as it is now where a file is not there: it was compacted, or vacuumed."""
+        """Call `work`. If a file is missing (compacted, or vacuumed), refresh the table and retry once."""
         try:
             try:
                 return work()
@@ -195,7 +192,7 @@ class LakeTable:
         return FILES.open(self.url, entry.path, self._filesystem)
 
     def first_at(self, partition: int, timestamp: int, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range that is not older than `timestamp`."""
+        """Return offset and time (ms) of the first record in the range at or after `timestamp`."""
 
         def work() -> tuple[int, int] | None:
             for entry in self._within(partition, start, end):
@@ -208,7 +205,7 @@ class LakeTable:
         return self._again(work)
 
     def latest(self, partition: int, start: int, end: int) -> tuple[int, int] | None:
-        """Offset and time (ms) of the first record in the range with the largest time there."""
+        """Return offset and time (ms) of the first record in the range with the largest time."""
 
         def work() -> tuple[int, int] | None:
             best: tuple[int, int] | None = None
@@ -226,7 +223,7 @@ class LakeTable:
         return (entry for entry in known.from_offset(start) if entry.first < end)
 
     def start_after(self, partition: int, before_ms: int | None, max_bytes: int | None) -> int:
-        """Where a partition begins without its leading files that are older, or more than so many bytes."""
+        """Return the start of a partition without leading files that are older, or exceed `max_bytes`."""
         known = self._partitions.get(partition, _Partition())
         kept = sum(entry.size for entry in known.entries)
         for entry in known.entries:
@@ -236,18 +233,16 @@ class LakeTable:
             kept -= entry.size
         return known.end
 
-    # What Spark's tasks read
-
     def start(self, partition: int) -> int:
-        """The first offset that is there; where it ends when there is none."""
+        """Return the first offset of a partition, or its end if it is empty."""
         known = self._partitions.get(partition, _Partition())
         return known.entries[0].first if known.entries else known.end
 
     def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, in order, as `records.arrow.schema` has them.
+        """Yield the rows of a range, in order, as `records.arrow.schema` has them.
 
         Raises:
-            ArchiveUnavailable, OffsetOutOfRange: as `read`.
+            ArchiveUnavailable, OffsetOutOfRange: As for `read`.
         """
         position = start
         while position < end:
@@ -260,7 +255,7 @@ class LakeTable:
     def _next_rows(
         self, partition: int, position: int, end: int, *, include_headers: bool
     ) -> tuple[int, list[pa.RecordBatch]] | None:
-        """What the next row group has of the range, and where to go on; None: there is no more."""
+        """Return the range's rows of the next row group and the offset after it, or None at the end."""
         kind = schema(include_headers)
         for entry in self._known(partition, position).from_offset(position):
             if entry.first >= end:
@@ -276,12 +271,12 @@ class LakeTable:
         return None
 
     def files(self, partition: int, start: int, end: int) -> list[Entry]:
-        """The files that have records of the range."""
+        """Return the files that have records of the range."""
         return list(self._within(partition, start, end))
 
 
 def _folder(url: str) -> pa.fs.FileSystem:
-    """The table's folder. Not delta-rs' file system: Python's lock is held while that waits for an object store."""
+    """Return the table's folder. delta-rs' file system would hold Python's lock while it waits for an object store."""
     filesystem, path = pa.fs.FileSystem.from_uri("s3://" + url[6:] if url.startswith("s3a://") else url)
     return pa.fs.SubTreeFileSystem(path, filesystem)
 
@@ -302,18 +297,18 @@ def _one_line(error: Exception) -> str:
 
 
 _APPEND_TIME = 1
-"""`timestampType` of times that the server has set."""
+"""`timestampType` of times set by the server."""
 
 
 def batches(group: pa.Table, offset: int, end: int, limit: int, most: int) -> Iterator[StoredBatch]:
-    """The records from `offset` to before `end`, as batches of at most `most` bytes of records.
+    """Yield the records from `offset` to before `end` as batches of at most `most` bytes.
 
     Args:
-        group: rows in offset order.
-        offset: the first offset wanted.
-        end: the offset to stop before.
-        limit: bytes that are wanted in all; the batch that reaches them is the last.
-        most: bytes of a batch, unless one record is larger.
+        group: Rows in offset order.
+        offset: First offset.
+        end: Offset after the last.
+        limit: Total bytes. The batch that reaches them is the last.
+        most: Maximum bytes of a batch, unless one record is larger.
     """
     offsets = group["offset"].to_numpy()
     start, stop = np.searchsorted(offsets, [offset, end])
@@ -335,7 +330,7 @@ def batches(group: pa.Table, offset: int, end: int, limit: int, most: int) -> It
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[int, int, bool]]:
-    """Rows that can be in one batch: all with their producers' times, or all with one time of the server's."""
+    """Yield rows that can share a batch: all with producer times, or all with one server time."""
     kinds = rows["timestampType"].to_numpy()
     if not kinds.any():
         yield 0, len(kinds), False
@@ -386,5 +381,4 @@ def _headers_column(column: Any) -> ArrowHeaders:
 
 
 def _nothing(rows: int) -> ArrowColumn:
-    """A column of nulls."""
     return bytes((rows + 7) // 8), bytes(4 * (rows + 1)), b"", 0

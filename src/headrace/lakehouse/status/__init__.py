@@ -1,1 +1,1 @@
-"""What is known of a running archive, without Spark: counted once, whoever shows it."""
+"""Counters and state of a running archive, without Spark, shared by all outputs."""

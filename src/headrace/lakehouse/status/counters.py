@@ -1,4 +1,4 @@
-"""How far a running archive is after each batch, and what is counted of it: for /metrics, terminal and console."""
+"""Count the progress of a running archive after each batch, for /metrics, terminal and console."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from headrace.metrics.runs import MOST_COMMITS, Commit, Freshness
 
 
 class Standing(NamedTuple):
-    """How far a table is, in offsets of all partitions together."""
+    """Progress of a table, in offsets of all partitions together."""
 
     archived: int
     end: int
@@ -19,45 +19,45 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicProgress:
-    """Where one topic's table stands after a batch."""
+    """Progress of one topic's table after a batch."""
 
     lag: int
-    """Records in the log that the table does not have."""
+    """Records in the log that the table lacks."""
     version: int
-    """Of the table."""
+    """Version of the table."""
     fences: dict[int, int] = field(default_factory=dict)
     """The next offset to archive, by partition."""
     batch_rows: int = 0
     batch_bytes: int = 0
-    """Parquet written by the batch."""
+    """Bytes of Parquet that the batch wrote."""
     batch_files: int = 0
     unreadable: tuple[str, ...] = ()
-    """A line for each stored batch that this batch could not read and left out."""
+    """One line for each stored batch that this batch skipped as unreadable."""
     batch_dead: int = 0
-    """Records whose values the batch could not decode, and put into the table beside."""
+    """Records of the batch that went to the dead-letter table."""
     dead_table: str = ""
-    """That table."""
+    """URI of the dead-letter table."""
     dead_reason: str = ""
-    """Why the first of them is there."""
+    """Why the first of them failed."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the archive stands after a batch."""
+    """Progress of the archive after a batch."""
 
     rows: int = 0
-    """Archived since it was started, of all topics."""
+    """Archived records of all topics since the start."""
     dead: int = 0
-    """Set aside since it was started: their values could not be decoded."""
+    """Records since the start whose values could not be decoded."""
     batch_s: float = 0.0
     """Duration of the batch."""
     topics: dict[str, TopicProgress] = field(default_factory=dict)
     group_failed: bool = False
-    """Whether the group could not be brought to where the tables are; the next batch tries again."""
+    """Whether committing the group's offsets failed; the next batch retries."""
 
     @property
     def batch_rows(self) -> int:
-        """Records that the batch brought."""
+        """Records that the batch archived."""
         return sum(topic.batch_rows for topic in self.topics.values())
 
     @property
@@ -67,7 +67,7 @@ class Progress:
 
     @property
     def batch_bytes(self) -> int:
-        """Parquet that the batch wrote."""
+        """Bytes of Parquet that the batch wrote."""
         return sum(topic.batch_bytes for topic in self.topics.values())
 
     @property
@@ -77,22 +77,22 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        """Records in the logs that the tables do not have."""
+        """Records in the logs that the tables lack."""
         return sum(topic.lag for topic in self.topics.values())
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """A line for each stored batch, of any topic, that this batch could not read and left out."""
+        """One line for each stored batch, of any topic, that this batch skipped as unreadable."""
         return tuple(line for topic in self.topics.values() for line in topic.unreadable)
 
 
 _RATE_S: Final = 10.0
-"""The rate is that of so many seconds."""
+"""Seconds over which the rate is averaged."""
 
 
 @dataclass
 class TopicFigures:
-    """Of one topic; counters go on where a process was replaced by another."""
+    """Figures of one topic. Counters continue when a process is replaced."""
 
     records: int = 0
     size: int = 0
@@ -101,36 +101,36 @@ class TopicFigures:
     batches: int = 0
     group_failures: int = 0
     unreadable: int = 0
-    """Stored batches that were left out."""
+    """Stored batches that were skipped as unreadable."""
     dead: int = 0
-    """Records whose values could not be decoded, which are in the table beside."""
+    """Records whose values could not be decoded, which are in the dead-letter table."""
     dead_table: str = ""
     dead_reason: str = ""
-    """Why the first of them is there."""
+    """Why the first of them failed."""
     version: int = 0
     lag: int | None = None
-    """Records in the log that the table does not have; None: not known."""
+    """Records in the log that the table lacks, or None if unknown."""
     freshness: Freshness = field(default_factory=Freshness, repr=False)
     commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=MOST_COMMITS), repr=False)
 
     @property
     def fresh(self) -> float | None:
-        """Up to when the table has everything, in seconds since 1970."""
+        """Return the time up to which the table is complete, in seconds since 1970."""
         return self.freshness.seconds
 
 
 class Figures:
-    """Takes what an archive tells, from any thread."""
+    """Collects the progress of an archive, from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Start at zero; `clock` tells seconds since 1970."""
+        """Start at zero; `clock` returns seconds since 1970."""
         self._clock = clock
         self._lock = threading.Lock()
         self._topics: dict[str, TopicFigures] = {}
         self._rates: deque[tuple[float, int]] = deque()
 
     def took(self, progress: Progress) -> None:
-        """Count a batch that was archived."""
+        """Count an archived batch."""
         with self._lock:
             now = self._clock()
             for name, told in progress.topics.items():
@@ -151,7 +151,7 @@ class Figures:
             self._rates.append((now, progress.batch_rows))
 
     def stands(self, standing: Mapping[str, Standing]) -> None:
-        """The archive has looked how far its tables and the logs are."""
+        """Record the current ends of the tables and the logs."""
         with self._lock:
             now = self._clock()
             for name, (archived, end) in standing.items():
@@ -160,18 +160,18 @@ class Figures:
                 topic.freshness.see(now, archived, end)
 
     def unknown(self) -> None:
-        """The archive's process is gone: what was counted stays, where the logs end is not known."""
+        """Keep the counters but forget the log ends, because the archive's process ended."""
         with self._lock:
             for topic in self._topics.values():
                 topic.lag = None
 
     def topics(self) -> dict[str, TopicFigures]:
-        """The topics; treat as read only."""
+        """Return the topics, read-only."""
         with self._lock:
             return dict(self._topics)
 
     def rate(self) -> float:
-        """Records per second of late."""
+        """Return the recent records per second."""
         with self._lock:
             now = self._clock()
             while self._rates and self._rates[0][0] < now - _RATE_S:

@@ -1,7 +1,7 @@
-"""What an archive tells of itself while it runs: a document in the storage, which the server's console shows.
+"""Report a running archive in a document in the storage, which the server's web console shows.
 
-It goes where the archive reads from, so that it needs no address more. Nobody waits for it, and an archive whose
-storage does not take it goes on.
+The document uses the storage that the archive reads, so it needs no other address. The archive does not wait for it and
+continues if the storage rejects it.
 """
 
 import contextlib
@@ -22,36 +22,36 @@ from headrace.storage.layout.keys import Keyspace
 from headrace.storage.redis.clients import ERRORS, blocking
 
 TOPIC: Final = "{topic}"
-"""Stands for the topic's name in a table's place."""
+"""Placeholder for the topic's name in a table's location."""
 _EVERY_S: Final = 5.0
 _TIMEOUT_S: Final = 2.0
 _MOST_PROBLEM: Final = 500
 _MOST_RUNS: Final = 100
-"""Documents that are kept; when there are more those that were silent for longest go."""
+"""Maximum number of documents. Above it, those that were not updated for longest are deleted."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What does not change while an archive runs."""
+    """Properties of an archive that do not change while it runs."""
 
     redis: str
     """The storage URL of the server."""
     table: str
-    """The place of the tables, as it was given."""
+    """The location of the tables, as configured."""
     group: str | None
     trigger_s: float
 
 
 class Teller:
-    """Tells of one archive, a document for each of its topics, from a thread of its own."""
+    """Writes the documents of one archive, one per topic, from its own thread."""
 
     def __init__(self, told: Told, figures: Figures, look: Callable[[], Mapping[str, Standing]] | None = None) -> None:
-        """Tell for the first time, and again every few seconds and whenever there is news.
+        """Write the documents now, every few seconds, and after each change.
 
         Args:
-            told: of which archive.
-            figures: what was counted so far; goes on.
-            look: how far the tables are just now, when nobody else tells the figures.
+            told: The archive.
+            figures: Counters, which are updated while the archive runs.
+            look: Updates the progress of the tables if nothing else does.
         """
         self._of = told
         self._figures = figures
@@ -63,11 +63,11 @@ class Teller:
         self._thread.start()
 
     def news(self) -> None:
-        """There is something that should not wait."""
+        """Request an immediate update."""
         self._wake.set()
 
     def end(self, state: State, problem: str = "") -> None:
-        """Tell how it ended, and no more; waits for a storage that does not answer, but not for long."""
+        """Write the final state. The wait for an unresponsive storage is limited."""
         self._state, self._problem = state, problem[:_MOST_PROBLEM]
         self._ended.set()
         self._wake.set()
@@ -128,7 +128,7 @@ class Teller:
 
 
 def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveReport | None:
-    """What the last run of an archive told; None where there is nothing, or nothing that can be read."""
+    """Return the last report of an earlier run, or None if it is missing or unreadable."""
     found: Any = connection.hget(key, own)
     try:
         return None if found is None else msgspec.json.decode(found, type=ArchiveReport)
@@ -141,13 +141,13 @@ def _now_ms() -> int:
 
 
 class _When(msgspec.Struct, frozen=True):
-    """Of what is told: when."""
+    """Times of the report."""
 
     told_ms: int
 
 
 def make_room(connection: "redis.Redis", key: str, own: str) -> None:
-    """Let those documents go that were silent for longest, when there are too many beside our own."""
+    """Delete the documents that were not updated for longest if there are too many besides our own."""
     if int(connection.hlen(key)) < _MOST_RUNS or connection.hexists(key, own):
         return
     told: dict[Any, Any] = connection.hgetall(key)

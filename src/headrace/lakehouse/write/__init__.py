@@ -1,4 +1,4 @@
-"""The one layer that creates, writes and commits to Delta tables, their maintenance, and their Iceberg mirror.
+"""Create, write, commit and maintain Delta tables and their Iceberg mirror. No other layer does.
 
 May import what `lakehouse` may import: no server, no Spark.
 """

@@ -1,6 +1,6 @@
-"""Columns of typed tables: their names, how a table's grow, and a batch's rows in them.
+"""Name the columns of typed tables, add columns, and fit a batch's rows to them.
 
-There is one column for each field, whatever the field is called.
+Each field has exactly one column, whatever its name.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headrace.lakehouse.write.table import COLUMNS, VARIANT
 
 MOST_COLUMNS: Final = 1_000
-"""Columns of values in a table, those inside structs counted: each is in every file, and in every checkpoint."""
+"""Maximum value columns of a table, fields of structs included: each is in every file and checkpoint."""
 
 
 @dataclass
@@ -23,19 +23,19 @@ class Decoded:
     """A batch's values as columns."""
 
     columns: pa.StructArray
-    """As many rows as there were values; what is in those that could not be decoded means nothing."""
+    """One row per value. Rows that failed have undefined content."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Row -> why it could not be decoded."""
 
 
 def grown(known: pa.Schema, found: pa.Schema) -> pa.Schema:
-    """`known` with the columns that only `found` has; those that both have stay as they are."""
+    """Return `known` with the additional columns of `found`. Common columns stay as they are."""
     names = {folded(name) for name in known.names}
     return pa.schema([*known, *(one for one in found if folded(one.name) not in names)])
 
 
 def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
-    """The same rows with more columns, or in another order."""
+    """Return the same rows with more columns, or in another order."""
     places = {one.name: place for place, one in enumerate(found.type)}
     arrays = [
         fitted(found.field(places[one.name]) if one.name in places else None, len(found), one.type) for one in columns
@@ -44,7 +44,7 @@ def widened(found: pa.StructArray, columns: pa.Schema) -> pa.StructArray:
 
 
 def leaves(columns: pa.Schema) -> int:
-    """Columns, with those inside structs counted instead of the structs."""
+    """Count columns, with the fields of structs instead of the structs."""
     return sum(_leaves(one.type) for one in columns)
 
 
@@ -57,25 +57,25 @@ def _leaves(kind: pa.DataType) -> int:
 
 
 def nothing(rows: int) -> pa.StructArray:
-    """Rows without columns."""
+    """Return rows without columns."""
     return pa.array([{}] * rows, pa.struct([]))
 
 
 def fitted(column: pa.Array | None, rows: int, kind: pa.DataType) -> pa.Array:
-    """A column as a table has it; nulls where there is None."""
+    """Return a column as the table has it; nulls for None."""
     if column is None:
         column = pa.nulls(rows, kind)
     elif column.type != kind:
         column = column.cast(kind)
     if kind != VARIANT or not column.null_count:
         return column
-    # Parquet is written only when what cannot be null is not null even where the whole is.
+    # Parquet requires values in non-nullable fields even if the struct is null.
     parts = [pc.fill_null(column.field(place), b"") for place in range(kind.num_fields)]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=column.is_null())
 
 
 def first_line(error: Exception) -> str:
-    """An error as a reason."""
+    """Return the first line of an error, as a reason."""
     text = str(error).strip()
     return (text.splitlines()[0] if text else type(error).__name__)[:500]
 
@@ -83,18 +83,18 @@ def first_line(error: Exception) -> str:
 _OWN: Final = frozenset(name.casefold() for name in COLUMNS.names)
 PREFIX: Final = "value_"
 LONGEST: Final = 200
-"""Characters of a column's name: it is in every file and every commit."""
+"""Maximum characters of a column's name: it is in every file and commit."""
 REFUSED: Final = re.compile("[ ,;{}()\n\t=]")
-"""What Delta allows in no column's name."""
-# The same, what no terminal shows, and what UTF-8 cannot write.
+"""Characters that Delta does not allow in a column's name."""
+# Also characters that a terminal cannot show and UTF-8 cannot encode.
 _ODD: Final = re.compile(f"{REFUSED.pattern[:-1]}\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-# A name that has an escape in it already: its underscore is escaped, so that two fields never share a column.
+# The underscore of an escape that a name already has is escaped, so two fields never share a column.
 _ESCAPE: Final = re.compile("_(?=x(?:[0-9a-f]{4,6})?_)")
 _DIGITS: Final = 8
 
 
 def folded(name: str) -> str:
-    """The form in which names that differ in case only are the same."""
+    """Return the form that is equal for names that differ only in case."""
     return name.casefold()
 
 
@@ -107,14 +107,14 @@ def _digest(plain: str) -> str:
 
 
 def plain_name(field: str, *, own: bool = True) -> str:
-    """The column's name by rules 1 and 2.
+    """Return the column's name by rules 1 and 2.
 
     Args:
-        field: the field's name.
-        own: whether the archive's own columns are next to it, which they are not inside a struct.
+        field: The field's name.
+        own: Whether the archive's own columns are at the same level, which is not so inside a struct.
 
     Raises:
-        ValueError: it is too long.
+        ValueError: The name is too long.
     """
     _check(field)
     name = _ODD.sub(_code, _ESCAPE.sub(_code, field)) or "_x_"
@@ -125,16 +125,16 @@ def plain_name(field: str, *, own: bool = True) -> str:
         name = PREFIX + name
     before, _, digits = name.rpartition("_")
     if len(digits) == _DIGITS and digits == _digest(before):
-        name = f"{before}_x005f_{digits}"  # it would be another field's by rule 3
+        name = f"{before}_x005f_{digits}"  # rule 3 could give it to another field
     _check(name)
     return name
 
 
 class Names:
-    """The columns of a table, or of a struct, by which fields find theirs."""
+    """Maps fields to the columns of a table or of a struct."""
 
     def __init__(self, columns: Iterable[str], *, own: bool = True) -> None:
-        """`own`: whether the archive's own columns are next to them."""
+        """Prepare. `own`: whether the archive's own columns are at the same level."""
         self._own = own
         self._columns: set[str] = set()
         self._folded: set[str] = set()
@@ -142,7 +142,7 @@ class Names:
             self.add(name)
 
     def add(self, column: str) -> None:
-        """There is a column more."""
+        """Add a column."""
         self._columns.add(column)
         self._folded.add(folded(column))
 
@@ -150,10 +150,10 @@ class Names:
         return column in self._columns
 
     def column(self, field: str) -> str:
-        """The column of a field, whether there is one or not.
+        """Return the column of a field, which may not exist yet.
 
         Raises:
-            ValueError: no name can be given to it.
+            ValueError: The field cannot get a name.
         """
         name = plain_name(field, own=self._own)
         if name not in self._columns and folded(name) in self._folded:
@@ -164,10 +164,10 @@ class Names:
 
 
 def assigned(fields: Collection[str], columns: Iterable[str], *, own: bool = True) -> dict[str, str]:
-    """Columns of fields that stand next to each other: those of `columns` first, then new ones in their order.
+    """Return the columns of fields at the same level: those of `columns` first, then new ones in order.
 
     Raises:
-        ValueError: no name can be given to one of them.
+        ValueError: A field cannot get a name.
     """
     names = Names(columns, own=own)
     found = {}

@@ -1,7 +1,7 @@
-"""One micro-batch of the archive, exactly once: files, then each table's commit, then the group's.
+"""Archive one micro-batch exactly once: files, then each table's commit, then the group's.
 
-Rule of this file: the order of the steps is the guarantee. Killed before a table's commit, the files are nobody's;
-killed after it, the fences make the repeated batch empty.
+The order of the steps is the guarantee. After a kill before a table's commit, the files are unreferenced. After a later
+kill, the fences make the repeated batch empty.
 """
 
 import tempfile
@@ -20,39 +20,39 @@ from headrace.lakehouse.write.table import ArchiveTable, Conflict, Snapshot, Wri
 
 
 class ArchiveGap(SparkError):
-    """The batch starts after records that are neither in the table nor lost: a checkpoint that is not the table's."""
+    """The batch starts after records that the log still has but the table lacks: the checkpoint is another table's."""
 
 
 @dataclass(frozen=True)
 class RangeResult:
-    """What a task made of its range: the part at or above the fence, and the files it wrote of it."""
+    """The part of a task's range at or above the fence, and its files."""
 
     offsets: Range
-    """As clipped: empty when the table had everything."""
+    """The clipped range, empty if the table has all of it."""
     files: tuple[WrittenFile, ...]
     unreadable: tuple[str, ...] = ()
-    """A line for each stored batch that could not be read and was left out."""
+    """One line for each stored batch that was skipped as unreadable."""
     traces: tuple[str, ...] = ()
-    """Some of the traces that its records belong to, where they are asked for."""
+    """Some of the traces that its records belong to, if requested."""
     dead: tuple[WrittenFile, ...] = ()
-    """Files of the table beside, with records whose values could not be decoded."""
+    """Files of the dead-letter table."""
     columns: pa.Schema | None = None
-    """Columns of values that were found, of a typed table."""
+    """Value columns that were found, of a typed table."""
     reason: str = ""
-    """Why the first record of `dead` is there."""
+    """Why the first record of `dead` failed."""
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What one micro-batch did."""
+    """The result of one micro-batch."""
 
     topics: dict[str, TopicProgress]
     traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By topic some of the traces that its records belong to."""
+    """Some of the traces of the records, by topic."""
     group_error: GroupCommitFailed | None = None
-    """The tables have the batch, the group does not show it; the next batch's commit carries it along."""
+    """The tables have the batch but the group's commit failed; the next batch's commit includes it."""
     conflicts: int = 0
-    """How often somebody else had written the same records first."""
+    """Number of times that another archive committed the same records first."""
 
     @property
     def rows(self) -> int:
@@ -68,57 +68,57 @@ class Target:
     topic_id: str
     table: ArchiveTable
     dead: ArchiveTable | None = None
-    """Of a typed table: the one beside it, for records whose values cannot be decoded."""
+    """The dead-letter table of a typed table."""
 
 
 @dataclass(frozen=True)
 class Fences:
-    """What the tables have, and so what is written: the first offsets that they lack."""
+    """The first offset of each partition that a table lacks, from which the batch is written."""
 
     offsets: Mapping[TopicPartition, int]
     dead: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The same of the tables beside."""
+    """The same for the dead-letter tables."""
     aside: Mapping[TopicPartition, pa.Array] = field(default_factory=dict)
-    """Offsets at or above the table's fence whose records are in the table of dead letters. They are not written again.
+    """Offsets at or above the table's fence whose records are in the dead-letter table. They are not written again.
 
-    An attempt that died between its two commits set them aside. The schema may have changed since, so whether a record
-    can be decoded does not tell which of the two tables has it (decision 0088).
+    An attempt that died between its two commits set them aside. The schema may have changed since, so decoding does not
+    show which table has a record (decision 0088).
     """
     columns: Mapping[str, pa.Schema] = field(default_factory=dict)
-    """By topic the columns of values that a typed table has."""
+    """Value columns of typed tables, by topic."""
     refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By topic the columns that its table cannot get, with the reason."""
+    """Columns that a table cannot get, with the reason, by topic."""
 
 
 Writer = Callable[[Fences], Sequence[RangeResult]]
-"""Given the fences, writes what is at or above them; called again after a conflict."""
+"""Writes records at or above the fences; called again after a conflict."""
 Step = Callable[[str], None]
-"""Told each step as it is reached: `started`, `files written`, `table committed` (per table), `group committed`."""
+"""Called at each step: `started`, `files written`, `table committed` (per table), `group committed`."""
 
 
 class OffsetCommitter(Protocol):
-    """Whoever commits the group's positions."""
+    """Commits the group's offsets."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises GroupCommitFailed."""
+        """Commit the offsets. Raise GroupCommitFailed."""
 
 
 def standing_of(extents: Mapping[int, Extent], fences: Mapping[int, int]) -> Standing:
-    """How far a topic's table is, by these offsets below which it has everything."""
-    # Retention may have taken what the table has: there is nothing to archive below a log start.
+    """Return a topic table's progress for fences below which it has everything."""
+    # Retention may have deleted archived records: nothing remains below the log start offset.
     archived = sum(max(one.start, min(one.end, fences.get(number, 0))) for number, one in extents.items())
     return Standing(archived, sum(one.end for one in extents.values()))
 
 
 def clip(offsets: Range, fences: Mapping[TopicPartition, int]) -> Range:
-    """The part of a range that the table does not have."""
+    """Return the part of a range that the table lacks."""
     start = min(max(offsets.start, fences.get(offsets.partition, 0)), offsets.end)
     return replace(offsets, start=start)
 
 
 @dataclass
 class _Done:
-    """What this batch has brought into one table so far."""
+    """Additions of this batch to one table so far."""
 
     files: list[WrittenFile] = field(default_factory=list)
     dead: list[WrittenFile] = field(default_factory=list)
@@ -128,7 +128,7 @@ class _Done:
 
 
 class BatchArchiver:
-    """Archives micro-batches of topics, each into a table of its own."""
+    """Archives micro-batches of topics, each into its own table."""
 
     def __init__(
         self,
@@ -142,11 +142,11 @@ class BatchArchiver:
         """Prepare.
 
         Args:
-            targets: the topics by name, asked for before `extents`.
-            extents: where the logs of these topics start and end now.
-            group: told where the tables stand.
-            skip_lost: accept what retention has taken.
-            step: see `Step`.
+            targets: The topics by name, loaded before `extents`.
+            extents: Current log start and end offsets of these topics.
+            group: Commits the tables' offsets.
+            skip_lost: Whether to accept records that retention has deleted.
+            step: See `Step`.
         """
         self._targets = targets
         self._extents = extents
@@ -155,11 +155,11 @@ class BatchArchiver:
         self._step = step
 
     def archive(self, write: Writer) -> BatchResult:
-        """Bring one micro-batch into the tables.
+        """Archive one micro-batch.
 
         Raises:
-            ArchiveGap: committing would leave out records that the log still has.
-            StoreUnavailable, TableError: a table could not be read or written.
+            ArchiveGap: Committing would leave out records that the log still has.
+            StoreUnavailable, TableError: A table could not be read or written.
         """
         done: dict[str, _Done] = {}
         conflicts = 0
@@ -196,13 +196,13 @@ class BatchArchiver:
                 had.traces |= {trace: None for result in mine for trace in result.traces}
                 had.reason = had.reason or next((result.reason for result in mine if result.dead), "")
                 self._step("table committed")
-            # What was committed is below its fences now: the next round leaves it out.
+            # Committed records are below their fences, so the next iteration skips them.
             if not refused:
                 break
         return replace(self._finish(done), conflicts=conflicts)
 
     def commit_group(self) -> BatchResult:
-        """Bring the group to where the tables are: what a crash between the two commits left undone."""
+        """Commit the tables' offsets for the group, which a crash between the two commits left out."""
         return self._finish({})
 
     def _look(
@@ -237,10 +237,10 @@ class BatchArchiver:
         results: Sequence[RangeResult],
         refused: dict[str, dict[str, str]],
     ) -> bool:
-        """Give the tables the columns that were found; True when the batch is to be written again, for the new tables.
+        """Add new columns to the tables. Return True if the batch must be written again for them.
 
-        Columns are added by a commit of their own, before the fences are read for the one with the files. One that the
-        table cannot get joins `refused`: the records that have it are set aside when the batch is written again.
+        A separate commit adds the columns, before the fences are read for the files. A rejected column joins `refused`:
+        records with it are set aside when the batch is written again.
         """
         changed = False
         for name, mine in _by_topic(results).items():
@@ -254,7 +254,7 @@ class BatchArchiver:
             except TableError:
                 mine_refused |= _refused(known, new)
                 if len(mine_refused) == before:
-                    raise  # it is not the columns
+                    raise  # the columns are not the cause
             changed = changed or len(mine_refused) > before
         for result in results if changed else ():
             targets[result.offsets.partition.topic].table.discard(result.files)
@@ -299,7 +299,7 @@ class BatchArchiver:
         fences: Mapping[TopicPartition, int],
         extents: Mapping[TopicPartition, Extent],
     ) -> dict[int, int]:
-        """The fences of one topic's table when these ranges are in it."""
+        """Return the fences of one topic's table after these ranges."""
         after: dict[int, int] = {}
         for result in sorted(results, key=lambda item: (item.offsets.partition, item.offsets.start)):
             offsets = result.offsets
@@ -323,7 +323,7 @@ class BatchArchiver:
 
 
 def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str]) -> pa.Schema:
-    """The columns that a table may get; those beyond its bound join `refused`."""
+    """Return the columns that a table may get; those above its limit join `refused`."""
     room = MOST_COLUMNS - leaves(known)
     names = {folded(name) for name in known.names}
     kept = []
@@ -339,7 +339,7 @@ def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str
 
 
 def _refused(known: pa.Schema, new: pa.Schema) -> dict[str, str]:
-    """The columns that Delta does not take, with the reason, found out with a table that is thrown away."""
+    """Return the columns that Delta rejects, with the reason, from a trial with a temporary table."""
     refused = {}
     with tempfile.TemporaryDirectory(prefix="headrace-columns-") as folder:
         trial = ArchiveTable(Place.of(f"{folder}/t"))
@@ -358,13 +358,13 @@ def _set_aside(
     """Commit the dead letters of a batch, before its other records.
 
     Args:
-        target: the topic.
-        files: with the dead letters.
-        after: the fences of the topic's table when the batch is in it.
-        known: the fences that the table of dead letters had when the files were written.
+        target: The topic.
+        files: The files with the dead letters.
+        after: The fences of the topic's table after the batch.
+        known: The dead-letter table's fences when the files were written.
 
     Raises:
-        Conflict: another archive has committed to the table of dead letters since.
+        Conflict: Another archive has committed to the dead-letter table since.
     """
     if target.dead is None or not files:
         return

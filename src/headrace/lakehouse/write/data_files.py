@@ -1,7 +1,7 @@
-"""Data files of a table: how they are written, and their statistics for Delta's log.
+"""Write data files of a table and their statistics for Delta's log.
 
-The archive writes files so that a reader finds an offset by reading little. The statistics are minimum, maximum and
-null count of every primitive column.
+The layout lets a reader find an offset with few reads. The statistics are minimum, maximum and null count of every
+primitive column.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from headrace.lakehouse.write.location import Place
 
 _PREFIX: Final = 32
-"""Characters of a text's bound, as Delta cuts it."""
+"""Characters of a text's bound, as in Delta."""
 _IN_FOOTER: Final = 4000
-"""Parquet's writer leaves out bounds of more than 4,096 bytes."""
+"""Parquet's writer leaves out bounds above 4,096 bytes."""
 _LARGEST: Final = "\U0010ffff"
 _LARGEST_ASCII: Final = "\x7f"
 _DAYS: Final = tuple(bound.toordinal() - date(1970, 1, 1).toordinal() for bound in (date.min, date.max))
@@ -32,12 +32,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANTS: Final = tuple(
     (bound.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for bound in (datetime.min, datetime.max)
 )
-"""The first and the last time that Delta's log can hold, in microseconds after 1970."""
+"""First and last time of Delta's log, in microseconds since 1970."""
 
 
 @dataclass
 class _Leaf:
-    """A column, or a field of structs, and what was seen of it."""
+    """A primitive column or field and its statistics."""
 
     path: tuple[int, ...]
     names: tuple[str, ...]
@@ -50,35 +50,35 @@ class _Leaf:
 
     @property
     def bounded(self) -> bool:
-        """Whether Delta has a minimum and a maximum of this type."""
+        """Return whether Delta has a minimum and a maximum of this type."""
         return not (_is_binary(self.type) or pa.types.is_null(self.type))
 
     @property
     def in_footer(self) -> bool:
-        """Whether the file's own statistics have its bounds."""
+        """Return whether the file's own statistics have its bounds."""
         kind = self.type
         known = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         return len(self.path) == 1 and bool(known or pa.types.is_string(kind))
 
     def include(self, low: Any, high: Any) -> None:
-        """Move the bounds apart."""
+        """Extend the bounds."""
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
 
 
 class Unbounded(ValueError):
-    """A minimum or maximum that Delta's log cannot hold in a way that every reader understands."""
+    """A bound that Delta's log cannot hold in a form that every reader understands."""
 
 
 class Statistics:
-    """What is known of the rows of one file, collected while they are written."""
+    """Statistics of one file's rows, collected while they are written."""
 
     def __init__(self, columns: pa.Schema, *, leave_out: frozenset[str] = frozenset()) -> None:
-        """Begin with no rows.
+        """Start without rows.
 
         Args:
-            columns: those of the file.
-            leave_out: names of columns that are not looked at.
+            columns: Columns of the file.
+            leave_out: Names of columns without statistics.
         """
         numbers = itertools.count()
         self._leaves = [leaf for leaf in _leaves(columns, (), (), numbers) if leaf.names[0] not in leave_out]
@@ -86,7 +86,7 @@ class Statistics:
         self.rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take the rows of a batch into account; in the file they have row groups of their own."""
+        """Add the rows of a batch, which have their own row groups in the file."""
         if rows.num_rows == 0:
             return
         self.rows += rows.num_rows
@@ -98,7 +98,7 @@ class Statistics:
 
     def _widen(self, leaf: _Leaf, column: pa.Array) -> None:
         if pa.types.is_floating(leaf.type) and _has_nan(column):
-            # Some engines put NaN above every number, others leave it out of comparisons: no bound serves both.
+            # Some engines sort NaN above every number, others ignore it: no bound fits both.
             self._unbounded.add(leaf.names)
             return
         if leaf.in_footer and not (pa.types.is_string(leaf.type) and _longest(column) > _IN_FOOTER):
@@ -119,16 +119,16 @@ class Statistics:
                 self._unbounded.add(leaf.names)
 
     def json(self, footer: pq.FileMetaData) -> str:
-        """The statistics as an add action has them: of all columns, or the number of rows only."""
+        """Return the statistics of an add action: of all columns, or only the number of rows."""
         low, high, nulls, missing = self.parts(footer)
         if missing:
             return f'{{"numRecords":{self.rows}}}'
         return written(self.rows, low, high, nulls)
 
     def parts(self, footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
-        """Minima, maxima and null counts as JSON texts by column, and the columns without bounds that should have some.
+        """Return minima, maxima and null counts as JSON texts by column, and the columns with missing bounds.
 
-        Columns that hold nothing but nulls have no bounds and need none.
+        Columns with only nulls need no bounds.
         """
         self._read(footer)
         low: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class Statistics:
 
 
 def can_skip(column: pa.Field) -> bool:
-    """Whether Delta can be asked, by name, to skip files by this column: not nested, and not a boolean."""
+    """Return whether Delta can skip files by this column's name: it is neither nested nor boolean."""
     named = column.name.isidentifier() and column.name.isascii()
     kind = column.type
     other = pa.types.is_nested(kind) or _is_binary(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
@@ -159,7 +159,7 @@ def can_skip(column: pa.Field) -> bool:
 
 
 def written(rows: int, low: dict[str, Any], high: dict[str, Any], nulls: dict[str, Any]) -> str:
-    """Delta's JSON of parts: numbers are in it digit by digit as they were given."""
+    """Return Delta's JSON of these parts, with the given digits of numbers."""
     return f'{{"numRecords":{rows},"minValues":{_text(low)},"maxValues":{_text(high)},"nullCount":{_text(nulls)}}}'
 
 
@@ -170,7 +170,7 @@ def _text(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    # Not escaped: delta-rs reads some escaped characters beyond U+FFFF, such as U+20000, as others.
+    # Not escaped: delta-rs decodes some escaped characters beyond U+FFFF, such as U+20000, wrongly.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -186,7 +186,7 @@ def _leaves(fields: Any, path: tuple[int, ...], names: tuple[str, ...], numbers:
         if pa.types.is_struct(field.type):
             yield from _leaves(field.type, here, called, numbers)
         elif pa.types.is_nested(field.type):
-            # A list's and a map's have no bounds, but they are columns of the Parquet file.
+            # Lists and maps have no bounds, but are columns of the Parquet file.
             within = [field.type.field(one) for one in range(field.type.num_fields)]
             deque(_leaves(within, here, called, numbers), maxlen=0)
         else:
@@ -195,7 +195,7 @@ def _leaves(fields: Any, path: tuple[int, ...], names: tuple[str, ...], numbers:
 
 def _has_nan(column: pa.Array) -> bool:
     total = pc.sum(column).as_py()
-    # Infinities of both signs give NaN, too.
+    # Infinities of both signs also give NaN.
     return math.isnan(total) and bool(pc.any(pc.is_nan(column)).as_py())
 
 
@@ -204,13 +204,13 @@ def _longest(column: pa.Array) -> int:
 
 
 def _reached(rows: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
-    """A column or a field of structs; null where the struct is."""
+    """Return a column or a field of structs; null where the struct is."""
     column = rows.column(path[0])
     return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Dates and times as numbers: Python has fewer of them than Arrow."""
+    """Return dates and times as numbers: Python's range is smaller than Arrow's."""
     if pa.types.is_date32(column.type):
         return column.view(pa.int32())
     return column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
@@ -221,21 +221,21 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _floor(value: Any, kind: pa.DataType) -> str:
-    """JSON of something that is not above `value`. Raises Unbounded."""
+    """Return JSON of a bound at or below `value`. Raise Unbounded."""
     if isinstance(value, str):
         return _quoted(value[:_PREFIX])
     return instant(value, kind, up=False) if pa.types.is_timestamp(kind) else _exact(value, kind)
 
 
 def _ceiling(value: Any, kind: pa.DataType) -> str:
-    """JSON of something that is not below `value`. Raises Unbounded."""
+    """Return JSON of a bound at or above `value`. Raise Unbounded."""
     if isinstance(value, str):
         return _quoted(_cut_up(value))
     return instant(value, kind, up=True) if pa.types.is_timestamp(kind) else _exact(value, kind)
 
 
 def _cut_up(text: str) -> str:
-    """A short text that is not less than `text`, as UTF-8 compares."""
+    """Return a short text at or above `text` in the byte order of UTF-8."""
     for length in range(_PREFIX, 2 * _PREFIX):
         if length >= len(text):
             return text
@@ -261,7 +261,7 @@ def _exact(value: Any, kind: pa.DataType) -> str:
 
 
 def instant(microseconds: int, kind: pa.DataType, *, up: bool) -> str:
-    """JSON of a time, which has milliseconds in the log. Raises Unbounded for one outside of the years 1 to 9999."""
+    """Return JSON of a time in milliseconds. Raise Unbounded outside of the years 1 to 9999."""
     rounded = -(-microseconds // 1000) * 1000 if up else microseconds // 1000 * 1000
     if not INSTANTS[0] <= rounded <= INSTANTS[1]:
         raise Unbounded
@@ -270,7 +270,7 @@ def instant(microseconds: int, kind: pa.DataType, *, up: bool) -> str:
 
 
 FILE_BYTES: Final = 128 << 20
-"""A file that has reached this size is ended."""
+"""Bytes at which a file is closed."""
 _GROUP_BYTES: Final = 4 << 20
 _GROUP_ROWS: Final = (1024, 32_768)
 _DICTIONARY: Final = ["key", "topic", "partition", "timestampType", "topicId"]
@@ -278,7 +278,7 @@ _STATISTICS: Final = ["topic", "partition", "offset", "timestamp", "timestampTyp
 
 
 def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
-    """A writer of a file with the archive's columns, and perhaps others behind them."""
+    """Return a writer of the archive's columns and optional others after them."""
     decoded = _flat(columns, columns.names[len(_ARCHIVE) :])
     return pq.ParquetWriter(
         sink,
@@ -293,7 +293,7 @@ def writer(sink: Any, columns: pa.Schema) -> pq.ParquetWriter:
 
 
 class OpenFile:
-    """A Parquet file of a table that is being written, with its statistics."""
+    """A Parquet file that is being written, with its statistics."""
 
     def __init__(
         self,
@@ -305,10 +305,10 @@ class OpenFile:
         """Create the file.
 
         Args:
-            place: where the table lies.
-            path: the file's, relative to the table; no other attempt has a file of this name.
-            statistics: collects what is written.
-            open_writer: makes Parquet's writer of a sink.
+            place: The table's location.
+            path: Path relative to the table, unique to this attempt.
+            statistics: Collects statistics of the rows.
+            open_writer: Makes Parquet's writer for a sink.
         """
         self.path = path
         self.statistics = statistics
@@ -318,23 +318,23 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far, without what the writer holds back."""
+        """Return the bytes so far, without those that the writer buffers."""
         return int(self._sink.tell())
 
     def write(self, rows: pa.RecordBatch, group_rows: int) -> None:
-        """Append rows, in row groups of at most so many."""
+        """Append rows, in row groups of at most `group_rows`."""
         self._writer.write_batch(rows, row_group_size=group_rows)
         self.statistics.add(rows)
 
     def close(self) -> tuple[int, pq.FileMetaData]:
-        """Finish the file and bring it to the disk, or into the store; its size in bytes, and its footer."""
+        """Finish the file durably and return its size in bytes and its footer."""
         self._writer.close()
         return self._place.finish(self._sink), self._writer.writer.metadata
 
     def abandon(self) -> None:
-        """Delete the file, whatever state it is in."""
+        """Delete the file in any state."""
         with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-            self._writer.close()  # while it has where to write to
+            self._writer.close()  # while its output still exists
         self._place.abandon(self._sink, self.path)
 
 
@@ -342,7 +342,7 @@ _ARCHIVE: Final = ("key", "value", "topic", "partition", "offset", "timestamp", 
 
 
 def with_field_ids(columns: pa.Schema) -> pa.Schema:
-    """The columns of a table, all of them and in its order, with their field IDs."""
+    """Return all columns of a table, in order, with their field IDs."""
     numbers = itertools.count(1)
     own = min(len(_ARCHIVE), len(columns))
     found = list(_numbered(list(columns)[:own], numbers))
@@ -352,7 +352,7 @@ def with_field_ids(columns: pa.Schema) -> pa.Schema:
 
 
 def _numbered(fields: list[pa.Field], numbers: Iterator[int]) -> Iterator[pa.Field]:
-    """Fields of one level get their numbers before those within them do."""
+    """Yield the fields of one level with numbers, before fields below them get theirs."""
     ids = [next(numbers) for _ in fields]
     for number, field in zip(ids, fields, strict=True):
         kind = _numbered_type(field.type, numbers)
@@ -370,7 +370,7 @@ def _numbered_type(kind: pa.DataType, numbers: Iterator[int]) -> pa.DataType:
 
 
 def field_ids(fields: Any, within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Names and field IDs of columns, and of the fields within them; of those that have IDs."""
+    """Yield names and field IDs of columns and nested fields that have IDs."""
     for field in fields:
         names = (*within, field.name)
         number = (field.metadata or {}).get(_FIELD_ID)
@@ -393,7 +393,7 @@ def _flat(columns: pa.Schema, names: list[str]) -> list[str]:
 
 
 def group_rows(batch: pa.RecordBatch) -> int:
-    """Rows for a row group of about 4 MiB, judged by some records."""
+    """Return the rows of a row group of about 4 MiB, estimated from a sample."""
     low, high = _GROUP_ROWS
     fitting = _GROUP_BYTES * batch.num_rows // max(1, batch.nbytes)
     return int(max(low, min(high, fitting)))

@@ -1,8 +1,7 @@
-"""The same files as an Iceberg table, under a standard catalog: Delta's log leads, Iceberg follows.
+"""Mirror a Delta table's files as an Iceberg table in a standard catalog.
 
-After each commit of the Delta table the Iceberg table gets the files that it lacks and loses those that are gone, in
-one commit. What it should list is always worked out anew, so a kill in between is mended by the next one, and of two
-that do it at once one finds nothing left to do.
+After each Delta commit, one Iceberg commit adds missing files and removes those that are gone. The difference is always
+computed again. The next commit thus repairs an interrupted one, and of two concurrent commits one finds nothing to do.
 """
 
 import contextlib
@@ -26,9 +25,9 @@ from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Snapshot
 
 PROPERTY: Final = "headrace.iceberg"
-"""A property of the Delta table: which Iceberg table lists its files too."""
+"""Property of the Delta table: the Iceberg table that lists its files."""
 _DELTA: Final = "headrace.delta"
-"""A property of the Iceberg table: which Delta table's files it lists."""
+"""Property of the Iceberg table: the Delta table whose files it lists."""
 _ATTEMPTS: Final = 10
 _FORM: Final = re.compile(r"([^:]+):((?:[^.:]+[.])+)([^.:]+)")
 _S3: Final = {
@@ -38,33 +37,34 @@ _S3: Final = {
     "aws_secret_access_key": "s3.secret-access-key",
     "aws_session_token": "s3.session-token",
 }
-"""delta-rs' storage options, as pyiceberg has them."""
+"""delta-rs' storage options, as pyiceberg names them."""
 
 
-# It warns of every column without statistics, of every file.
+# It warns about every column without statistics in every file.
 logging.getLogger("pyiceberg.io.pyarrow").setLevel(logging.ERROR)
 
 
 class CatalogUnavailable(SparkError):
-    """The Iceberg catalog does not answer, or refuses: the Delta table is ahead until it does."""
+    """The Iceberg catalog does not answer or refuses; the Delta table is ahead until it does."""
 
 
 @dataclass(frozen=True)
 class IcebergName:
-    """A catalog, and a table in it. Its settings are pyiceberg's own, or given."""
+    """A catalog and a table in it, with settings from pyiceberg or from the user."""
 
     text: str
-    """`CATALOG:NAMESPACE.TABLE`; `{topic}` in it stands for the topic's name."""
+    """`CATALOG:NAMESPACE.TABLE`; `{topic}` in it is replaced by the topic's name."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the catalog, over pyiceberg's configuration: `type`, `uri`, `warehouse`, `credential` and so on."""
+    """Options of the catalog (`type`, `uri`, `warehouse`, `credential` and so on). They override pyiceberg's
+    configuration."""
 
     def check(self) -> None:
-        """Raise OptionError for a name of another form."""
+        """Raise OptionError for an invalid name."""
         if _FORM.fullmatch(self.text.replace(TOPIC, "topic")) is None:
             raise OptionError(f"--iceberg must be CATALOG:NAMESPACE.TABLE, such as lake:archive.{TOPIC}: {self.text!r}")
 
     def of(self, topic: str) -> "IcebergName":
-        """The name for a topic: characters that a table's name may not have become `_`."""
+        """Return the name for a topic, with `_` for characters that a table's name may not have."""
         return IcebergName(self.text.replace(TOPIC, re.sub(r"[^A-Za-z0-9_]", "_", topic)), self.options)
 
 
@@ -72,10 +72,11 @@ class IcebergTwin:
     """The Iceberg table of a Delta table."""
 
     def __init__(self, name: IcebergName, table: ArchiveTable) -> None:
-        """Take the Iceberg table, or make it, and note in the Delta table that it is there.
+        """Open or create the Iceberg table, and record it in the Delta table.
 
         Raises:
-            CatalogUnavailable: the catalog does not answer. TableError: the name is another table's.
+            CatalogUnavailable: The catalog does not answer.
+            TableError: The name belongs to another table.
         """
         name.check()
         self._place = table.place
@@ -95,7 +96,7 @@ class IcebergTwin:
             self._table = self._take(table.snapshot())
         except SparkError:
             raise
-        except Exception as error:  # pyiceberg and what it stands on have many
+        except Exception as error:  # pyiceberg and its dependencies raise many types
             raise self._unavailable(error) from error
         table.note(PROPERTY, name.text)
 
@@ -109,7 +110,7 @@ class IcebergTwin:
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[:-1])
         try:
-            # Some catalogs answer with the table that is there: whose it is, is asked in any case.
+            # Some catalogs return an existing table, so its Delta table is always checked.
             found = self._create()
         except TableAlreadyExistsError:
             found = self._catalog.load_table(self._identifier)
@@ -124,7 +125,7 @@ class IcebergTwin:
         return found
 
     def _check_ids(self, schema: Any, columns: pa.Schema) -> None:
-        """See that the catalog has the field IDs that the files have, or a reader would take one column for another."""
+        """Check that the catalog has the files' field IDs, or a reader would confuse columns."""
         wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for names, number in field_ids(schema.as_arrow()):
             if wanted.get(names, number) != number:
@@ -135,7 +136,7 @@ class IcebergTwin:
                 )
 
     def _check_files(self, paths: Iterable[str], columns: pa.Schema) -> None:
-        """The same of files that are to be listed; older ones have no IDs and are read by their columns' names."""
+        """Check the field IDs of files to be listed. Older files have none and are read by column name."""
         wanted = dict(field_ids(data_files.with_field_ids(columns)))
         for path in paths:
             with self._table.io.new_input(path).open() as file:
@@ -144,9 +145,9 @@ class IcebergTwin:
                 raise TableError(f"{path} has other field IDs than the table's columns: headrace did not write it")
 
     def _create(self) -> Any:
-        """A new table, its metadata beside Delta's log, or where the catalog keeps the metadata of all its tables.
+        """Create a table, with its metadata next to Delta's log or where the catalog keeps all metadata.
 
-        It has one column until it gets the others: catalogs number the columns of a new table in orders of their own.
+        It starts with one column, because catalogs number the columns of a new table in different orders.
         """
         from pyiceberg.exceptions import BadRequestError, ForbiddenError  # noqa: PLC0415
 
@@ -156,9 +157,9 @@ class IcebergTwin:
             data_files.with_field_ids(pa.schema([COLUMNS.field(0)])),
             properties={
                 _DELTA: self._delta,
-                # A commit that met another one is worked out anew here, never sent again as it was.
+                # After a conflict the commit is computed again here, never resent.
                 "commit.retry.num-retries": "0",
-                # Files are the Delta table's as well.
+                # The files belong to the Delta table, too.
                 "gc.enabled": "false",
                 "write.metadata.delete-after-commit.enabled": "true",
                 "write.metadata.previous-versions-max": "20",
@@ -170,10 +171,10 @@ class IcebergTwin:
             return create()
 
     def sync(self, snapshot: Snapshot) -> int:
-        """Make the Iceberg table list what the Delta table lists; how many files came or went.
+        """Make the Iceberg table list the Delta table's files, and return the number of changes.
 
         Raises:
-            CatalogUnavailable: it cannot be done now.
+            CatalogUnavailable: The catalog cannot do it now.
         """
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
@@ -191,7 +192,7 @@ class IcebergTwin:
                 failure = error
             except SparkError:
                 raise
-            except Exception as error:  # pyiceberg and what it stands on have many
+            except Exception as error:  # pyiceberg and its dependencies raise many types
                 raise self._unavailable(error) from error
         assert failure is not None
         raise self._unavailable(failure) from failure
@@ -217,10 +218,10 @@ class IcebergTwin:
                     swap.append_data_file(parquet_file_to_data_file(self._table.io, transaction.table_metadata, path))
 
     def listed(self, *, since: datetime) -> set[str]:
-        """URLs of all files that a snapshot lists; snapshots that are older than `since` are given up first.
+        """Return the URLs of all files in snapshots, after expiring snapshots older than `since`.
 
         Raises:
-            CatalogUnavailable: they cannot be told now.
+            CatalogUnavailable: The catalog cannot list them now.
         """
         try:
             self._table.refresh()
@@ -229,7 +230,7 @@ class IcebergTwin:
             if self._table.current_snapshot() is None:
                 return set()
             return set(self._table.inspect.all_files()["file_path"].to_pylist())
-        except Exception as error:  # pyiceberg and what it stands on have many
+        except Exception as error:  # pyiceberg and its dependencies raise many types
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> CatalogUnavailable:
@@ -237,19 +238,19 @@ class IcebergTwin:
 
 
 def twin_of(table: ArchiveTable, options: Mapping[str, str]) -> IcebergTwin | None:
-    """The Iceberg table that lists a Delta table's files too; None when there is none. Raises as IcebergTwin."""
+    """Return the Iceberg mirror of a Delta table, or None. Raise as IcebergTwin."""
     name = table.noted(PROPERTY)
     return None if name is None else IcebergTwin(IcebergName(name, options), table)
 
 
 def file_url(place: Place, relative: str) -> str:
-    """Return a file of the table as Iceberg lists it."""
+    """Return the URL of a file as Iceberg lists it."""
     root = place.url if place.path is None else iceberg_location(place.path)
     return f"{root}/{relative}"
 
 
 def _widen(transaction: Any, columns: pa.Schema) -> None:
-    """Give the table these columns, under the field IDs that the files have; older files have names only."""
+    """Give the table these columns with the files' field IDs; older files have only names."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415
     from pyiceberg.table import TableProperties  # noqa: PLC0415
     from pyiceberg.table.update import (  # noqa: PLC0415
@@ -263,7 +264,7 @@ def _widen(transaction: Any, columns: pa.Schema) -> None:
     number = max(schema.schema_id for schema in before.schemas) + 1
     schema = pyarrow_to_schema(data_files.with_field_ids(columns)).model_copy(update={"schema_id": number})
     names = schema.name_mapping.model_dump_json()
-    # pyiceberg's own way to add columns chooses their IDs itself.
+    # pyiceberg's public method to add columns chooses their IDs itself.
     transaction._apply(  # noqa: SLF001
         (
             AddSchemaUpdate(schema=schema),
@@ -283,6 +284,6 @@ def _missing(wanted: pa.Schema, there: pa.Schema) -> list[str]:
 
 
 def paths_of(place: Place, urls: Iterable[str]) -> set[str]:
-    """Files of a table, relative to it."""
+    """Return paths of files relative to the table."""
     root = file_url(place, "")
     return {url.removeprefix(root) for url in urls if url.startswith(root)}

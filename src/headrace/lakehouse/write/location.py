@@ -1,6 +1,6 @@
-"""Where a table lies: a directory, or a folder of an object store, reached with delta-rs' own storage options.
+"""Access a table's folder, local or in an object store, with delta-rs' storage options.
 
-Driver and executors use the same options: the table's log and its files are never written by two different clients.
+Driver and executors use the same options, so the table's log and files always use the same client.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from headrace.lakehouse.paths import delta_problem, file_url, local_path
 
 SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PATIENCE: Final = {"max_retries": "3", "retry_timeout": "20s", "connect_timeout": "5s", "timeout": "60s"}
-"""delta-rs by itself waits three minutes for a store that is not there."""
+"""By default delta-rs waits three minutes for an unreachable store."""
 _BUFFER: Final = 1 << 20
 _REFUSED: Final = re.compile(
     r"accessdenied|access denied|forbidden|\b403\b|\b401\b|unauthorized|permission|"
@@ -36,10 +36,10 @@ _ABSENT: Final = re.compile(r"nosuchbucket|bucket does not exist|no such bucket"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A table's folder. Travels to the executors."""
+    """A table's folder. It is sent to the executors."""
 
     url: str
-    """`file:///absolute/path`, or the URL of an object store; without a slash at the end."""
+    """`file:///absolute/path`, or the URL of an object store, without a trailing slash."""
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """delta-rs' storage options: endpoint, region, keys."""
 
@@ -48,12 +48,12 @@ class Place:
         """Return the place that a user names.
 
         Args:
-            text: a directory, a `file:` URL, or the URL of an object store.
+            text: A directory, a `file:` URL, or the URL of an object store.
             storage: delta-rs' storage options.
-            schemes: of the object stores that may be named; empty: all that delta-rs knows.
+            schemes: Accepted object store schemes; empty accepts all of delta-rs.
 
         Raises:
-            TableError: a URL of a kind that is not known, or a path that delta-rs cannot use.
+            TableError: The URL's scheme is unknown, or delta-rs cannot use the path.
         """
         try:
             path = local_path(text)
@@ -69,31 +69,31 @@ class Place:
         return cls(url=file_url(path))
 
     def beside(self, suffix: str) -> "Place":
-        """A place whose name has `suffix` appended."""
+        """Return the place with `suffix` appended to its name."""
         return Place(url=self.url + suffix, storage=self.storage)
 
     @property
     def path(self) -> Path | None:
-        """The directory; None in an object store."""
+        """Return the directory, or None in an object store."""
         return local_path(self.url)
 
     @property
     def uri(self) -> str:
-        """As delta-rs takes it."""
+        """Return the URI for delta-rs."""
         return self.url if self.path is None else str(self.path)
 
     @property
     def name(self) -> str:
-        """As a person wrote it, about."""
+        """Return the place approximately as the user wrote it."""
         return self.uri
 
     @property
     def options(self) -> dict[str, str] | None:
-        """delta-rs' storage options."""
+        """Return delta-rs' storage options."""
         return None if self.path is not None else {**_PATIENCE, **dict(self.storage)}
 
     def delta(self) -> DeltaTable:
-        """The Delta table that lies here."""
+        """Return the Delta table at this place."""
         return DeltaTable(self.uri, storage_options=self.options)
 
     def make_table(
@@ -116,28 +116,28 @@ class Place:
         )
 
     def holds_table(self) -> bool:
-        """Whether a Delta table lies here."""
+        """Return whether the place has a Delta table."""
         return bool(DeltaTable.is_deltatable(self.uri, self.options))
 
     def files(self) -> pa_fs.FileSystem:
-        """The folder as a file system; paths in it are relative to the table."""
+        """Return the folder as a file system, with paths relative to the table."""
         path = self.path
         if path is not None:
             return pa_fs.SubTreeFileSystem(str(path), pa_fs.LocalFileSystem())
         return _store(self)
 
     def create(self, relative: str) -> Any:
-        """A new file, opened for writing; folders are made."""
+        """Create a file with its folders, open for writing."""
         path = self.path
         if path is not None:
             target = path / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.open("wb")
-        # Buffered, or delta-rs would be given a kind of buffer that it does not take.
+        # Buffered, because delta-rs does not accept the unbuffered type.
         return self.files().open_output_stream(relative, buffer_size=_BUFFER)
 
     def finish(self, file: Any) -> int:
-        """Close a file of `create`, on the disk or in the store; its size in bytes."""
+        """Close a file of `create` durably and return its size in bytes."""
         file.flush()
         if self.path is not None:
             os.fsync(file.fileno())
@@ -146,19 +146,19 @@ class Place:
         return size
 
     def abandon(self, file: Any, relative: str) -> None:
-        """Leave nothing of a file of `create` behind."""
+        """Delete an unfinished file of `create`."""
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             file.close()
         self.delete(relative)
 
     def write(self, relative: str, content: bytes) -> str:
-        """Write a small file, whole; where it lies."""
+        """Write a small file atomically and return its location."""
         with self.create(relative) as file:
             file.write(content)
         return f"{self.uri}/{relative}"
 
     def delete(self, relative: str) -> None:
-        """Delete a file; one that is not there, or cannot be deleted, is left to vacuum."""
+        """Delete a file. Errors are ignored: vacuum deletes it later."""
         path = self.path
         try:
             if path is not None:
@@ -169,10 +169,11 @@ class Place:
             return
 
     def check(self) -> None:
-        """Write a file and delete it again: what is not allowed is to show before any data moves.
+        """Write and delete a file, to find missing permissions before any data moves.
 
         Raises:
-            TableError: this user may not, or the bucket is not there. StoreUnavailable: the store does not answer.
+            TableError: Permissions or the bucket are missing.
+            StoreUnavailable: The store does not answer.
         """
         probe = f"_headrace/{uuid.uuid4().hex}"
         try:
@@ -182,18 +183,18 @@ class Place:
         self.delete(probe)
         path = self.path
         if path is not None:
-            with contextlib.suppress(OSError):  # somebody else looks just now
+            with contextlib.suppress(OSError):  # another process may be checking at the same time
                 (path / "_headrace").rmdir()
 
 
 @lru_cache(maxsize=16)
 def _store(place: Place) -> pa_fs.FileSystem:
-    """One client for all files of a folder in an object store."""
+    """Return one client for all files of a folder in an object store."""
     return pa_fs.PyFileSystem(DeltaStorageHandler(place.uri, place.options))
 
 
 def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnavailable:
-    """What to say of an error that a store or delta-rs told: TableError where trying again would not help."""
+    """Return TableError if a retry cannot help with an error of a store or delta-rs, else StoreUnavailable."""
     text = one_line(error)
     if _ABSENT.search(text):
         return TableError(f"{place.name} {what}: there is no such bucket ({_shortest(text)})")
@@ -205,7 +206,7 @@ def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnava
 
 
 def _shortest(text: str) -> str:
-    """The most telling part of a nested error: its last words, where stores say what was wrong."""
+    """Return the last part of a nested error, which has the store's own reason."""
     code = re.search(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text)
     if code:
         return f"{code[1]}: {code[2]}"

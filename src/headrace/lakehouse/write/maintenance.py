@@ -1,8 +1,7 @@
-"""Looks after a table of the archive: joins small files, lets old records go, deletes what nobody lists any more.
+"""Maintain an archive's table: join small files, expire old records, and delete unlisted files.
 
-Each is safe beside a running archive, whose commits set other fences, and beside readers, whose files stay until
-vacuum. Two of these at once are kept apart by a fence of their own: delta-rs by itself would let two swaps of one
-file pass.
+Each task is safe next to a running archive, which sets other fences, and next to readers, because vacuum keeps their
+files. A separate fence prevents two concurrent tasks: delta-rs would let both replace the same file.
 """
 
 import time
@@ -25,28 +24,26 @@ from headrace.lakehouse.write.location import Place, failed
 from headrace.lakehouse.write.table import ArchiveFile, ArchiveTable, Conflict, Snapshot, WrittenFile, add_action
 
 FENCE: Final = "headrace:maintenance"
-"""The `txn` that every change of this file sets."""
+"""The `txn` that every change of this module sets."""
 _COMMIT_BYTES: Final = 1 << 30
-"""So much is rewritten at most before it is committed: what a kill costs."""
+"""Maximum bytes rewritten per commit: a kill loses at most this."""
 _BATCH_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What a compaction did."""
+    """Result of a compaction."""
 
     before: int = 0
-    """Files that were joined."""
+    """Number of joined files."""
     after: int = 0
-    """Files that they became."""
+    """Number of resulting files."""
     size: int = 0
-    """Bytes of these."""
+    """Bytes of the resulting files."""
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A file as the table lists it."""
-
     path: str
     size: int
     rows: int
@@ -64,16 +61,16 @@ def compact(
     target_bytes: int = data_files.FILE_BYTES,
     after_commit: Callable[[Snapshot], None] = lambda _: None,
 ) -> Compacted:
-    """Join neighbouring small files of each partition, in offset order.
+    """Join neighboring small files of each partition, in offset order.
 
     Args:
-        table: the table.
-        target_bytes: files are joined up to about this size; one of more than three quarters of it is left alone.
-        after_commit: called with the table after each of its commits.
+        table: The table.
+        target_bytes: Approximate size of a joined file. Files above three quarters of it stay as they are.
+        after_commit: Called with the table after each commit.
 
     Raises:
-        Conflict: somebody else looks after the table too.
-        TableError, StoreUnavailable: it cannot be read or written.
+        Conflict: Another process is maintaining the table.
+        TableError, StoreUnavailable: The table cannot be read or written.
     """
     done = Compacted()
     while True:
@@ -107,14 +104,14 @@ def compact(
 def expire(
     table: ArchiveTable, *, before: datetime, after_commit: Callable[[Snapshot], None] = lambda _: None
 ) -> tuple[int, int]:
-    """Take out of the table, from the start of each partition, files whose records are all older; (files, records).
+    """Remove leading files of each partition whose records are all older. Return (files, records).
 
-    A partition keeps its offsets without holes: the first file with a younger record ends it. The files themselves stay
-    until vacuum, for readers that are reading them.
+    A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files later, for the sake
+    of current readers.
 
     Raises:
-        Conflict: somebody else looks after the table too.
-        TableError, StoreUnavailable: it cannot be read or written.
+        Conflict: Another process is maintaining the table.
+        TableError, StoreUnavailable: The table cannot be read or written.
     """
     snapshot = table.snapshot()
     old: list[_Listed] = []
@@ -130,21 +127,21 @@ def expire(
 
 
 def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (), dry_run: bool = False) -> list[str]:
-    """Delete files that the table has not listed for so long, and those that were never committed; their paths.
+    """Delete files that were unlisted for long enough or never committed. Return their paths.
 
     Args:
-        table: the table.
-        older_than_h: hours for which files are kept after nobody lists them, for readers of an older version.
-        spare: files that others list, relative to the table.
-        dry_run: only say which.
+        table: The table.
+        older_than_h: Hours to keep unlisted files for readers of an older version.
+        spare: Files that other tables list, relative to the table.
+        dry_run: Only return the paths.
 
     Raises:
-        TableError, StoreUnavailable: it cannot be read or written.
+        TableError, StoreUnavailable: The table cannot be read or written.
     """
     place = table.place
     kept = set(spare)
     try:
-        # Goes by when a file was taken out of the table, and for one that was never in it by its own age.
+        # Uses the time of removal from the table, and the age of files that were never in it.
         found = place.delta().vacuum(older_than_h, dry_run=True, enforce_retention_duration=False, full=True)
         deleted = sorted(path for path in found if path not in kept)
         if not dry_run:
@@ -156,12 +153,12 @@ def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (),
 
 
 def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]]:
-    """Neighbours that together make a file of about the target's size, two or more."""
+    """Yield two or more neighbors that together reach about the target size."""
     for mine in _by_partition(files).values():
         run: list[_Listed] = []
         for file in mine:
             large = file.size > target_bytes * 3 // 4
-            # A batch that was repeated adds dead letters between those that its first attempt had committed.
+            # A repeated batch adds dead letters between those that its first attempt committed.
             overlaps = bool(run) and file.start < run[-1].end
             if run and (large or overlaps or sum(one.size for one in run) + file.size > target_bytes):
                 if len(run) > 1:
@@ -174,7 +171,7 @@ def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]
 
 
 def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Listed]]:
-    """The files of each log in offset order."""
+    """Return the files of each log in offset order."""
     found: dict[tuple[str, int], list[_Listed]] = {}
     for file in sorted(files, key=lambda file: file.start):
         found.setdefault((file.topic_id, file.partition), []).append(file)
@@ -182,7 +179,7 @@ def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Liste
 
 
 def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
-    """One file with the records of some, which keep their order; memory holds a few thousand of them at a time."""
+    """Join files into one without changing the order; memory holds a few thousand records at a time."""
     files = place.files()
     first = run[0]
     joined, following = None, first.start
@@ -208,7 +205,7 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
 
 
 def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's columns; those that it is older than are null."""
+    """Return the batch with the table's columns. Newer columns are null."""
     names = batch.schema.names
     arrays = [
         fitted(batch.column(one.name) if one.name in names else None, batch.num_rows, one.type) for one in columns
@@ -217,7 +214,7 @@ def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def _listed(snapshot: Snapshot) -> list[_Listed]:
-    """The files of the archive; others, without statistics of ours, are not touched."""
+    """Return the archive's files; files without its statistics are not touched."""
     return [
         _Listed(
             path=row["path"],

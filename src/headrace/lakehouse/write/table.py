@@ -1,7 +1,7 @@
-"""The Delta table: its columns, its fences, and the one commit by which files and fences change together.
+"""Access a Delta table: its columns, its fences, and the commit that changes files and fences together.
 
-Rule of this file: what a commit writes was computed from the snapshot it is committed against. Delta refuses the
-commit when another one has set one of the same `txn` ids since that snapshot was loaded.
+A commit's content must be computed from the snapshot it is committed against. Delta refuses it if another commit has
+set one of the same `txn` IDs since then.
 """
 
 import json
@@ -29,30 +29,30 @@ from headrace.records.arrow import schema
 from headrace.topics.archive import app_id
 
 COLUMNS: Final = schema(include_headers=True).append(pa.field("topicId", pa.string()))
-"""The columns of the Spark source, and the topic's id: a topic created again starts its offsets anew."""
+"""The columns of the Spark source and the topic's ID: the offsets of a recreated topic start at 0."""
 VARIANT: Final = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")])
-"""As delta-rs, and readers without the type, see a column that is VARIANT."""
+"""The VARIANT type as delta-rs and readers without the type represent it."""
 DEAD_COLUMNS: Final = COLUMNS.append(pa.field("reason", pa.string()))
-"""The columns of the table beside a typed one: the records as they are, and why they are here."""
+"""Columns of a dead-letter table: the original records and the reason."""
 _KNOWN: Final = ("topic", "partition", "offset", "timestamp", "topicId")
-"""Columns whose bounds every file of an archive has had from the beginning."""
+"""Columns with bounds in every file of every archive."""
 _SKIPPING: Final = "delta.dataSkippingStatsColumns"
-"""A property of the table: columns that have statistics in all files. Readers skip files by no other column.
+"""Table property: columns that have statistics in all files. Readers skip files only by these.
 
-Files may lack bounds of columns that came later, and of numbers that are NaN. delta-rs' `to_pyarrow_*` takes a file
-without bounds of a column for one that no filter of that column fits.
+Files may lack bounds of later columns, and of numbers that are NaN. delta-rs' `to_pyarrow_*` skips a file without
+bounds for a filtered column.
 """
 _COMMIT_ID: Final = "headraceCommit"
 _LOOK_BACK: Final = 50
-"""So many commits of others may come between one of ours and the look whether it is in the table."""
+"""Maximum number of other commits between a commit and the check whether it succeeded."""
 _CHECKPOINT_EVERY: Final = "50"
-"""Commits between two checkpoints of Delta's log: reading the table reads at most so many small files."""
+"""Commits between two checkpoints of Delta's log. A reader reads at most this many small files."""
 
 
 def merged(found: Iterable[pa.Schema]) -> pa.Schema:
-    """New columns as several tasks have seen them.
+    """Merge new columns that several tasks have found.
 
-    Whole numbers give way to fractions and to decimals, other types to the first, and a name to the first in its case.
+    Whole numbers become fractions and decimals. Otherwise the first type, and the first spelling of a name, applies.
     """
     kinds: dict[str, tuple[str, pa.DataType]] = {}
     for columns in found:
@@ -65,15 +65,15 @@ def merged(found: Iterable[pa.Schema]) -> pa.Schema:
 
 
 class Conflict(SparkError):
-    """Somebody else committed first; nothing of this commit is in the table."""
+    """Another process committed first, so this commit is not in the table."""
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A Parquet file with records `start` up to, not including, `end` of one partition, in offset order."""
+    """A Parquet file with the records of one partition from `start` to before `end`, in offset order."""
 
     path: str
-    """Relative to the table."""
+    """Path relative to the table."""
     topic: str
     partition: int
     start: int
@@ -88,10 +88,10 @@ class WrittenFile:
 
 
 class ArchiveFile:
-    """A file of an archive that is being written: records of one partition, in offset order."""
+    """An archive file that is being written: records of one partition, in offset order."""
 
     def __init__(self, place: Place, topic: str, topic_id: str, partition: int, first: pa.RecordBatch) -> None:
-        """Create the file; `first` is the first batch that will be written."""
+        """Create the file; `first` is the first batch to be written."""
         self.columns = first.schema
         self.rows = 0
         self._topic = topic
@@ -108,11 +108,11 @@ class ArchiveFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far, without what the writer holds back."""
+        """Return the bytes so far, without those that the writer buffers."""
         return self._file.size
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Append records that follow those before."""
+        """Append records that follow the previous ones."""
         self._file.write(rows, self._group_rows)
         extremes = pc.min_max(rows.column("timestamp").cast(pa.int64()))
         self._times.append((extremes["min"].as_py(), extremes["max"].as_py()))
@@ -120,7 +120,7 @@ class ArchiveFile:
         self.rows += rows.num_rows
 
     def close(self) -> WrittenFile:
-        """Finish the file and bring it to the disk, or into the store."""
+        """Finish the file durably."""
         size, footer = self._file.close()
         low, high, nulls, _ = self._file.statistics.parts(footer)
         return WrittenFile(
@@ -145,16 +145,16 @@ class ArchiveTable:
     """A Delta table with records of topics."""
 
     def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
-        """Take the table at `place`, or create it there.
+        """Open the table at `place`, or create it.
 
         Args:
-            place: where it lies.
-            columns: those that it has when it is made; one that is there may have more.
-            make: False: it must be there.
+            place: The location.
+            columns: Columns of a new table; an existing one may have more.
+            make: Whether to create the table if it is missing.
 
         Raises:
-            TableError: something else lies there, the table has other columns, or writing is not allowed.
-            StoreUnavailable: the object store does not answer.
+            TableError: The place has other content, the columns differ, or writing is not allowed.
+            StoreUnavailable: The object store does not answer.
         """
         self.place = place
         _create_if_missing(place, columns, make=make)
@@ -169,20 +169,20 @@ class ArchiveTable:
         self._restrict_skipping()
 
     def _restrict_skipping(self) -> None:
-        """Let readers skip files of a table that an earlier version made by what these files have."""
+        """Limit the data skipping of an older table to columns with statistics."""
         while self.noted(_SKIPPING) is None:
             try:
                 self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
             except CommitFailedError:
-                self.snapshot()  # another writer changed the table, perhaps in this way
+                self.snapshot()  # another writer changed the table, perhaps in the same way
             except (DeltaError, OSError) as error:
                 raise failed(self.place, "was not changed", error) from error
 
     def snapshot(self) -> "Snapshot":
-        """The table as it is now. The one before is not to be used any more.
+        """Return the current version of the table. Earlier snapshots become invalid.
 
         Raises:
-            TableError, StoreUnavailable: it cannot be read.
+            TableError, StoreUnavailable: The table cannot be read.
         """
         try:
             self._table.update_incremental()
@@ -191,7 +191,7 @@ class ArchiveTable:
         return Snapshot(self.place, self._table)
 
     def note(self, name: str, value: str) -> None:
-        """Set a property of the table. Raises TableError, StoreUnavailable."""
+        """Set a property of the table. Raise TableError, StoreUnavailable."""
         if self.noted(name) == value:
             return
         try:
@@ -200,19 +200,19 @@ class ArchiveTable:
             raise failed(self.place, "was not changed", error) from error
 
     def noted(self, name: str) -> str | None:
-        """A property of the table, as it was when the table was looked at last."""
+        """Return a property of the last loaded version."""
         found = self._table.metadata().configuration.get(name)
         return None if found is None else str(found)
 
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
-        """Add columns of values; whether there were any. The snapshots before are not to be used any more.
+        """Add value columns, and return whether there were any. Earlier snapshots become invalid.
 
         Args:
-            known: those that the table was seen to have.
-            found: what tasks have seen beside them.
+            known: Columns of the loaded version.
+            found: Columns that tasks have found in addition.
 
         Raises:
-            TableError, StoreUnavailable: they cannot be added.
+            TableError, StoreUnavailable: The columns cannot be added.
         """
         names = {name.casefold() for name in known.names}
         new = [one for one in merged(found) if one.name.casefold() not in names]
@@ -225,7 +225,7 @@ class ArchiveTable:
             if missing:
                 self._table.alter.add_columns([_field(one) for one in missing])
         except CommitFailedError:
-            return True  # somebody else added some: look again
+            return True  # another process added some: load the table again
         except (DeltaError, OSError) as error:
             raise failed(self.place, "got no more columns", error) from error
         return True
@@ -245,32 +245,32 @@ class Snapshot:
 
     @property
     def version(self) -> int:
-        """The Delta version."""
+        """Return the Delta version."""
         return int(self._table.version())
 
     def columns(self) -> list[tuple[str, str]]:
-        """Names and Delta types."""
+        """Return names and Delta types."""
         return _names_and_types(self._table.schema())
 
     def arrow(self) -> pa.Schema:
-        """The columns as Arrow has them."""
+        """Return the columns as an Arrow schema."""
         return pa.schema(self._table.schema().to_arrow())
 
     def typed(self) -> pa.Schema:
-        """The columns that come from values."""
+        """Return the value columns."""
         found = self.arrow()
         return pa.schema([one for one in found if one.name not in COLUMNS.names])
 
     def fences(self, topic_id: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The next offset to archive, for each partition that has one."""
+        """Return the next offset to archive for each partition that has one."""
         versions = {partition: self._table.transaction_version(app_id(topic_id, partition)) for partition in partitions}
         return {partition: version for partition, version in versions.items() if version is not None}
 
     def offsets(self, topic_id: str, partition: int, start: int, end: int) -> pa.Array:
-        """Offsets of the records of one partition, from `start` up to, not including, `end`: int64, in no order.
+        """Return the int64 offsets of one partition's records from `start` to before `end`, unordered.
 
         Raises:
-            TableError, StoreUnavailable: a file cannot be read.
+            TableError, StoreUnavailable: A file cannot be read.
         """
         files = self._place.files()
         found = [pa.array([], pa.int64())]
@@ -290,27 +290,27 @@ class Snapshot:
         return pa.concat_arrays(found)
 
     def paths(self) -> list[str]:
-        """The files, relative to the table."""
+        """Return the files' paths relative to the table."""
         paths: list[str] = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
         return paths
 
     def topics(self) -> set[str]:
-        """Names of the topics whose records the files have."""
+        """Return the names of the topics in the files."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         names = actions.column("min.topic").unique().to_pylist() if "min.topic" in actions.column_names else []
         return {name for name in names if name is not None}
 
     def files(self) -> list[dict[str, Any]]:
-        """The files, as Delta's log describes them: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
+        """Return the files as in Delta's log: `path`, `size_bytes`, `num_records`, `min.offset` and so on."""
         rows: list[dict[str, Any]] = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return rows
 
     def commit(self, topic_id: str, files: Iterable[WrittenFile], fences: Mapping[int, int]) -> None:
-        """Add the files and set the fences, both or neither.
+        """Add the files and set the fences atomically.
 
         Raises:
-            Conflict: one of these fences was set by somebody else since this snapshot.
-            StoreUnavailable: whether it was committed is not known; the fences tell.
+            Conflict: Another process has set one of these fences since this snapshot.
+            StoreUnavailable: The result is unknown; the fences show it.
         """
         held = self.fences(topic_id, fences)
         for partition, offset in fences.items():
@@ -326,7 +326,7 @@ class Snapshot:
         *,
         mode: Literal["append", "overwrite"] = "append",
     ) -> None:
-        """Commit actions and `txn` entries against this snapshot. Raises as `commit`."""
+        """Commit actions and `txn` entries against this snapshot. Raise as `commit`."""
         before = self.version
         commit_id = uuid.uuid4().hex
         try:
@@ -340,7 +340,7 @@ class Snapshot:
                 ),
             )
         except CommitFailedError as error:
-            # A store's answer that was lost makes delta-rs try again, and meet its own commit.
+            # If a store's answer is lost, delta-rs retries and conflicts with its own commit.
             if not self._went_in(commit_id):
                 raise Conflict(one_line(error)) from error
         except (DeltaError, OSError) as error:
@@ -355,7 +355,7 @@ class Snapshot:
             raise failed(self._place, "was perhaps not written", error) from error
 
     def _sync_log(self, version: int) -> None:
-        """Bring the commit to the disk: what comes after it may let the log drop these records."""
+        """Sync the commit to disk, because the log may drop these records afterward."""
         path = self._place.path
         if path is None:
             return
@@ -366,7 +366,7 @@ class Snapshot:
 
 
 def _may_have(file: Mapping[str, Any], column: str, low: int, high: int) -> bool:
-    """Whether a file may have values from `low` to `high`. Files of other writers may lack bounds."""
+    """Return whether a file may have values from `low` to `high`. Other writers may leave out bounds."""
     least, most = file.get(f"min.{column}"), file.get(f"max.{column}")
     return (least is None or least <= high) and (most is None or most >= low)
 
@@ -398,7 +398,7 @@ def _create_if_missing(place: Place, columns: pa.Schema, *, make: bool) -> None:
 
 
 def _field(column: pa.Field) -> Field:
-    """A column as Delta has it; adding the first VARIANT raises what the table asks of its readers."""
+    """Return a column as a Delta field. The first VARIANT raises the table's reader requirements."""
     if column.type == VARIANT:
         return Field(column.name, VariantType())
     return Schema.from_arrow(pa.schema([column])).fields[0]
@@ -409,7 +409,7 @@ def _names_and_types(schema: Schema) -> list[tuple[str, str]]:
 
 
 def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) -> AddAction:
-    """The file as Delta's log has it, with what prunes."""
+    """Return the add action of a file, with statistics for pruning."""
     low = {
         "topic": json.dumps(file.topic),
         "partition": str(file.partition),
@@ -431,7 +431,7 @@ def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) ->
 
 
 def _statistics_of(columns: pa.Schema) -> Statistics:
-    """An empty collection of the statistics of a file, but for columns that the archive knows the bounds of."""
+    """Return empty statistics for the columns whose bounds the archive does not know itself."""
     variants = {column.name for column in columns if column.type == VARIANT}
     return Statistics(columns, leave_out=frozenset(variants | set(_KNOWN)))
 
@@ -442,6 +442,6 @@ _NULLS: Final = "nullCount"
 
 
 def _instant(timestamp_ms: int) -> str:
-    """JSON of a record's time; beyond what the log can hold, the closest one that it can."""
+    """Return a record's time as JSON, limited to the range of Delta's log."""
     microseconds = max(data_files.INSTANTS[0], min(data_files.INSTANTS[1], timestamp_ms * 1000))
     return data_files.instant(microseconds, COLUMNS.field("timestamp").type, up=False)
