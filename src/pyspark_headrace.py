@@ -1,4 +1,4 @@
-"""Spark finds `format("headrace")` through this module's name; nothing has to be registered."""
+"""Let Spark find `format("headrace")` by this module's name, without registration."""
 
 from headrace.spark.source.source import HeadraceDataSource as DefaultSource
 

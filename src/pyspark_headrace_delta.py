@@ -1,4 +1,4 @@
-"""Spark finds `format("headrace.delta")` through this module's name; nothing has to be registered."""
+"""Let Spark find `format("headrace.delta")` by this module's name, without registration."""
 
 from headrace.spark.sink.delta_sink import DeltaDataSource as DefaultSource
 

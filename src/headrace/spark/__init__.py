@@ -1,4 +1,4 @@
-"""Spark: the `headrace` format (batch and streaming), consumer group positions of queries, the lakehouse archive."""
+"""Spark: the `headrace` format (batch and streaming), group offsets of queries, the lakehouse archive."""
 
 from headrace.spark.source.groups import ConsumerGroupListener, commit_groups
 

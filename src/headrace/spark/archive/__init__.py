@@ -1,8 +1,8 @@
-"""The lakehouse archive: a topic copied into a Delta table, every record exactly once.
+"""The lakehouse archive: copy a topic into a Delta table, every record exactly once.
 
-The table itself is the archiver's state. Per partition it holds one `txn`, `headrace:<topic id>:<partition>`, whose
-version is the next offset to archive; it changes in the same commit as the files are added, and a commit fails when
-somebody else's came first. Spark's checkpoint is only a convenience on top.
+The table holds the archiver's state: one `txn` per partition, `headrace:<topic id>:<partition>`, with the next offset
+to archive as its version. The commit that adds files updates it, and fails if another process committed first. Spark's
+checkpoint is optional.
 """
 
 from headrace.lakehouse.status.counters import Progress, Standing, TopicProgress

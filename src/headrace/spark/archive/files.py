@@ -1,7 +1,7 @@
-"""Parquet files of the archive, written by Spark tasks straight from the log.
+"""Write Parquet files of the archive in Spark tasks, directly from the log.
 
-One file holds one partition's records in offset order, with small row groups and statistics of offset and timestamp,
-so that a reader finds an offset by reading little.
+A file holds one partition's records in offset order, with small row groups and statistics, so that a reader finds an
+offset with few reads.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from headrace.spark.source.tasks import quarantine
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where one topic's records come from and go to. Travels to the tasks."""
+    """Source and target of one topic's records. It is sent to the tasks."""
 
     redis: str
     table: Place
@@ -31,34 +31,34 @@ class Destination:
     topic_id: str
     fail_on_data_loss: bool = True
     skip_unreadable: bool = False
-    """Leave out batches that cannot be read; their bytes go into the table's folder `_unreadable`."""
+    """Skip unreadable batches and save their bytes in the table's folder `_unreadable`."""
     traced: bool = False
-    """Look for the traces that records belong to."""
+    """Collect the traces of records."""
     decoding: Decoding | None = None
     """Typed tables: how values become columns."""
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    """Those that the table has of values."""
+    """Value columns of the table."""
     dead: Place | None = None
-    """Typed tables: the table beside, for records whose values cannot be decoded."""
+    """Typed tables: the dead-letter table."""
     aside: Mapping[int, pa.Array] = field(default_factory=dict)
-    """By partition: offsets whose records the table of dead letters already has."""
+    """By partition: offsets already in the dead-letter table."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Typed tables: columns that the table cannot get, with the reason."""
 
 
 UNREADABLE: Final = "_unreadable"
-"""A folder in the table's; Delta's readers and its vacuum pass over names that begin so."""
+"""A folder of the table. Delta's readers and vacuum skip names with this prefix."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written of a range."""
+    """Files written for a range."""
 
     files: tuple[WrittenFile, ...]
     dead: tuple[WrittenFile, ...] = ()
-    """Of the table beside."""
+    """Files of the dead-letter table."""
     columns: pa.Schema | None = None
-    """Columns of values, of a typed table."""
+    """Value columns of a typed table."""
     reason: str = ""
     """Why the first record was set aside."""
 
@@ -66,22 +66,22 @@ class Written:
 def write_range(
     destination: Destination, stream: str, offsets: Range, unreadable: list[str], traces: list[str]
 ) -> Written:
-    """Write a range of one partition; no file where nothing of it is left in the log.
+    """Write a range of one partition; no file if the log has nothing left of it.
 
     Args:
-        destination: where to.
-        stream: the partition's Redis key.
-        offsets: what is written.
-        unreadable: gets a line for each batch that was left out.
-        traces: gets some of the traces that records belong to, where they are asked for.
+        destination: The target.
+        stream: The partition's Redis key.
+        offsets: The range.
+        unreadable: Gets a line for each skipped batch.
+        traces: Gets some traces of the records, if requested.
 
-    A typed table's records that cannot be written go to the table beside it. When a file cannot be written, the range
-    is written once more, and each batch is tried in memory first.
+    Records of a typed table that cannot be written go to the dead-letter table. If a file fails, the range is written
+    again, with a trial of each batch in memory.
 
     Raises:
-        CorruptLog: a batch cannot be read, without `skip_unreadable`.
-        DataLoss: part of the range is gone, with `fail_on_data_loss`.
-        StoreUnavailable, TableError: the files cannot be written.
+        CorruptLog: A batch cannot be read, without `skip_unreadable`.
+        DataLoss: Part of the range is gone, with `fail_on_data_loss`.
+        StoreUnavailable, TableError: The files cannot be written.
     """
     told = len(unreadable), len(traces)
     try:
@@ -143,7 +143,7 @@ def _write(
     *,
     careful: bool,
 ) -> Values | None:
-    """Write the batches; what was decoded of them, of a typed table."""
+    """Write the batches. Return the decoded values of a typed table."""
     if destination.decoding is None or dead is None:
         for batch in batches:
             main.add(_with_id(batch, destination.topic_id))
@@ -162,19 +162,18 @@ def _write(
 
 
 def _tried(rows: pa.RecordBatch) -> None:
-    """Raise what writing a file of these records would."""
+    """Raise the errors that writing these records would raise."""
     with data_files.writer(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_batch(rows)
 
 
 def _with_id(batch: pa.RecordBatch, topic_id: str) -> pa.RecordBatch:
-    """The batch with all of the archive's columns."""
     arrays = [*batch.columns, pa.repeat(pa.scalar(topic_id), batch.num_rows)]
     return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
 
 
 def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa.RecordBatch]:
-    """Pass the batches on, and note the traces that their records' headers tell."""
+    """Yield the batches and collect the traces in their headers."""
     for batch in batches:
         if len(traces) < MOST:
             headers = batch.column("headers").flatten()
@@ -187,7 +186,7 @@ def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa
 
 
 class _Series:
-    """The files of one range in one table, one after the other."""
+    """The files of one range in one table, in order."""
 
     def __init__(self, destination: Destination, table: Place, partition: int) -> None:
         self._destination = destination
@@ -197,7 +196,7 @@ class _Series:
         self.done: list[WrittenFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Append records that follow those before, with all columns; other columns than before begin another file."""
+        """Append records with all columns. Changed columns start another file."""
         if rows.num_rows == 0:
             return
         if self._open is not None and self._open.columns != rows.schema:
@@ -211,7 +210,6 @@ class _Series:
             self._end()
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """End the last file; all of them."""
         self._end()
         return tuple(self.done)
 

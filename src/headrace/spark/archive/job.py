@@ -1,4 +1,4 @@
-"""The archive as a Structured Streaming job: started, watched, started anew when something that passes broke it."""
+"""Run the archive as a Structured Streaming job, and restart it after temporary errors."""
 
 import contextlib
 import hashlib
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TASK_ROWS: Final = 500_000
-"""A partition with more than this waiting is shared by several tasks, and becomes several files."""
+"""Records of a partition above which several tasks, and files, share it."""
 _POLL: Final = "50ms"
 _MASTER: Final = "local[*,4]"
-"""A task whose Python worker was killed is tried again: four times at most."""
+"""Spark retries a task whose Python worker was killed, up to four times."""
 _FOR_GOOD: Final = (OptionError, UnknownTopic, DataLoss, ArchiveGap, CorruptLog, TableError, TaskFailed)
-"""What trying again does not help."""
+"""Errors that a retry cannot fix."""
 _LONGEST_PAUSE_S: Final = 30.0
 _TRIES: Final = 5
-"""With `once`, and for what Spark says that we do not know: so often in a row without a batch between."""
+"""Attempts without a batch in between, with `once` and for unknown Spark errors."""
 
 OnProgress = Callable[[Progress], None]
 
 
 class SparkGone(SparkError):
-    """The JVM has ended: this process can do no more, another one can."""
+    """The JVM has ended; only a new process can continue."""
 
 
 def run(
@@ -73,12 +73,12 @@ def run(
     on_start: "Callable[[Archive], None]" = lambda _: None,
     step: Step = lambda _: None,
 ) -> Progress:
-    """Archive until everything there was at the start is in the tables (`once`), or until interrupted.
+    """Archive until the tables have all records present at the start (`once`), or until interrupted.
 
-    `on_start` is given the running archive; the rest as `start`.
+    `on_start` gets the running archive; other arguments are those of `start`.
 
     Raises:
-        SparkError: whatever stopped it, in one line.
+        SparkError: The cause of the end, in one line.
     """
     archive = start(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step)
     try:
@@ -100,19 +100,19 @@ def start(
     step: Step = lambda _: None,
     tells: bool = True,
 ) -> "Archive":
-    """Begin to archive in the background.
+    """Start to archive in the background.
 
     Args:
-        settings: what to archive, and how.
-        once: end when everything there was at the start is in the tables.
-        spark: the session to run in; None: one of its own.
-        on_progress: called after every batch, and once before the first, from another thread.
-        on_note: told what a person should know, one line each: what broke and is tried again, a new topic.
-        step: called at each step of a batch, for tests that stop the process there.
-        tells: whether the server's console is told how it goes; whoever watches may do that instead.
+        settings: The archive's settings.
+        once: End when the tables have all records present at the start.
+        spark: The session, or None to start one.
+        on_progress: Called after every batch and once before the first, from another thread.
+        on_note: Gets one line for the user per event: a retried error, a new topic.
+        step: Called at each step of a batch, for tests.
+        tells: Whether to report to the web console. A supervisor may do that instead.
 
     Raises:
-        SparkError: it cannot start: unknown topic, unusable table, no Redis, no Kafka listener.
+        SparkError: The topic, table, Redis or Kafka listener cannot be used.
     """
     settings.check()
     return Archive(settings, once=once, spark=spark, on_progress=on_progress, on_note=on_note, step=step, tells=tells)
@@ -132,20 +132,19 @@ class Archive:
         step: Step,
         tells: bool,
     ) -> None:
-        """See `start`."""
         self._settings = settings
         self._once = once
         self._on_progress = on_progress
         self._on_note = on_note
         self._stopping = threading.Event()
         self._working = threading.Lock()
-        """Held while a batch is under way."""
+        """Held while a batch runs."""
         self._ending = threading.Lock()
-        """Held while what it has is put away: who stops it beside another waits for that, and may end the process."""
+        """Held during cleanup, because another thread that stops it may then end the process."""
         self._error: Exception | None = None
         self._query: StreamingQuery | None = None
         self.queries = 0
-        """How many streaming queries have been started."""
+        """Number of streaming queries started."""
         group = None if settings.group is None else GroupCommitter(settings.server(), settings.group)
         self.progress = Progress()
         self._traces: TraceExporter | None = None
@@ -176,7 +175,7 @@ class Archive:
         self._thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False when it has not come in time. Raises the SparkError that ended it, if one did."""
+        """Wait for the end and return whether it came. Raise the SparkError that caused it."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
@@ -185,7 +184,7 @@ class Archive:
         return True
 
     def stop(self) -> None:
-        """Stop now; an unfinished batch is left out of the tables and comes again next time."""
+        """Stop now. An unfinished batch is not committed and is repeated next time."""
         self._stopping.set()
         self._stop_query()
         self._thread.join()
@@ -196,32 +195,30 @@ class Archive:
             self._held.close()
 
     def drain(self) -> None:
-        """Stop when the batch that is under way, if one is, is in the tables and its group committed."""
+        """Stop after the current batch and its group commit."""
         self._stopping.set()
         with self._working:
             pass
         self.stop()
 
     def standing(self) -> dict[str, Standing]:
-        """How far each table is just now. Raises SparkError when the storage does not answer."""
+        """Return each table's progress. Raise SparkError if the storage does not answer."""
         return self._targets.standing({name: topic.fences for name, topic in self.progress.topics.items()})
 
     def _looked(self) -> dict[str, Standing]:
         try:
             return self.standing()
         except SparkError:
-            return {}  # the storage is away: whoever archives says so
+            return {}  # the archiving thread reports that the storage is away
 
     def _begin(self) -> None:
-        """Take up the topics where their tables stand, and bring the group there."""
+        """Start the topics at the tables' fences and commit the group there."""
         self._targets.clear()
         result = self._archiver.commit_group()
         if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
             raise result.group_error
         self._targets.sync(result)
         self._report(result, 0.0)
-
-    # Running
 
     def _supervise(self) -> None:
         try:
@@ -237,11 +234,11 @@ class Archive:
                     self._take(error, failures)
                 else:
                     return
-        except Exception as error:  # handed over to whoever waits
+        except Exception as error:  # raised by `wait`
             self._error = error
 
     def _take(self, error: Exception, failures: int) -> None:
-        """Say what broke and pause, where trying again may help; raise it otherwise."""
+        """Report an error and pause if a retry may help; otherwise raise it."""
         if isinstance(error, Py4JNetworkError | ConnectionError) or (
             isinstance(error, Py4JError | PySparkException) and not self._java_lives()
         ):
@@ -268,7 +265,7 @@ class Archive:
     def _java_lives(self) -> bool:
         try:
             self.spark.sparkContext._jsc.sc().applicationId()
-        except Exception:  # whatever the bridge says, it says it of a JVM that does not answer
+        except Exception:  # any error of the bridge means that the JVM does not answer
             return False
         return True
 
@@ -293,7 +290,7 @@ class Archive:
                     raise
 
         self._query = self._start_query(archive_batch)
-        if self._stopping.is_set():  # asked for before there was a query to stop
+        if self._stopping.is_set():  # requested before a query existed
             self._stop_query()
         try:
             self._query.awaitTermination()
@@ -302,7 +299,7 @@ class Archive:
                 raise (failure[0] if failure else error) from error
 
     def _trace(self, result: BatchResult, began_ns: int) -> None:
-        """One span for each topic of the batch in each trace that its records belong to."""
+        """Record one span for each topic of the batch in each trace of its records."""
         for name, topic in result.topics.items() if self._traces is not None else ():
             told: dict[str, str | int] = {
                 "messaging.destination.name": name,
@@ -320,13 +317,13 @@ class Archive:
             if query is not None and query.isActive:
                 query.stop()
         except (Py4JError, PySparkException, ConnectionError):
-            return  # there is no JVM left to stop it in
+            return  # the JVM has ended
 
     def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         settings = self._settings
         self.queries += 1
         self.spark.dataSource.register(ranges.RangeSource)
-        # An idle archive looks for new records this often; Spark's own 10 ms would keep a core busy.
+        # Polling interval of an idle archive; Spark's default of 10 ms would use a whole core.
         self.spark.conf.set("spark.sql.streaming.pollingDelay", _POLL)
         options = {
             "redis": settings.redis,
@@ -350,7 +347,7 @@ class Archive:
         return (writer.trigger(availableNow=True) if self._once else writer).start()
 
     def _fences(self) -> str:
-        """Where the tables stand, for a query without a checkpoint."""
+        """Return the tables' fences, for a query without a checkpoint."""
         return ranges.fences_json(
             {
                 TopicPartition(name, number): offset
@@ -361,16 +358,14 @@ class Archive:
         )
 
     def _checkpoint(self) -> Path:
-        """One directory per set of topics: offsets of a deleted topic mean nothing to the next of its name."""
+        """Return one directory per set of topics, because a recreated topic has other offsets."""
         if self._settings.checkpoint is None:
             return Path(self._temporary) / str(self.queries)
         ids = ",".join(sorted(self._targets.ids.values()))
         return self._settings.checkpoint_folder / hashlib.sha256(ids.encode()).hexdigest()[:32]
 
-    # Telling
-
     def _check_group(self, result: BatchResult) -> None:
-        """A run that ends must not end with the group behind; one that goes on says so and tries again."""
+        """Raise a failed group commit if the run ends; otherwise report it and retry."""
         if result.group_error is not None and self._once:
             raise result.group_error
         if result.group_error is not None:
@@ -409,14 +404,14 @@ def _exporter(endpoint: str) -> "TraceExporter":
 
 _CAUSE: Final = re.compile(r"Caused by: (.+)")
 _PYTHON: Final = re.compile(r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|NotImplemented|Invalid)(?:: .*)?$")
-"""How a traceback of Python ends."""
+"""The end of a Python traceback."""
 _PASSING: Final = re.compile(r"(?:\w+\.)*(?:OSError|MemoryError|Py4J\w+|\w*(?:Timeout|Connection|Pipe)\w*)\b")
-"""What may be otherwise the next time."""
+"""Errors that may not recur."""
 _STAGE_ERROR: Final = re.compile(r"headrace\.(?:client|lakehouse|spark)(?:\.\w+)*\.(\w+): (.*)")
 
 
 def error_from_spark(error: PySparkException | Py4JError) -> SparkError:
-    """The error of ours inside Spark's, which comes as text with a traceback; or Spark's own first line."""
+    """Return Headrace's error from the traceback in Spark's text, or Spark's first line."""
     text = str(error)
     for name, message in reversed(_STAGE_ERROR.findall(text)):
         kind = getattr(errors, name, SparkError)
@@ -424,7 +419,7 @@ def error_from_spark(error: PySparkException | Py4JError) -> SparkError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return SparkError(type(error).__name__)
-    # What a Python worker, or Java below Spark, says at the end is the cause; Spark's own first line names the query.
+    # The last error of a Python worker or of Java is the cause; Spark's first line names only the query.
     causes = [found[1] for line in lines if (found := _CAUSE.match(line)) is not None]
     python = [line for line in lines if _PYTHON.match(line)]
     cause = python[-1] if python else causes[-1] if causes else ""

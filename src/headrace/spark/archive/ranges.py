@@ -1,7 +1,7 @@
-"""The archive's own source: a stream of offset ranges instead of records.
+"""Stream offset ranges instead of records, as the archive's source.
 
-The archive's tasks read the log themselves and write Parquet; sending every record into the JVM and back in between
-would only cost. Offsets, limits and checkpoint are those of `format("headrace")`.
+The archive's tasks read the log and write Parquet themselves, so records need not pass through the JVM. Offsets, limits
+and checkpoint are those of `format("headrace")`.
 """
 
 import base64
@@ -68,28 +68,28 @@ _FAILURES: Final = {
     )
 }
 FENCES: Final = "fences"
-"""An option of this source alone: where the tables stand, JSON as in a checkpoint."""
+"""Internal option: the tables' fences, as JSON like a checkpoint's."""
 
 
 def fences_json(fences: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> str:
-    """The option `fences`; `ids` are those of the topics, by name."""
+    """Return the option `fences`; `ids` are topic IDs by name."""
     return json.dumps(client_offsets.to_json(fences, ids))
 
 
 class RangeSource(DataSource):
-    """A headrace stream that says what is to be read instead of reading it."""
+    """A Headrace stream of ranges to read."""
 
     @classmethod
     def name(cls) -> str:
-        """The name it is registered under."""
+        """Return the registered name."""
         return "headrace_ranges"
 
     def schema(self) -> StructType:
-        """One row is one task's range."""
+        """Return the columns; one row is one task's range."""
         return RANGES
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's names
-        """Offsets as in `format("headrace")`."""
+        """Return a reader with the offsets of `format("headrace")`."""
         given = {name: value for name, value in self.options.items() if name != FENCES}
         parsed = source_options.parse(given, default_redis=environment.redis_url())
         source_options.check_streaming(parsed)
@@ -105,16 +105,16 @@ class RangeReader(StreamReader):
         self._ids = client_offsets.ids_from_json(fences)
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
-        """Where the tables stand; the log's start where they have nothing.
+        """Return the tables' fences, or log starts where there are none.
 
-        With the ids of the topics that the fences are of: one that was created again since is noticed by them.
+        The fences carry topic IDs, which reveal a recreated topic.
         """
         found = self._look(now=None)
         first = {one: self._fences.get(one, extent.start) for one, extent in found.items()}
         return client_offsets.to_json(first, {**topic_ids(self._topics), **self._ids})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One row."""
+        """Yield one row."""
         settle()
         assert isinstance(partition, RangePartition)
         offsets = partition.offsets
@@ -130,11 +130,11 @@ Destinations = Mapping[str, Destination]
 
 
 def write(frame: DataFrame, destinations: Destinations, fences: Mapping[TopicPartition, int]) -> list[RangeResult]:
-    """Run the tasks of one micro-batch: each writes the files of its range.
+    """Run the tasks of one micro-batch, which write the files.
 
     Raises:
-        DataLoss: records are gone that should be archived.
-        StorageUnavailable, StoreUnavailable: a task lost Redis, or the tables' store.
+        DataLoss: Records to be archived are gone.
+        StorageUnavailable, StoreUnavailable: A task lost Redis, or the tables' store.
     """
     task = partial(_write_task, dict(destinations), dict(fences))
     rows = frame.mapInArrow(task, "result string").collect()
@@ -151,7 +151,7 @@ def _write_task(
 
 
 def _write_one(destination: Destination, fences: Mapping[TopicPartition, int], row: Mapping[str, object]) -> str:
-    """A range's result as JSON; what the driver should say in one line travels as a value, not as a traceback."""
+    """Return a range's result as JSON. Expected errors travel as values, without a traceback."""
     partition = TopicPartition(destination.topic, row["partition"])  # type: ignore[arg-type]
     stream, offsets = str(row["stream"]), Range(partition, row["start"], row["end"])  # type: ignore[arg-type]
     offsets = clip(offsets, fences)

@@ -1,4 +1,4 @@
-"""What to archive, and how."""
+"""Settings of an archive."""
 
 import re
 from collections.abc import Mapping
@@ -17,49 +17,49 @@ from headrace.spark.source.topic_log import Subscription
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSettings:
-    """What to archive, and how. Give `topics` or `pattern`."""
+    """Settings of an archive. Set `topics` or `pattern`."""
 
     table: str
-    """A directory, or the URL of an object store; `{topic}` in it stands for the topic's name."""
+    """A directory or the URL of an object store; `{topic}` is replaced by the topic's name."""
     redis: str = field(repr=False)
-    """The storage URL of the server, with the password of its Redis where that wants one."""
+    """The storage URL of the server, with the Redis password if required."""
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """A regular expression for whole names; topics created later are archived too."""
+    """A regular expression for whole names, which includes topics created later."""
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """delta-rs' storage options, the same on driver and executors."""
+    """delta-rs' storage options for driver and executors."""
     kafka: str | None = None
     group: str | None = None
-    """The consumer group whose positions follow the tables; needs `kafka`, `HOST:PORT`."""
+    """The consumer group whose offsets follow the tables; needs `kafka`, `HOST:PORT`."""
     login: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """How to log in at `kafka`: `kafka.*` options of `format("headrace")`."""
+    """Login at `kafka`: `kafka.*` options of `format("headrace")`."""
     checkpoint: str | None = None
-    """Spark's checkpoint is kept under this directory; None: a temporary one, and the tables say where to go on."""
+    """Parent directory of Spark's checkpoint. None: a temporary one; the tables have the offsets."""
     trigger_s: float = 10.0
-    """Records wait at most this long for their commit."""
+    """Maximum seconds until a record is committed."""
     min_rows: int = 200_000
-    """This many waiting are committed at once."""
+    """Waiting records that start a commit immediately."""
     max_rows: int = 2_000_000
-    """No commit holds more."""
+    """Maximum records of a commit."""
     skip_lost: bool = False
-    """Go on, instead of failing, where retention was faster than the archive."""
+    """Continue if retention was faster than the archive, instead of failing."""
     skip_unreadable: bool = False
-    """Go on, instead of failing, where a stored batch cannot be read; its bytes go into the table's `_unreadable`."""
+    """Continue after an unreadable batch, instead of failing. Its bytes go into the table's `_unreadable`."""
     schema: str | None = None
-    """Typed tables: `json` (columns as they are found), `confluent`, or a file: JSON Schema, .avsc, .proto, .desc."""
+    """Typed tables: `json` (inferred columns), `confluent`, or a file: JSON Schema, .avsc, .proto, .desc."""
     schema_registry: str | None = None
-    """With `confluent`: the URL of a registry, or a folder with `<id>.avsc`, `<id>.json`, `<id>.proto`."""
+    """With `confluent`: a registry's URL, or a folder with `<id>.avsc`, `<id>.json`, `<id>.proto`."""
     schema_message: str | None = None
-    """Protobuf: the message's full name."""
+    """Full name of a Protobuf message."""
     iceberg: str | None = None
-    """`CATALOG:NAMESPACE.TABLE` of an Iceberg table with the same files; `{topic}` stands for the topic's name."""
+    """`CATALOG:NAMESPACE.TABLE` of an Iceberg table with the same files; `{topic}` is replaced by the topic's name."""
     iceberg_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the catalog, over pyiceberg's own configuration."""
+    """Options of the catalog, which override pyiceberg's configuration."""
     traces: str | None = None
-    """URL of an OpenTelemetry receiver, to which the traces of records are continued; needs `headrace[otel]`."""
+    """URL of an OpenTelemetry receiver, to continue the traces of records; needs `headrace[otel]`."""
 
     def check(self) -> None:
-        """Raise OptionError for what does not fit together."""
+        """Raise OptionError for conflicting settings."""
         if (self.kafka is None) != (self.group is None):
             raise OptionError(
                 "a consumer group and the Kafka address it is committed at go together: give both or neither"
@@ -81,13 +81,13 @@ class ArchiveSettings:
             )
 
     def server(self) -> ClientOptions:
-        """Where the group is committed, and as whom. Raises OptionError."""
+        """Return the options to commit the group. Raise OptionError."""
         found = client_options.parse({**self.login, client_options.SERVERS: str(self.kafka)})
         assert found is not None
         return found
 
     def decoding(self) -> Decoding | None:
-        """How values become columns. Raises OptionError for a schema that cannot be read."""
+        """Return how values become columns. Raise OptionError for an unreadable schema."""
         if self.schema is None:
             if self.schema_registry is not None or self.schema_message is not None:
                 raise OptionError("--schema-registry and --schema-message go with --schema")
@@ -96,7 +96,7 @@ class ArchiveSettings:
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Where Spark's checkpoints are kept. Raises OptionError for what is no directory of this machine."""
+        """Return the folder of Spark's checkpoints. Raise OptionError if it is not local."""
         try:
             path = local_path(str(self.checkpoint))
         except ValueError as error:
@@ -107,9 +107,9 @@ class ArchiveSettings:
 
     @property
     def subscription(self) -> Subscription:
-        """The topics, as a source reads them."""
+        """Return the topics as a source's subscription."""
         return Subscription(names=tuple(dict.fromkeys(self.topics)), pattern=self.pattern)
 
     def place(self, topic: str) -> Place:
-        """Where a topic's table lies. Raises TableError for a URL of a kind that is not known."""
+        """Return the location of a topic's table. Raise TableError for an unknown URL scheme."""
         return Place.of(self.table.replace(TOPIC, topic), self.storage)

@@ -1,7 +1,7 @@
-"""The topics of an archive and the tables they go into, as both are now.
+"""Find the topics of an archive and their tables.
 
-A document next to the topics tells the server where a topic's archive lies and how far it is. It is the only thing of
-Headrace's that Spark's side writes into Redis.
+A document next to the topics gives the server the location and progress of a topic's archive. It is the only Headrace
+data that Spark writes to Redis.
 """
 
 import time
@@ -30,17 +30,17 @@ class Registrar:
     """Writes the documents of one archive's topics."""
 
     def __init__(self, url: str) -> None:
-        """Connects with the first document."""
+        """Prepare a lazy connection."""
         self._redis = connect(url)
         self._key = Keyspace().documents(archives.KIND)
         self._elsewhere: dict[str, str] = {}
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         self._redis.close()
 
     def register(self, target: Target, archived: Mapping[int, int]) -> str | None:
-        """Say where a topic's table lies and how far it is; a line when another table stands there, once.
+        """Register a table and its progress. Return one line, once, if another table is registered.
 
         Raises:
             StorageUnavailable: Redis does not answer.
@@ -71,7 +71,7 @@ class Registrar:
 
 
 def _registered_table(text: bytes | None) -> str | None:
-    """The registered table; None for a document that is gone or cannot be read."""
+    """Return the registered table, or None for a missing or unreadable document."""
     try:
         return None if text is None else archives.decode(text).table
     except msgspec.MsgspecError:
@@ -79,23 +79,23 @@ def _registered_table(text: bytes | None) -> str | None:
 
 
 _DEAD: Final = "_dlq"
-"""Behind a typed table's name: the table beside it."""
+"""Suffix of a typed table's dead-letter table."""
 
 _MOST_NAMED: Final = 3
 OnNote = Callable[[str], None]
 
 
 class Targets:
-    """Found by what the settings subscribe to; a table is made for each new topic."""
+    """The subscribed topics, with a table for each."""
 
     def __init__(self, settings: ArchiveSettings, log: LogReader, registrar: Registrar, on_note: OnNote) -> None:
-        """None are known yet.
+        """Start without topics.
 
         Args:
-            settings: what to archive, and how.
-            log: where the topics are.
-            registrar: lets the server know what the tables have.
-            on_note: told what a person should know, one line each.
+            settings: The archive's settings.
+            log: Access to the topics.
+            registrar: Registers the tables with the server.
+            on_note: Gets one line for the user per event.
         """
         self._settings = settings
         self._log = log
@@ -106,27 +106,28 @@ class Targets:
         self._topics: Topics = {}
         self._twins: dict[str, IcebergTwin] = {}
         self._synced: dict[str, int] = {}
-        """The versions of the tables that their Iceberg tables have."""
+        """Table versions that the Iceberg tables have."""
         self._registered: dict[str, dict[int, int]] = {}
         self._shared: set[str] = set()
-        """Topics whose tables were found to have others, which was said."""
+        """Topics for which a shared table was reported."""
 
     @property
     def ids(self) -> dict[str, str]:
-        """Of the topics, by name."""
+        """Return topic IDs by name."""
         return {name: target.topic_id for name, target in self._targets.items()}
 
     def clear(self) -> None:
-        """Look at every topic and table anew the next time."""
+        """Reload every topic and table next time."""
         self._targets = {}
 
     def current(self) -> dict[str, Target]:
-        """The topics as they are now; a table is made for each new one.
+        """Return the current topics, with a table for each new one.
 
         Raises:
-            UnknownTopic: one is gone. TopicReplaced: one was deleted and created again.
+            UnknownTopic: A topic is gone.
+            TopicReplaced: A topic was deleted and created again.
         """
-        found = self._log.topics(self._settings.subscription)  # before a table is made for a mistyped one
+        found = self._log.topics(self._settings.subscription)  # before a mistyped topic gets a table
         gone = sorted(set(self._targets) - set(found))
         if gone:
             raise UnknownTopic(f"topic {gone[0]!r} was deleted while it was being archived")
@@ -149,7 +150,7 @@ class Targets:
         return self._targets
 
     def _note_other_topics(self, name: str, table: ArchiveTable) -> None:
-        """A table may have several topics, which is seldom what was meant: not all readers look at the name."""
+        """Report a table with several topics, which is rarely intended: some readers ignore the topic."""
         others = sorted(table.snapshot().topics() - {name})
         if others and name not in self._shared:
             self._shared.add(name)
@@ -160,7 +161,7 @@ class Targets:
             )
 
     def _note_columns(self, table: ArchiveTable) -> None:
-        """A table that was there may have columns that the schema's fields do not fit: their records are set aside."""
+        """Report columns of an existing table that the schema's fields do not fit."""
         if self._decoding is None:
             return
         known = table.snapshot().typed()
@@ -175,26 +176,26 @@ class Targets:
                 )
 
     def gone(self) -> list[str]:
-        """Those that are not there any more, in order."""
+        """Return deleted topics, sorted."""
         return sorted(set(self._targets) - set(self._log.topics(self._settings.subscription)))
 
     def replaced(self) -> bool:
-        """Whether a topic was made again: who had just found the old one misses its records, not the new one's."""
+        """Return whether a topic was recreated, so that missing records belong to the old one."""
         try:
             found = self._log.topics(self._settings.subscription)
         except SparkError:
-            return False  # the loss itself is told
+            return False  # the loss itself is reported
         return any(name in found and found[name].id != target.topic_id for name, target in self._targets.items())
 
     def extents(self) -> dict[TopicPartition, Extent]:
-        """Where the partitions start and end."""
+        """Return the bounds of the partitions."""
         return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
 
     def standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
-        """How far the tables are, by these offsets below which they have everything.
+        """Return the tables' progress for these fences.
 
         Raises:
-            SparkError: the storage does not answer.
+            SparkError: The storage does not answer.
         """
         extents = self.extents()
         standing = {}
@@ -204,7 +205,7 @@ class Targets:
         return standing
 
     def destinations(self, fences: Fences) -> dict[str, Destination]:
-        """Where the tasks of a batch write."""
+        """Return the targets of a batch's tasks."""
         return {
             name: Destination(
                 redis=self._settings.redis,
@@ -224,7 +225,7 @@ class Targets:
         }
 
     def sync(self, result: BatchResult) -> None:
-        """Let the Iceberg tables follow; raises CatalogUnavailable, after which everything is looked at anew."""
+        """Update the Iceberg tables. Raise CatalogUnavailable, after which everything is reloaded."""
         for name, topic in result.topics.items() if self._twins else ():
             if self._synced.get(name) != topic.version:
                 snapshot = self._targets[name].table.snapshot()
@@ -232,8 +233,8 @@ class Targets:
                 self._synced[name] = snapshot.version
 
     def register(self, result: BatchResult) -> None:
-        """Let the server know: from here on the log may drop what the tables have."""
-        # A typed table lacks what could not be decoded: it is nobody's log.
+        """Register the progress, which allows the log to drop archived records."""
+        # A typed table lacks dead letters, so it cannot replace a log.
         for name, topic in result.topics.items() if self._decoding is None else ():
             if self._registered.get(name) != topic.fences:
                 note = self._registrar.register(self._targets[name], topic.fences)

@@ -1,1 +1,1 @@
-"""Declared pipelines: projects for Spark's own `spark-pipelines`, an environment to run them in, and what a run did."""
+"""Projects for Spark's own `spark-pipelines`: create, check, run and report them."""

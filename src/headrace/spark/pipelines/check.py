@@ -1,8 +1,8 @@
-"""What Spark's dry run misses, topics that do not exist and formats whose jars are not there; and where logs end.
+"""Find errors that Spark's dry run misses: missing topics and jars. Also find log ends.
 
-Formats and their options are read from a project's Python files, which are not run. Seen are texts, names given to
-texts at the top of a file, and the environment: `os.environ["X"]`, `os.environ.get("X", "otherwise")`. What a program
-computes is not seen: Spark reports what is wrong with that, later and at length.
+Formats and options are read from a project's Python files without running them. Only literals, module constants,
+`os.environ["X"]` and `os.environ.get("X", "otherwise")` are resolved. Spark reports errors in computed values later and
+at length.
 """
 
 import ast
@@ -30,23 +30,23 @@ _JARS: Final = {
 
 @dataclass(frozen=True)
 class Use:
-    """A format with the options that are written beside it."""
+    """A format with its options."""
 
     file: Path
     line: int
     format: str
     options: Mapping[str, str]
-    """With their names in lower case."""
+    """Names in lower case."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it names, to read or to write."""
+        """Return the topics to read or write."""
         named = self.options.get("subscribe") or self.options.get("topic") or ""
         return tuple(name.strip() for name in named.split(",") if name.strip())
 
 
 def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
-    """One line for each thing that a run would fail on; `defaults` are the project's Spark settings."""
+    """Return one line for each expected failure; `defaults` are the project's Spark settings."""
     found = []
     jars = "spark.jars" in defaults or "spark.jars.packages" in defaults
     for use in format_uses(folder, os.environ):
@@ -59,7 +59,7 @@ def problems(folder: Path, defaults: Mapping[str, str]) -> list[str]:
 
 
 def clusters(folder: Path) -> list[ClientOptions]:
-    """The clusters that the project says its topics are in."""
+    """Return the clusters of the project's topics."""
     found: dict[ClientOptions, None] = {}
     for use in format_uses(folder, os.environ):
         if use.format == "headrace":
@@ -71,14 +71,14 @@ def clusters(folder: Path) -> list[ClientOptions]:
 
 
 def ends(folder: Path, topics: Iterable[str]) -> dict[TopicPartition, int]:
-    """Where the logs of these topics end now; without those of which the project does not say where they are."""
+    """Return the log ends of these topics, without those whose cluster is unknown."""
     found: dict[TopicPartition, int] = {}
     named: dict[str, ClientOptions] = {}
     clusters: dict[ClientOptions, None] = {}
     for use in format_uses(folder, os.environ):
         if use.format != "headrace":
             continue
-        with suppress(SparkError):  # the run is over: what it did is told nevertheless
+        with suppress(SparkError):  # the run is over and its result is reported anyway
             cluster = _cluster(use)
             if cluster is not None:
                 clusters[cluster] = None
@@ -110,7 +110,7 @@ def _missing(use: Use) -> Iterator[str]:
 
 
 def _cluster(use: Use) -> ClientOptions | None:
-    """The cluster that its options name; None where they do not say. Raises OptionError for options that do not fit."""
+    """Return the cluster of the options, or None. Raise OptionError for invalid options."""
     kafka = {name: value for name, value in use.options.items() if name.startswith(client_options.PREFIX)}
     if client_options.SERVERS in kafka or client_options.PROPERTIES in kafka:
         return client_options.parse(kafka)
@@ -123,18 +123,16 @@ _Names = Mapping[str, str | None]
 
 
 def format_uses(folder: Path, environment: Mapping[str, str]) -> Iterator[Use]:
-    """The formats that the project's Python files name."""
+    """Yield the formats in the project's Python files."""
     for file in sorted((folder / "transformations").rglob("*.py")):
         try:
             tree = ast.parse(file.read_text("utf-8"))
         except (SyntaxError, UnicodeDecodeError):
-            continue  # Spark says so itself
+            continue  # Spark reports it
         yield from _Reader(environment).of_file(file, tree)
 
 
 class _Reader:
-    """Reads one file."""
-
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._names: dict[str, str] = {}
@@ -204,7 +202,7 @@ def _is_environment(node: ast.expr) -> bool:
 
 
 def _chain(node: ast.expr) -> Iterator[ast.Call]:
-    """The calls of `a.b(...).c(...)`, the last first."""
+    """Yield the calls of `a.b(...).c(...)`, the last first."""
     while True:
         if isinstance(node, ast.Call):
             yield node

@@ -1,8 +1,8 @@
-"""Spark's settings for a project, those that it has over those that every project needs, and the path it is given.
+"""Build Spark's settings for a project, and a path that Spark accepts.
 
-Spark percent-encodes the path of a pipeline's checkpoints once, and takes the result for a path: with a space in it,
-the checkpoints lie in another folder than the one Spark looks for them in. Derby, which holds the catalog, refuses
-others. So Spark is given a symbolic link whose path has none of these.
+Spark percent-encodes the path of a pipeline's checkpoints once and uses the result as a path. With a space in it, it
+looks for them in another folder. Derby, which holds the catalog, rejects other characters. For such paths Spark gets a
+plain symbolic link.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from headrace.lakehouse.paths import file_url, is_plain
 from headrace.text import environment
 
 STATE: Final = ".pipeline"
-"""Checkpoints, catalog and event logs; delete it, and `tables`, to begin anew."""
+"""Folder of checkpoints, catalog and event logs. Delete it and `tables` to start over."""
 DEFAULTS: Final = "conf/spark-defaults.conf"
 EVENTS: Final = "spark.eventLog.dir"
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """What Spark is started with."""
+    """Return Spark's settings."""
     return {name: value for _, group in _needed(folder) for name, value in group.items()} | own(folder)
 
 
 def own(folder: Path) -> dict[str, str]:
-    """What the project's settings file says: a name, blanks, a value."""
+    """Return the project's settings file: a name, blanks, a value."""
     path = folder / DEFAULTS
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     pairs = (line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
@@ -37,12 +37,12 @@ def own(folder: Path) -> dict[str, str]:
 
 
 def storage(folder: Path) -> str:
-    """Return the URL under which Spark keeps a project's checkpoints."""
+    """Return the URL of the project's checkpoints for Spark."""
     return file_url(plain_path(folder) / STATE / "storage")
 
 
 def written_out(folder: Path) -> str:
-    """What every project needs as a settings file, by which Spark's own commands run it too."""
+    """Return the default settings as a file with which Spark's own commands run the project."""
     lines = []
     for why, group in _needed(folder):
         lines += [f"# {why}", *(f"{name}    {value}" for name, value in group.items())]
@@ -96,14 +96,14 @@ _LINKS: Final = "pipelines"
 
 
 class NoPlainPath(SparkError):
-    """A project cannot be given a path that Spark takes."""
+    """The project cannot get a path that Spark accepts."""
 
 
 def plain_path(folder: Path) -> Path:
-    """Return the path under which Spark finds a project: its own, or the link's. Nothing is made.
+    """Return the path for Spark, the project's own or the link's. Nothing is created.
 
     Raises:
-        NoPlainPath: the folder for links has special characters too.
+        NoPlainPath: The folder for links has special characters, too.
     """
     folder = folder.absolute()
     if is_plain(folder):
@@ -118,9 +118,9 @@ def plain_path(folder: Path) -> Path:
 
 
 def catalog_path(folder: Path) -> Path:
-    """Return where Derby keeps a project's catalog: in the project, or next to the link to it.
+    """Return the location of Derby's catalog: in the project, or next to the link to it.
 
-    Derby follows the link, and does not open a database again whose path has a colon.
+    Derby follows the link, and cannot reopen a database whose path has a colon.
     """
     root = plain_path(folder)
     if ":" in str(folder.absolute()):
@@ -136,10 +136,10 @@ def forget_link(folder: Path) -> None:
 
 
 def make_link(folder: Path) -> None:
-    """Make the link, where the project needs one.
+    """Create the link if the project needs one.
 
     Raises:
-        NoPlainPath: it cannot be made, or something else is in its place.
+        NoPlainPath: It cannot be created, or another file has its name.
     """
     folder = folder.absolute()
     link = plain_path(folder)

@@ -1,6 +1,6 @@
-"""A new pipeline project: the spec, where its catalog lies, and transformations of one topic.
+"""Create a pipeline project: the spec, the catalog's location, and transformations of one topic.
 
-The columns of the transformations are those of JSON values in a sample of the topic.
+Columns come from the JSON values in a sample of the topic.
 """
 
 import json
@@ -20,22 +20,22 @@ from headrace.spark.source.kafka_log import KafkaLog
 from headrace.spark.source.topic_log import Subscription
 
 _MOSTLY: Final = 0.8
-"""A topic counts as JSON when so much of its sample is."""
+"""Share of JSON values in the sample above which a topic counts as JSON."""
 _MOST_COLUMNS: Final = 200
 
 
 @dataclass(frozen=True)
 class Column:
-    """A field that values have, and its Spark type."""
+    """A field of values and its Spark type."""
 
     name: str
     type: str
 
 
 def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
-    """The fields of JSON objects, in the order in which they came; none when the values are mostly something else.
+    """Return the fields of JSON objects in order of appearance, or none if most values are no objects.
 
-    Of fields whose names differ only in case, which are one to Spark, the first stays.
+    Spark ignores case in names, so only the first of equal names stays.
     """
     found: dict[str, str | None] = {}
     objects = total = 0
@@ -54,18 +54,18 @@ def sampled_columns(values: Iterable[bytes | None]) -> list[Column]:
         return []
     first: dict[str, Column] = {}
     for name, kind in found.items():
-        # A field that was null every time may be anything, which text can hold.
+        # A field that was always null becomes text, which can hold any value.
         first.setdefault(name.lower(), Column(name, kind or "STRING"))
     return list(first.values())[:_MOST_COLUMNS]
 
 
 def columns_ddl(found: Iterable[Column]) -> str:
-    """The columns as Spark's `from_json` takes them."""
+    """Return the columns for Spark's `from_json`."""
     return ", ".join(f"{quoted(column.name)} {column.type}" for column in found)
 
 
 def quoted(name: str) -> str:
-    """A column's name in SQL."""
+    """Return a column's name quoted for SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -95,39 +95,38 @@ LOGIN: Final = "conf/login.properties"
 _SAMPLE: Final = 500
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLACE: Final = ("partition", "offset", "timestamp")
-"""Columns that say where a record came from."""
+"""Columns with a record's origin."""
 
 
 class ProjectExists(SparkError):
-    """There is something where the project should be made."""
+    """The target of a new project exists."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What was written."""
+    """A created project."""
 
     folder: Path
     dataset: str
     """The name before `_bronze`, `_silver`, `_bad`, `_gold`."""
     columns: tuple[Column, ...]
-    """Typed from the sample; none when the records are not JSON."""
+    """Columns from the sample; none if the records are not JSON."""
     sampled: bool
-    """Whether there were records to make columns of."""
+    """Whether the topic had records."""
 
 
 def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | None = None) -> Project:
     """Write a project for a topic that runs at once.
 
     Args:
-        folder: a new one, or an empty one.
-        topic: is sampled.
-        servers: where it is, `HOST:PORT`, several with commas between.
-        login: `kafka.*` options of the connection. They go into a file that only its owner may read and git leaves
-            out, certificates stay where they are.
+        folder: A new or empty folder.
+        topic: The topic to sample.
+        servers: `HOST:PORT`, several separated by commas.
+        login: `kafka.*` options, written to a private file that git ignores. Certificates stay where they are.
 
     Raises:
-        ProjectExists: the folder is there and not empty.
-        UnknownTopic, ServerUnavailable, LoginRefused, OptionError: the topic cannot be sampled.
+        ProjectExists: The folder exists and is not empty.
+        UnknownTopic, ServerUnavailable, LoginRefused, OptionError: The topic cannot be sampled.
     """
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -149,7 +148,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
             servers=_text_of(servers),
             topic=_text_of(topic),
             dataset=dataset,
-            # By its whole path: the process that Spark's own command starts for the queries works elsewhere.
+            # An absolute path, because Spark's command runs the queries in another directory.
             login=_LOGIN_OPTION.format(file=_text_of(str(folder / LOGIN))) if login else "",
         ),
         f"transformations/{dataset}_silver.sql": _silver(dataset, columns, place) if columns else _text(dataset),
@@ -167,12 +166,12 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
 
 
 def _text_of(value: str) -> str:
-    """The value as Python and YAML both write text."""
+    """Return the value as a literal of Python and YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _settings(login: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a login, those of a file that it names among them; other files by their whole path."""
+    """Return a login's settings, including those of a file. Other files get absolute paths."""
     given = {name.removeprefix(client_options.PREFIX): value for name, value in login.items()}
     path = given.pop(client_options.PROPERTIES_FILE, None)
     settings = given if path is None else client_options.read_properties(path) | given
@@ -182,7 +181,7 @@ def _settings(login: Mapping[str, str]) -> dict[str, str]:
 
 
 def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
-    """Values of the first records of each partition."""
+    """Return values of the first records of each partition."""
     options = client_options.parse(kafka)
     assert options is not None
     with KafkaLog(options, own=True) as log:
@@ -196,7 +195,7 @@ def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
 
 
 def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -> str:
-    """The table of good records, and the one of the others. In SQL, whose order Spark sees in every run."""
+    """Return SQL for the tables of valid and invalid records. Spark sees its column order in every run."""
     corrupt = _free("_bad", (column.name for column in columns))
     chosen = [_as(f"parsed.{quoted(name)}", name, alias) for name, alias in _aliases(columns).items()]
     chosen += [_as(name, name, alias) for name, alias in place.items()]
@@ -205,7 +204,7 @@ def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -
 
 
 def _aliases(columns: Sequence[Column]) -> dict[str, str]:
-    """What the fields are called in the table: tables of the catalog take no other names than plain ones."""
+    """Return plain column names for the fields, as the catalog requires."""
     names: dict[str, str] = {}
     for column in columns:
         plain = re.sub(r"\W", "_", column.name, flags=re.ASCII) or "_"
@@ -214,7 +213,7 @@ def _aliases(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _places(columns: Sequence[Column]) -> dict[str, str]:
-    """What the columns that say where a record came from are called beside the fields."""
+    """Return names of the origin columns that no field has."""
     taken = set(_aliases(columns).values())
     return {name: _free(name, taken) for name in _PLACE}
 
@@ -228,7 +227,7 @@ def _text(dataset: str) -> str:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """The name, with lines before it until it is no other's."""
+    """Return the name with leading underscores until it is unique."""
     others = {one.lower() for one in taken}
     while name.lower() in others:
         name = f"_{name}"

@@ -1,6 +1,6 @@
-"""Run a project with Spark's own `spark-pipelines`, in an environment in which it works.
+"""Run a project with Spark's own `spark-pipelines`.
 
-A Spark Connect server can be started with it, on a free port of the loopback address, for clients that have its token.
+Can also start a Spark Connect server on a free port of the loopback address, for clients with its token.
 """
 
 import contextlib
@@ -32,23 +32,23 @@ _STOP_S: Final = 30.0
 
 
 class NoProject(SparkError):
-    """The folder has no pipeline's spec, or what it has cannot run."""
+    """The folder has no pipeline spec, or the project cannot run."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended."""
+    """Result of a run."""
 
     status: int
     log: Path | None
-    """Spark's event log of it; None where that is not a folder of this machine."""
+    """Spark's event log, or None if it is not local."""
 
 
 def prepare(folder: Path) -> None:
-    """See that the project can run.
+    """Check that the project can run.
 
     Raises:
-        NoProject: there is none, a package is missing, or what it names is not there: a line for each.
+        NoProject: One line for each problem: no spec, a missing package, a missing topic.
     """
     _spec(folder)
     missing = [name for name in _NEEDED if not _there(name)]
@@ -63,42 +63,42 @@ def prepare(folder: Path) -> None:
 def start(
     folder: Path, arguments: Sequence[str], *, told: Callable[[str], None], dry: bool = False, verbose: bool = False
 ) -> Ended:
-    """Run the project by `spark-pipelines` and wait for it.
+    """Run the project with `spark-pipelines` and wait for it.
 
-    Pipelines run through Spark Connect. The server that `spark-pipelines` would start by itself is found on port 15002
-    only; so one is started here, on a free port of the loopback address, with a token that only the run is given.
+    Pipelines run through Spark Connect. The server of `spark-pipelines` is always on port 15002. This starts one on a
+    free port of the loopback address instead, with a token for this run.
 
     Args:
-        folder: the project's.
-        arguments: passed on, such as `--full-refresh-all`.
-        told: given each line of Spark's output.
-        dry: only validate; `arguments` do not count then.
-        verbose: the JVM logs its warnings and errors to standard error.
+        folder: The project's folder.
+        arguments: Passed on, such as `--full-refresh-all`.
+        told: Called with each line of Spark's output.
+        dry: Only validate, without `arguments`.
+        verbose: Log the JVM's warnings and errors to standard error.
     """
     conf = environment.settings(folder) | connect_settings()
     events = _local(conf[environment.EVENTS])
     if events is not None:
         events.mkdir(parents=True, exist_ok=True)
-    with chdir(folder):  # where Spark's own command runs, so where relative paths begin and Derby leaves its log
+    with chdir(folder):  # as Spark's command does, for relative paths and Derby's log
         master, log_level = conf.pop("spark.master", "local[*]"), "warn" if verbose else "off"
         with _silent_java():
             spark = session.create(folder.name, master=master, conf=conf, log_level=log_level)
     try:
         variables = {**os.environ, **connect_variables(spark)}
         chosen = ["dry-run"] if dry else ["run", *arguments]
-        # It has a session of its own, so nothing else ends it when this process is killed.
+        # It has its own session, so nothing else ends it when this process is killed.
         run = [sys.executable, "-m", "headrace.server.child", str(os.getpid()), "pyspark.pipelines.cli"]
         command = [*run, *chosen, "--spec", _spec(folder)]
         status = _wait(command, folder, variables, told)
         application = spark.sparkContext.applicationId
     finally:
-        spark.stop()  # which closes the event log
+        spark.stop()  # also closes the event log
     return Ended(status, None if events is None else events / application)
 
 
 @contextlib.contextmanager
 def _silent_java() -> Iterator[None]:
-    """What is started meanwhile has standard error for its standard output: the JVM writes its own warnings there."""
+    """Redirect child processes' output to standard error: the JVM prints warnings to it."""
     sys.stdout.flush()
     kept = os.dup(1)
     try:
@@ -117,12 +117,12 @@ def _spec(folder: Path) -> str:
 
 
 def _moved(folder: Path) -> list[str]:
-    """What is wrong with a project of an earlier version, which gave Spark paths that it encoded once more."""
+    """Return the problems of a project from an earlier version, which gave Spark encoded paths."""
     right = file_url(folder / STATE / "storage")
     spec = (folder / _spec(folder)).read_text("utf-8", "replace")
     if is_plain(folder) or f"storage: {right}" not in spec.splitlines():
         return []
-    # As Spark took it: the URL's path for a path, and for checkpoints that path encoded once more.
+    # The paths that Spark used: the URL's path, and for checkpoints that path encoded again.
     tables = Path(file_url(folder / "tables").removeprefix("file://"))
     checkpoints = Path(quote(right.removeprefix("file://")))
     told = [f"tables in {tables}"] if tables.is_dir() else []
@@ -138,7 +138,7 @@ def _moved(folder: Path) -> list[str]:
 
 
 def _local(url: str) -> Path | None:
-    """The folder of an event log, as Spark understands it."""
+    """Return the folder of an event log as Spark resolves it."""
     try:
         return local_path(url)
     except ValueError:
@@ -167,7 +167,7 @@ def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Cal
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """End the run with everything it started: a JVM, and the Python of its workers."""
+    """End the run and all of its processes: the JVM and Python workers."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -187,11 +187,11 @@ def _there(name: str) -> bool:
 
 
 CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-"""The variable in which Spark's clients look for the token."""
+"""Environment variable for the token of Spark's clients."""
 
 
 def connect_settings() -> dict[str, str]:
-    """What a session must be started with."""
+    """Return the settings that a session must start with."""
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -201,7 +201,7 @@ def connect_settings() -> dict[str, str]:
 
 
 def connect_variables(spark: SparkSession) -> dict[str, str]:
-    """The environment in which Spark's clients find the server."""
+    """Return the environment with which Spark's clients find the server."""
     service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
     port = getattr(service, "MODULE$").localPort()
     token = spark.sparkContext.getConf().get("spark.connect.authenticate.token", "")

@@ -1,8 +1,7 @@
-"""What a run of a project did, and the report of it in the storage of each server that it reads from or writes to.
+"""Collect the results of a project's run, and report them in the storage of each server it uses.
 
-The server's console shows the report. Rows per flow, how long they took, and where the run is in its topics come from
-Spark's event log. A server reports where its storage is to clients on its own machine only. Nothing waits for the
-report, and a run whose storage does not take it continues.
+The server's web console shows the report. Rows, durations and offsets come from Spark's event log. A server returns its
+storage URL only to clients on its own machine. A run never waits for the report, and continues if a storage rejects it.
 """
 
 import contextlib
@@ -34,10 +33,10 @@ _MOST_FLOWS: Final = 200
 
 
 class Teller:
-    """Tells of one run."""
+    """Reports one run."""
 
     def __init__(self, folder: Path, urls: Sequence[str]) -> None:
-        """Tell that it begins, to the storages at these URLs."""
+        """Report the start to the storages at these URLs."""
         self._folder = folder
         self._started_ms = _now_ms()
         self._key = Keyspace().documents(PIPELINE_RUNS)
@@ -52,14 +51,14 @@ class Teller:
         self._tell(State.RUNNING)
 
     def said(self, line: str) -> None:
-        """A line of Spark's: perhaps a flow is further."""
+        """Update the flows from a line of Spark's output."""
         found = _FLOW.search(line)
         if found is not None and len(self._flows) < _MOST_FLOWS:
             self._flows[found["name"]] = found["state"].lower()
             self._tell(State.RUNNING)
 
     def done(self, flows: Sequence[FlowReport]) -> None:
-        """The run has ended well; flows that are told nothing of are as Spark said last."""
+        """Report success. Flows without figures keep their last state."""
         told = {each.name for each in flows}
         rest = [FlowReport(name=name, state=said) for name, said in self._flows.items() if name not in told]
         self._tell(State.DONE, [*flows, *rest])
@@ -69,7 +68,7 @@ class Teller:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        """Whatever ends it otherwise is told, too."""
+        """Report any other end."""
         failed = isinstance(error, Exception)
         self._tell(State.FAILED if failed else State.STOPPED, problem=str(error)[:_MOST_PROBLEM] if failed else "")
         self._close()
@@ -80,7 +79,7 @@ class Teller:
         self._storages = []
 
     def state_of(self, flow: str) -> str:
-        """What Spark said last of a flow."""
+        """Return the last state that Spark printed for a flow."""
         return self._flows.get(flow, State.DONE.value)
 
     def _tell(self, state: State, flows: Sequence[FlowReport] | None = None, problem: str = "") -> None:
@@ -103,12 +102,12 @@ class Teller:
                 make_room(storage, self._key, self._id)
                 storage.hset(self._key, self._id, document)
             except ERRORS:
-                self._storages.remove(storage)  # so that the run waits for it once only
+                self._storages.remove(storage)  # so that the run waits for it only once
                 storage.close()
 
 
 def storages(folder: Path) -> list[str]:
-    """URLs of the storages of every server of the project that says where its storage is."""
+    """Return the storage URLs of the project's servers that reveal theirs."""
     urls: dict[str, None] = {}
     for cluster in check.clusters(folder):
         with contextlib.suppress(SparkError):
@@ -135,18 +134,18 @@ class Flow:
 
     name: str
     read: int = 0
-    """Rows, of all its sources."""
+    """Rows of all sources."""
     written: int = 0
-    """Rows in files of tables; sinks written in Python are not counted by Spark."""
+    """Rows in files of tables. Spark does not count those of Python sinks."""
     batches: int = 0
     seconds: float = 0.0
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    """The next offsets to read, of sources that are topics."""
+    """Next offsets to read, for topics."""
     observed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What `DataFrame.observe` saw, by its name: whole numbers are added up over the batches, others are the last."""
+    """Values of `DataFrame.observe` by name: integers are summed over the batches, others are the last."""
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> int | None:
-        """Records between where the flow stands and these ends of the logs; None when no end is known."""
+        """Return the records between the flow's offsets and the log ends, or None if unknown."""
         topics = {partition.topic for partition in self.positions}
         known = {partition: end for partition, end in ends.items() if partition.topic in topics}
         if not known:
@@ -154,7 +153,7 @@ class Flow:
         return sum(max(0, end - self.positions.get(partition, 0)) for partition, end in known.items())
 
     def told(self, ends: Mapping[TopicPartition, int], state: str) -> FlowReport:
-        """The same for who watches, with what Spark said last of the flow."""
+        """Return the flow's report, with its last state."""
         return FlowReport(
             name=self.name,
             state=state,
@@ -167,7 +166,7 @@ class Flow:
 
 
 def failure(said: Sequence[str]) -> str:
-    """What the last exception in a run's output says, in one line without its class: ours, if there is one of ours."""
+    """Return the last exception in a run's output as one line, without its class. Headrace's own take precedence."""
     raised = [match for line in said if (match := _RAISED.match(line))]
     ours = [match for match in raised if match[0].startswith("headrace.")]
     if raised:
@@ -176,7 +175,7 @@ def failure(said: Sequence[str]) -> str:
 
 
 def of_run(log: Path | None) -> list[Flow]:
-    """The streaming flows of the run whose event log this is; none where there is no log."""
+    """Return the streaming flows of an event log, or none without a log."""
     if log is None or not log.is_file():
         return []
     with log.open(encoding="utf-8", errors="replace") as lines:
@@ -184,7 +183,7 @@ def of_run(log: Path | None) -> list[Flow]:
 
 
 def flows(lines: Iterable[str]) -> list[Flow]:
-    """The streaming flows of an event log, in the order in which they first did something."""
+    """Return the streaming flows of an event log, in order of first activity."""
     found: dict[str, Flow] = {}
     names: dict[str, str] = {}
     queries: dict[int, str] = {}
@@ -192,7 +191,7 @@ def flows(lines: Iterable[str]) -> list[Flow]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
+        except ValueError:  # the last line of a killed run
             continue
         match event.get("Event"):
             case "SparkListenerJobStart" if query := (event.get("Properties") or {}).get(_QUERY):
@@ -217,7 +216,7 @@ def _written(event: Mapping[str, Any]) -> int:
 
 def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
     sources = progress.get("sources") or []
-    # Some batches lack the sum of these.
+    # Some batches lack their own total.
     flow.read += sum(source.get("numInputRows", 0) for source in sources)
     flow.batches += 1
     flow.seconds += progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
@@ -231,7 +230,7 @@ def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
 
 
 def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of Spark's event log, which stores values and, separately, a schema with their names."""
+    """Return a row of the event log, which has values and a schema with names."""
     if not {"values", "schema"} <= stored.keys():
         return stored
     schema = stored["schema"]
@@ -240,7 +239,7 @@ def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _positions(stored: Any) -> dict[TopicPartition, int]:
-    """A source's end; empty when it is not of a topic's form."""
+    """Return a source's end, or nothing if the source is no topic."""
     if isinstance(stored, str):
         try:
             stored = json.loads(stored)

@@ -1,1 +1,1 @@
-"""`format("headrace.delta")`: rows into a Delta table by delta-rs, exactly once, without a jar."""
+"""`format("headrace.delta")`: write rows to a Delta table by delta-rs, exactly once, without a jar."""

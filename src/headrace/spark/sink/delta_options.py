@@ -1,4 +1,4 @@
-"""The options of writing `format("headrace.delta")`."""
+"""Parse the options of writing `format("headrace.delta")`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ _FILE_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaOptions:
-    """Where a table lies and how it is written. Travels to the executors."""
+    """A table's location and how to write it. It is sent to the executors."""
 
     place: Place
     partition_by: tuple[str, ...] = ()
     merge_schema: bool = False
     file_bytes: int = _FILE_BYTES
     application: str | None = None
-    """With `number`, who writes a batch outside of a stream, so that it is written once (Delta's txnAppId)."""
+    """With `number`: identifies a batch outside of a stream, so that it is written once (Delta's txnAppId)."""
     number: int | None = None
 
 
 def parse(options: Mapping[str, str]) -> DeltaOptions:
-    """The options of one write.
+    """Return the options of one write.
 
     Raises:
-        OptionError: an unknown name, a value that does not fit, no path.
+        OptionError: A name is unknown, a value is invalid, or the path is missing.
     """
     path = options.get("path")
     options = {**without_table_properties(options), **({"path": path} if path is not None else {})}

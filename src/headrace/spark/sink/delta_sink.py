@@ -1,7 +1,7 @@
-"""What Spark asks the sink for: tasks write files, the driver's `commit` adds them to the table in one go.
+"""Implement Spark's sink API: tasks write files, and the driver's `commit` adds them at once.
 
-A stream's batch is noted in the table by the query's id and the batch's number, in the same commit as its files.
-One that comes again, after a crash between the commit and Spark's own note of it, is found there and left out.
+The commit of a stream's batch records the query's ID and the batch's number. A batch repeated after a crash is found
+there and skipped.
 """
 
 from collections.abc import Iterator
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
 _QUERY: Final = "sql.streaming.queryId"
 APPLICATION: Final = "headrace.delta:"
-"""Before the query's id in the table's `txn`."""
+"""Prefix of the query's ID in the table's `txn`."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The files of a task attempt, and whose batch they are of."""
+    """The files of a task attempt and their batch."""
 
     files: "list[DataFile]"
     query: str | None
     rows: int
-    """What the attempt received."""
+    """Rows that the attempt received."""
 
 
 class DeltaDataSource(DataSource):
-    """The format. It writes only: any Delta reader reads the table, and every Parquet reader its files."""
+    """The format, write-only: other readers can read the table and its files."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(...)`."""
+        """Return the name in `format(...)`."""
         return "headrace.delta"
 
     def schema(self) -> StructType:
-        """Nothing to read."""
+        """Return no columns."""
         raise OptionError(
             "format 'headrace.delta' writes; to read a table: "
             "spark.read.parquet(*DeltaTable(path).file_uris()), or Delta's own reader"
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch write."""
+        """Return a batch writer."""
         return TableWriter(self._parsed(), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """A streaming write; `overwrite` is output mode `complete`."""
+        """Return a streaming writer; `overwrite` is output mode `complete`."""
         parsed = self._parsed()
         if parsed.application is not None:
             raise OptionError("options 'txnAppId' and 'txnVersion' are for batch writes: a stream has its own")
@@ -76,19 +76,17 @@ class DeltaDataSource(DataSource):
 
 
 class _Writer:
-    """What both writers do."""
-
     def __init__(self, options: DeltaOptions, schema: StructType, *, overwrite: bool) -> None:
         self._options = options
         self._schema = schema
         self._overwrite = overwrite
-        # On the driver only: a writer that arrives at an executor was unpickled, not made.
+        # On the driver only: executors unpickle a writer.
         from headrace.spark.sink import delta_table  # noqa: PLC0415  # delta-rs, where it is used
 
         delta_table.prepare(options, self._columns())
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows to files that nobody refers to yet."""
+        """Write a task's rows to unreferenced files."""
         from headrace.spark.sink.delta_table import FileWriter  # noqa: PLC0415
 
         settle()
@@ -128,35 +126,35 @@ class _Writer:
         check_columns(self._schema)
         try:
             found = to_arrow_schema(self._schema, timezone="UTC")
-        except Exception as error:  # PySpark has several classes for a type without an Arrow twin
+        except Exception as error:  # PySpark has several classes for a type without an Arrow equivalent
             raise TableError(f"the rows have a column that a Delta table cannot hold: {one_line(error)}") from error
         return pa.schema([field.with_nullable(True) for field in found])
 
 
 class TableWriter(_Writer, DataSourceArrowWriter):
-    """A batch write: all of it in one commit."""
+    """A batch write in one commit."""
 
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         """Add the files."""
         self._commit(messages, self._options.application, self._options.number or 0)
 
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
-        """Delete the files of the attempts that ended well."""
+        """Delete the files of successful attempts."""
         self._discard(messages)
 
 
 class TableStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming write: each micro-batch in one commit, each once."""
+    """A streaming write, with one commit per micro-batch."""
 
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Add the files, unless the table has this query's batch already."""
+        """Add the files, unless the table already has this batch."""
         query = next((one.query for one in messages if isinstance(one, Written) and one.query), None)
         if query is None and any(isinstance(one, Written) and one.files for one in messages):
             raise TableError("Spark did not report the id of the query, so a repeated batch could not be recognized")
         self._commit(messages, None if query is None else APPLICATION + query, batchId)
 
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803  # Spark's name
-        """A commit that raised may have been made: its files stay, and vacuum takes those that nobody refers to."""
+        """Keep the files, because a failed commit may have succeeded. Vacuum deletes unreferenced ones."""
 
 
 _HELD: Final = (
@@ -188,10 +186,10 @@ _INSTEAD: Final = (
 
 
 def check_columns(columns: types.StructType) -> None:
-    """See that a Delta table can have these columns.
+    """Check that a Delta table can have these columns.
 
     Raises:
-        TableError: a name or a type that Delta does not have, or names that differ by case only.
+        TableError: Delta lacks the name or type, or names differ only by case.
     """
     for name, kind in _columns(columns, ""):
         if isinstance(kind, types.StructType):
@@ -218,7 +216,7 @@ def _check_names(struct: types.StructType, within: str) -> None:
 
 
 def _columns(kind: types.DataType, name: str) -> Iterator[tuple[str, types.DataType]]:
-    """A type and those within it, with their names as a query writes them."""
+    """Yield a type and those within it, with their qualified names."""
     yield name, kind
     if isinstance(kind, types.StructType):
         for field in kind.fields:

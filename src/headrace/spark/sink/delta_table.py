@@ -1,7 +1,7 @@
-"""The Delta table that Spark writes to: files by its tasks, and commits by the driver.
+"""Write a Delta table from Spark: tasks write files, and the driver commits.
 
-Tasks write Parquet files through delta-rs' own object store. The driver creates the table, widens it, and changes it by
-commits that are made once.
+Tasks write Parquet files through delta-rs' object store. The driver creates the table, adds columns, and commits each
+batch once.
 """
 
 import re
@@ -26,27 +26,27 @@ from headrace.spark.sink.partition_values import Partition, check_types, folder,
 
 _GROUP_ROWS: Final = 100_000
 MOST_OPEN: Final = 100
-"""Files that stay open while more rows are awaited: each takes memory, and a file descriptor or an upload."""
+"""Maximum open files: each takes memory and a file descriptor or an upload."""
 HELD_BYTES: Final = 32 << 20
-"""Rows of partitions wait for others of theirs up to this many bytes: many small parts would make many row groups."""
+"""Maximum bytes of buffered rows. Small parts would make many row groups."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that was written and is in no table yet."""
+    """A file that was written and is not in a table yet."""
 
     path: str
-    """Relative to the table."""
+    """Path relative to the table."""
     size: int
     partition: Partition
-    """Partition columns, as Delta writes their values."""
+    """Partition columns with values as in Delta's log."""
     stats: str
     """Delta's statistics, JSON."""
     rows: int
 
 
 def check_rows(files: list[DataFile], received: int) -> None:
-    """Raise TableError when files do not have as many rows as were received."""
+    """Raise TableError if the files have fewer or more rows than were received."""
     rows = sum(file.rows for file in files)
     if rows != received:
         raise TableError(
@@ -56,10 +56,10 @@ def check_rows(files: list[DataFile], received: int) -> None:
 
 
 class FileWriter:
-    """The files of one task attempt; no other attempt has files of these names."""
+    """The uniquely named files of one task attempt."""
 
     def __init__(self, options: DeltaOptions, schema: pa.Schema) -> None:
-        """`schema` has all columns; those that the table is partitioned by are not written into the files."""
+        """Prepare. `schema` has all columns; partition columns are not written into the files."""
         self._options = options
         self._schema = schema
         self._kept = [name for name in schema.names if name not in options.partition_by]
@@ -71,7 +71,7 @@ class FileWriter:
         """Rows so far."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows. Raises TableError for a value that cannot be a partition's."""
+        """Add rows. Raise TableError for an invalid partition value."""
         rows = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
         self.received += rows.num_rows
         names = self._options.partition_by
@@ -85,7 +85,7 @@ class FileWriter:
             self._write_held()
 
     def finish(self) -> list[DataFile]:
-        """Close every file; what was written. Raises TableError when that is not what was received."""
+        """Close and return every file. Raise TableError if the number of rows is wrong."""
         self._write_held()
         while self._open:
             self._close(next(iter(self._open)))
@@ -93,7 +93,7 @@ class FileWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Leave as little as possible behind."""
+        """Delete as much as possible."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()
@@ -118,10 +118,10 @@ class FileWriter:
             self._close(partition)
 
     def _close(self, partition: Partition) -> None:
-        # It stays among the open ones until it is closed, so that an error leaves it to `abandon`.
+        # It stays open until it is closed, so that an error leaves it to `abandon`.
         file = self._open[partition]
         size, footer = file.close()
-        # The rows are the footer's, to be compared with what was received.
+        # The footer's rows, to compare with those received.
         self._done.append(DataFile(file.path, size, partition, file.statistics.json(footer), footer.num_rows))
         del self._open[partition]
 
@@ -139,16 +139,16 @@ def _open_file(place: Place, partition: Partition, schema: pa.Schema) -> OpenFil
 
 _ATTEMPTS: Final = 10
 _SKIPPING: Final = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
-"""Properties of a table that say which columns have statistics in all files: by name, or so many from the first."""
+"""Properties that name the columns with statistics in all files, or count the leading ones."""
 _PRIMITIVE: Final = re.compile(r'PrimitiveType\("(\w+)"\)')
-"""How delta-rs writes `long`, alone or within another type."""
+"""delta-rs' form of `long`, alone or within another type."""
 
 
 def prepare(options: DeltaOptions, schema: pa.Schema) -> None:
-    """Make the table when there is none; see that rows of this schema fit it.
+    """Create the table if it is missing, and check that rows of this schema fit it.
 
     Raises:
-        TableError: they do not, or the place cannot be used.
+        TableError: They do not fit, or the place cannot be used.
     """
     _check_partitioning(options, schema)
     place = options.place
@@ -183,14 +183,14 @@ def commit(
     number: int,
     overwrite: bool = False,
 ) -> bool:
-    """Add the files, and note who wrote which batch, both or neither; False when that batch is in the table already.
+    """Add the files and record the batch atomically. Return False if the table already has it.
 
-    The note is Delta's `txn`: an application and the number of its last batch. The files of a batch that is there
-    already are deleted, but for those that the table has: a store may have taken a commit whose answer was lost.
+    The record is Delta's `txn`: an application and the number of its last batch. Files of a batch that is already
+    committed are deleted unless the table has them, because a store's answer may have been lost.
 
     Raises:
-        TableError: the commit was refused, by the store or by others who were quicker ten times.
-        StoreUnavailable: the object store does not answer.
+        TableError: The store refused the commit, or it conflicted ten times.
+        StoreUnavailable: The object store does not answer.
     """
     place = options.place
     actions: list[AddAction | RemoveAction] = [
@@ -208,7 +208,7 @@ def commit(
             _widen(options, table, schema)
             Snapshot(place, table).apply(actions, noted, mode="overwrite" if overwrite else "append")
         except (CommitFailedError, Conflict) as error:
-            failure = error  # another writer committed first: look at the table again
+            failure = error  # another writer committed first: reload the table
         except (DeltaError, OSError) as error:
             raise failed(place, "was not written", error) from error
         else:
@@ -217,8 +217,8 @@ def commit(
 
 
 def _again(options: DeltaOptions, table: DeltaTable, files: Sequence[DataFile]) -> bool:
-    """A batch that the table has: whether with these files. Those that it does not have are deleted."""
-    # By their names, which no two files share: folders of partitions are escaped once more in the table's log.
+    """Return whether a committed batch has these files, and delete those that it lacks."""
+    # By unique file name: the table's log escapes folders of partitions again.
     there = {_name(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()} if files else set()
     for file in files:
         if _name(file.path) not in there:
@@ -252,7 +252,7 @@ def _check(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
 
 
 def _widen(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
-    """Add columns that the rows have and the table has not."""
+    """Add columns of the rows that the table lacks."""
     names = {field.name for field in table.schema().fields}
     new = [field for field in Schema.from_arrow(schema).fields if field.name not in names]
     if new and options.merge_schema:
@@ -261,9 +261,9 @@ def _widen(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
 
 
 def _skip_by(table: DeltaTable, columns: pa.Schema) -> None:
-    """Note which columns have statistics in every file, before others come that the files lack.
+    """Record which columns have statistics in every file before new columns are added.
 
-    delta-rs would take a file that has no statistics of a new column for one without a null in it.
+    Otherwise delta-rs treats a file without a column's statistics as one without nulls.
     """
     if any(name in table.metadata().configuration for name in _SKIPPING) or not table.version():
         return

@@ -1,7 +1,7 @@
-"""Rows of a batch by partition, and the values of partitions as Delta's log and the folders' names have them.
+"""Split a batch by partition, and format partition values for Delta's log and folder names.
 
-Each row gets one number, that of its partition, and goes where this number says. No value is compared with another one
-to find its rows: NaN equals nothing, and -0.0 equals 0.0.
+Each row gets its partition's number. Rows are found by it and not by comparison: NaN equals nothing, and -0.0 equals
+0.0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ import pyarrow.compute as pc
 from headrace.client.errors import TableError
 
 Partition = tuple[tuple[str, str | None], ...]
-"""Columns and their values as Delta's log has them."""
+"""Columns and their values as in Delta's log."""
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_NAME: Final = 255
 """Bytes of a folder's name, on most file systems."""
 _LONGEST_PATH: Final = 700
-"""Bytes of all folders: a key in an object store has 1,024, and the table's own path is among them."""
+"""Bytes of all folders: an object store's key has 1,024, including the table's path."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The rows of each partition, in their order, with all columns. Each row is in one of them.
+    """Yield the rows of each partition in order, with all columns.
 
     Raises:
-        TableError: a value that Delta cannot hold as a partition's.
+        TableError: Delta cannot hold a value as a partition.
     """
     codes = np.zeros(rows.num_rows, np.int64)
     for name in names:
@@ -50,7 +50,7 @@ def split(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[Partitio
 
 
 def folder(partition: Partition) -> str:
-    """Where the files of a partition lie, as Hive names it; "" where that would be too long a name."""
+    """Return the folder of a partition in Hive's notation, or "" if a name would be too long."""
     parts = [f"{quote(name, safe='')}={_quoted(value)}" for name, value in partition]
     path = "/".join(parts)
     return "" if len(path) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in parts) else path
@@ -69,7 +69,7 @@ def check_types(columns: pa.Schema, names: Sequence[str]) -> None:
 
 
 def _identity(column: pa.Array) -> pa.Array:
-    """Something that differs where values do: the bits of floats, of which NaN has many and counts as one value."""
+    """Return a value with different bits for different values: NaN has many and counts as one."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int32() if column.type == pa.float32() else pa.int64()
@@ -82,7 +82,7 @@ def _partition(part: pa.RecordBatch, names: Sequence[str]) -> Partition:
 
 
 def _serialized(name: str, value: pa.Scalar) -> str | None:
-    """A value as Delta's log has it, so that every reader finds the same one. Raises TableError where none would."""
+    """Return a value as in Delta's log, the same for every reader. Raise TableError for an impossible one."""
     if not value.is_valid:
         return None
     kind = value.type
@@ -117,7 +117,7 @@ def _moment(name: str, microseconds: int, kind: pa.DataType) -> str:
         moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
     except OverflowError:
         raise _refused(name, f"the time {microseconds} microseconds after 1970-01-01", _YEARS) from None
-    # With a time zone where there is one: readers take a time without for one of their session's zone.
+    # With the time zone, if any: otherwise readers use their session's.
     return moment.isoformat("T", "microseconds") + "Z" if kind.tz is not None else moment.isoformat(" ", "microseconds")
 
 

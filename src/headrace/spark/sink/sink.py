@@ -1,7 +1,7 @@
-"""Writing `format("headrace")`: rows to records, as Spark's Kafka sink does it, at least once.
+"""Write `format("headrace")`: convert rows to records as Spark's Kafka sink does, at least once.
 
-A task attempt writes while it runs, through one writer of its own; the driver's `commit` only learns what was written.
-An attempt that is repeated (a retry, speculation) writes its rows again, since nobody tells the attempt that lost.
+Each task attempt writes through its own writer while it runs; `commit` only receives its counts. A repeated attempt (a
+retry, speculation) writes its rows again, because a failed attempt gets no notice.
 """
 
 import contextlib
@@ -42,38 +42,38 @@ if TYPE_CHECKING:
 
 _BYTES: Final = (BinaryType(), StringType())
 _HELD_BYTES: Final = 32 << 20
-"""Rows wait for others of their partition up to so many bytes in all."""
+"""Maximum total bytes of rows that wait for others of their partition."""
 NAMES: Final = ("topic", "checkpointLocation", "path")
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Where rows go. Travels to the executors."""
+    """The target of rows. It is sent to the executors."""
 
     kafka: ClientOptions
     topic: str | None
-    """The topic of every row; None: the column says."""
+    """The topic of every row; None: a column has it."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task attempt wrote."""
+    """The result of a task attempt."""
 
     rows: int
     batches: int
 
 
 def parse(options: "Mapping[str, str]") -> SinkOptions:
-    """The options of a write.
+    """Return the options of a write.
 
     Raises:
-        OptionError: one that is unknown, or no server.
+        OptionError: A name is unknown, or the server is missing.
     """
     from headrace.client import options as client_options  # noqa: PLC0415
     from headrace.spark.source import options as source_options  # noqa: PLC0415
 
     options = source_options.without_table_properties(options)
-    # A declared pipeline hands the name of its query over as an option of the sink.
+    # A declared pipeline passes its query's name as an option.
     source_options.refuse_unknown(options, NAMES, also=frozenset(("includeheaders", "redis", "queryname")))
     given = {name.lower(): value for name, value in options.items()}
     kafka = client_options.parse(given)
@@ -83,7 +83,7 @@ def parse(options: "Mapping[str, str]") -> SinkOptions:
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raise OptionError for columns that records cannot be made of, as Spark's Kafka sink names them."""
+    """Raise OptionError for columns that do not make records, as Spark's Kafka sink names them."""
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise OptionError(f"a column 'value' is required; there are: {', '.join(types) or 'none'}")
@@ -115,7 +115,7 @@ class TopicWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; returns when the brokers have acknowledged them."""
+        """Write a task's rows; return when the brokers have acknowledged them."""
         return write_rows(self._options, iterator)
 
 
@@ -126,18 +126,18 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows; returns when the brokers have acknowledged them."""
+        """Write a task's rows; return when the brokers have acknowledged them."""
         return write_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Everything is written by now; this is where a transaction would end."""
+        """Do nothing: the records are already written."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """What attempts have written stays written: at least once."""
+        """Do nothing: written records stay (at least once)."""
 
 
 def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Written:
-    """Write a task's rows; returns when the brokers have acknowledged them."""
+    """Write a task's rows; return when the brokers have acknowledged them."""
     settle()
     writer = _TaskWriter(options, kept(options.kafka))
     for batch in batches:
@@ -147,7 +147,7 @@ def write_rows(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
 
 
 def check_topic(options: SinkOptions) -> None:
-    """Look, before any task runs, whether the topic of every row is there; columns tell theirs to the tasks only.
+    """Check before any task that the topic of every row exists. Topics in columns are checked by tasks.
 
     Raises:
         UnknownTopic, ServerUnavailable, LoginRefused.
@@ -158,7 +158,6 @@ def check_topic(options: SinkOptions) -> None:
 
 
 def _partitions(cluster: Cluster, topic: str) -> int:
-    """How many the topic has."""
     try:
         return len(cluster.topics([topic])[topic].partitions)
     except UnknownTopic as error:
@@ -168,7 +167,7 @@ def _partitions(cluster: Cluster, topic: str) -> int:
 
 
 class _TaskWriter:
-    """The one writer of one task attempt: rows are gathered by partition, so that batches are large."""
+    """A task attempt's writer, which groups rows by partition into large batches."""
 
     def __init__(self, options: SinkOptions, cluster: Cluster) -> None:
         self._options = options
@@ -177,12 +176,12 @@ class _TaskWriter:
         self._partitions: dict[str, int] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = defaultdict(list)
         self._sizes: dict[TopicPartition, int] = defaultdict(int)
-        # Tasks begin at different partitions, or rows without a key would all come to the first.
+        # Tasks start at different partitions, or all rows without a key would go to the first.
         self._turn = time.monotonic_ns() // 1000
         self._rows = 0
 
     def add(self, batch: "pa.RecordBatch") -> None:
-        """Take rows. Raises WriteRefused for one that no record can be made of, or that the brokers do not take."""
+        """Add rows. Raise WriteRefused for rows that make no record, or that brokers reject."""
         self._rows += batch.num_rows
         for topic, rows in _by_topic(batch, self._options.topic):
             for number, chosen in self._by_partition(topic, rows):
@@ -195,7 +194,7 @@ class _TaskWriter:
             self._release(max(self._sizes, key=lambda place: self._sizes[place]))
 
     def finish(self) -> Written:
-        """Send everything, and wait until it is acknowledged."""
+        """Send everything and wait for the acknowledgements."""
         for place in list(self._held):
             self._release(place)
         self._producer.flush()
@@ -220,7 +219,7 @@ class _TaskWriter:
     def _by_key(self, rows: "pa.RecordBatch", count: int) -> "np.ndarray[Any, Any] | int":
         import pyarrow as pa  # noqa: PLC0415
 
-        # Rows without a key belong together: they fill one partition's batch, the next ones another's.
+        # Rows without a key fill one partition's batch, then the next one's.
         self._turn += 1
         any_ = self._turn % count
         if "key" not in rows.schema.names or rows.column("key").null_count == rows.num_rows:
@@ -262,7 +261,7 @@ def _by_topic(batch: "pa.RecordBatch", fixed: str | None) -> "Iterator[tuple[str
 
 
 def _named(rows: "pa.RecordBatch", topic: str, count: int) -> "np.ndarray[Any, Any] | None":
-    """The partitions that the rows name; None when they name none."""
+    """Return the partitions in the rows, or None."""
     if "partition" not in rows.schema.names or rows.column("partition").null_count == rows.num_rows:
         return None
     import numpy as np  # noqa: PLC0415
@@ -278,7 +277,7 @@ def _named(rows: "pa.RecordBatch", topic: str, count: int) -> "np.ndarray[Any, A
 
 
 def _batches(rows: "pa.RecordBatch", now: int, options: ClientOptions) -> "Iterator[bytearray]":
-    """Rows of one partition as record batches."""
+    """Yield rows of one partition as record batches."""
     names = rows.schema.names
     headers = rows.column("headers") if "headers" in names else None
     if headers is None or headers.null_count == len(headers):
@@ -305,7 +304,7 @@ def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptio
 
 
 def _column(column: "pa.Array") -> Any:
-    """An Arrow column's buffers, as `compiled.encode_columns` takes them."""
+    """Return an Arrow column's buffers for `compiled.encode_columns`."""
     validity, offsets, data = column.buffers()
     return validity if column.null_count else None, offsets, data if data is not None else b"", column.offset
 
@@ -316,7 +315,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 def murmur2(keys: "pa.Array") -> "np.ndarray[Any, Any]":
-    """The hash of each key (binary, no nulls), as `org.apache.kafka.common.utils.Utils.murmur2`; uint32."""
+    """Return the uint32 hash of each key (binary, no nulls), as `org.apache.kafka.common.utils.Utils.murmur2`."""
     import numpy as np  # noqa: PLC0415  # comes with pandas; executors that only read do not need it
 
     validity, offset_buffer, data = keys.buffers()
@@ -325,7 +324,7 @@ def murmur2(keys: "pa.Array") -> "np.ndarray[Any, Any]":
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     sizes = np.diff(edges)
     hashes = np.empty(len(keys), np.uint32)
-    # Keys of one length go through the loop together, so its turns are few: as many as the longest key has words.
+    # Keys of equal length are hashed together, with one iteration per word.
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         hashes[rows] = _equal(content, edges[rows], int(size))
@@ -358,7 +357,7 @@ def _equal(content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", size
 def _bytes(
     content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", at: int, count: int
 ) -> "np.ndarray[Any, Any]":
-    """`count` bytes from `at` on of each key, as little-endian words."""
+    """Return `count` bytes from `at` of each key, as little-endian words."""
     import numpy as np  # noqa: PLC0415
 
     word = np.zeros(len(starts), np.uint32)
@@ -368,7 +367,7 @@ def _bytes(
 
 
 def of_keys(keys: "pa.Array", partitions: int) -> "np.ndarray[Any, Any]":
-    """The partition of each key (binary, no nulls)."""
+    """Return the partition of each key (binary, no nulls)."""
     import numpy as np  # noqa: PLC0415
 
     return ((murmur2(keys) & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int64)

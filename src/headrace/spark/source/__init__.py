@@ -1,5 +1,4 @@
-"""`format("headrace")` for reading: the data source, streams, tasks, and the logs that they read.
+"""Read with `format("headrace")`: the data source, streams, tasks, and access to logs.
 
-Reads Redis by `storage.layout`, or any Kafka broker by `client`. May import what `spark` may import: no broker, no
-listener.
+Reads Redis through `storage.layout`, or any Kafka broker through `client`. May import no broker and no listener.
 """

@@ -1,4 +1,4 @@
-"""Records of a topic that are not in Redis any more, read from its archive: by the driver, and by every task."""
+"""Read records that are no longer in Redis from a topic's archive, in the driver and in tasks."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 REMOTE: Final = "remote.storage.enable"
 _TASK_BYTES: Final = 128 << 20
-"""Parquet that one task scans, about."""
+"""Approximate Parquet bytes that one task scans."""
 
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """Where a topic's archive lies, and from where on its partitions are read from there."""
+    """The archive of a topic and the offsets below which partitions are read from it."""
 
     id: str
     table: str
@@ -33,7 +33,7 @@ class ArchivedTopic:
 
     @classmethod
     def find(cls, connection: "redis.Redis", topics: Iterable[Topic]) -> "dict[str, Self]":
-        """The archives of those topics that read from one, by topic name. Raises RedisError, ArchiveUnavailable."""
+        """Return the archives of those topics that have one, by name. Raise RedisError, ArchiveUnavailable."""
         from headrace.lakehouse.read.catalog import Lake  # noqa: PLC0415  # only where topics are archived
 
         remote = [topic for topic in topics if topic.config.get(REMOTE, "").strip().lower() == "true"]
@@ -51,11 +51,11 @@ class ArchivedTopic:
         return found
 
     def start(self, partition: int, log_start: int) -> int:
-        """Where a partition begins whose log in Redis begins at `log_start`."""
+        """Return the start of a partition whose log in Redis starts at `log_start`."""
         return min(log_start, dict(self.starts).get(partition, log_start))
 
     def cut(self, offsets: Range) -> list[Range]:
-        """A range that is in the archive, as ranges of whole files for one task each."""
+        """Return a range in the archive as ranges of whole files, one task each."""
         with _told():
             files = self._open().files(offsets.partition.partition, offsets.start, offsets.end)
         edges, size = [offsets.start], 0
@@ -68,18 +68,18 @@ class ArchivedTopic:
         return [Range(offsets.partition, low, high) for low, high in pairs]
 
     def first_at(self, partition: int, timestamp: int, end: int) -> int | None:
-        """The first offset below `end` whose record is not older than a time (ms)."""
+        """Return the first offset below `end` with a record at or after a time (ms)."""
         start = self.start(partition, end)
         with _told():
             found = self._open().first_at(partition, timestamp, start, end) if start < end else None
         return None if found is None else found[0]
 
     def records(self, offsets: Range, *, include_headers: bool, fail_on_data_loss: bool) -> "Iterator[pa.RecordBatch]":
-        """The rows of a range, with the columns of Spark's Kafka source.
+        """Return the rows of a range, with the columns of Spark's Kafka source.
 
         Raises:
-            DataLoss: the table begins behind the range's start, with `fail_on_data_loss`.
-            StorageUnavailable: the table cannot be read.
+            DataLoss: The table starts after the range's start, with `fail_on_data_loss`.
+            StorageUnavailable: The table cannot be read.
         """
         place, start = offsets.partition, offsets.start
         with _told():

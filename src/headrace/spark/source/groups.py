@@ -1,6 +1,6 @@
-"""A consumer group's positions, committed through the Kafka listener so that every tool sees a query's lag.
+"""Commit a consumer group's offsets through the Kafka listener, so that every tool sees a query's lag.
 
-A query is no member of its group: it commits as tools do, without a generation, so the group must have no members.
+A query is no member of its group. It commits without a generation, so the group must have no members.
 """
 
 import uuid
@@ -24,17 +24,17 @@ from headrace.client.offsets import Offsets, TopicPartition, from_json
 from headrace.client.options import ClientOptions
 
 _PYTHON_SOURCE: Final = "PythonMicroBatchStream"
-"""How Spark describes sources written in Python; it does not say the format's name."""
+"""Spark's description of Python sources, without the format's name."""
 
 
 class GroupCommitter:
-    """Commits positions of one group; the connection is made with the first commit and kept.
+    """Commits offsets of one group through a connection that is made at the first commit.
 
-    Each committer signs its positions in their metadata, so two queries that use one group notice each other.
+    Each committer signs its offsets in their metadata, so two queries that use one group detect each other.
     """
 
     def __init__(self, server: ClientOptions | str, group: str) -> None:
-        """`server`: the options of the connection, or just HOST:PORT. Raises OptionError for one that is neither."""
+        """Prepare. `server`: the connection's options, or HOST:PORT. Raise OptionError for invalid ones."""
         if isinstance(server, str):
             parsed = client_options.parse({"kafka.bootstrap.servers": server})
             assert parsed is not None
@@ -44,13 +44,13 @@ class GroupCommitter:
         self._signature = f"spark {uuid.uuid4().hex[:12]}"
         self._done: Offsets = {}
         self.intruder: str | None = None
-        """One line when somebody else has committed this group's positions since the last commit."""
+        """One line if another client has committed this group's offsets since the last commit."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make `offsets` (the next to read) the group's positions.
+        """Commit `offsets`, the next to read.
 
         Raises:
-            GroupCommitFailed: no answer, no login, or the group has members, or a partition was refused.
+            GroupCommitFailed: No answer, no login, the group has members, or a partition was refused.
         """
         if not offsets:
             return
@@ -76,10 +76,10 @@ class GroupCommitter:
 
 
 class ConsumerGroupListener(StreamingQueryListener):
-    """Commits the end of every batch to a consumer group as soon as Spark reports the batch done.
+    """Commits the end of every batch to a consumer group when Spark reports the batch as done.
 
-    With a `query` name only that query's batches count; without one, those of every headrace query of the session.
-    A position that could not be committed is carried by the next batch's; the last failure is in `error`.
+    With a `query` name only that query's batches count, otherwise those of every Headrace query of the session. The
+    next batch retries a failed commit. `error` has the last failure.
     """
 
     def __init__(self, bootstrap_servers: ClientOptions | str, group: str, *, query: str | None = None) -> None:
@@ -88,13 +88,13 @@ class ConsumerGroupListener(StreamingQueryListener):
         self._query = query
         self.error: GroupCommitFailed | None = None
         self.intruder: str | None = None
-        """One line when another query uses the same group."""
+        """One line if another query uses the same group."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing has been read yet."""
+        """Do nothing before the first batch."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        """Commit what the batch ended with."""
+        """Commit the batch's end."""
         if self._query is not None and event.progress.name != self._query:
             return
         for source in event.progress.sources:
@@ -102,10 +102,10 @@ class ConsumerGroupListener(StreamingQueryListener):
                 self._commit(_offsets(source.endOffset))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing new was read."""
+        """Do nothing without new records."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
-        """The last batch has been reported before."""
+        """Do nothing: the last batch was reported before."""
 
     def _commit(self, positions: Offsets) -> None:
         self.error = None
@@ -118,7 +118,7 @@ class ConsumerGroupListener(StreamingQueryListener):
 
 
 def _offsets(end_offset: str | None) -> Offsets:
-    """A source's end; empty when it is not of our form, so not ours."""
+    """Return a source's end, or nothing if the source is not Headrace's."""
     try:
         return from_json(msgspec.json.decode(end_offset or "{}", type=dict[str, dict[str, int | str]]))
     except (msgspec.DecodeError, OptionError):
@@ -133,9 +133,9 @@ def commit_groups(
     query: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> ConsumerGroupListener:
-    """Register a ConsumerGroupListener with a session; give it to `spark.streams.removeListener` to end it.
+    """Register a ConsumerGroupListener with a session. Pass it to `spark.streams.removeListener` to end it.
 
-    `options` are further `kafka.*` options, such as a login's.
+    `options` are additional `kafka.*` options, such as a login's.
     """
     given = {"kafka.bootstrap.servers": bootstrap_servers, **(options or {})}
     server = client_options.parse({name.lower(): value for name, value in given.items()})

@@ -1,4 +1,4 @@
-"""A topic's log as any Kafka broker serves it, so that the brokers' access rules hold."""
+"""Read a topic's log from any Kafka broker, subject to its ACLs."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -22,10 +22,10 @@ _SAMPLE_BYTES: Final = 64 << 10
 
 
 class KafkaLog:
-    """Reads through this process's kept connections; `with` gives nothing back, the next task uses them."""
+    """Reads through this process's shared connections, which remain open after `with`."""
 
     def __init__(self, options: ClientOptions, *, own: bool = False) -> None:
-        """`own`: connections that end with this object, for a process that runs several readers in threads."""
+        """Prepare. `own`: use separate connections and close them with this object, for readers in threads."""
         self._cluster = Cluster(options) if own else kept(options)
         self._own = own
 
@@ -37,7 +37,7 @@ class KafkaLog:
             self._cluster.close()
 
     def topics(self, wanted: Subscription) -> Topics:
-        """Internal topics match no pattern, as in Spark's Kafka source."""
+        """Return the topics. Internal topics match no pattern, as in Spark's Kafka source."""
         found = self._cluster.topics(wanted.named() or None)
         chosen = {
             name: topic
@@ -50,20 +50,20 @@ class KafkaLog:
         }
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Two requests to each leader."""
+        """Return the logs' bounds, with two requests to each leader."""
         partitions = [TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions]
         first = self._cluster.offsets_at(dict.fromkeys(partitions, EARLIEST))
         last = self._cluster.offsets_at(dict.fromkeys(partitions, LATEST))
         return {one: Extent(first[one], max(first[one], last[one])) for one in partitions}
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """By ListOffsets."""
+        """Return offsets by ListOffsets."""
         del topics
         found = self._cluster.offsets_at(times)
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """From the first batches behind `start`."""
+        """Return sizes estimated from the first batches after `start`."""
         del topics
         sizes = {}
         for partition, offset in start.items():
@@ -75,17 +75,17 @@ class KafkaLog:
         return sizes
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Offsets count records, but for what compaction and transactions took out."""
+        """Limit a batch. Offsets count records, apart from compacted ones and control records."""
         del topics
         return limit(start, end, rows)
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
-        """The brokers know where records lie."""
+        """Return the ranges unchanged: brokers find the records."""
         del topics
         return ranges
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
-        """Nothing to do."""
+        """Return the starts unchanged."""
         del topics, end
         return start
 
@@ -99,9 +99,9 @@ class KafkaLog:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """See `topic_log.Log`. Offsets that compaction or transactions took out are no loss.
+        """Return records as `topic_log.Log` does. Gaps of compaction or transactions are no data loss.
 
-        Fetch names the topic, so Metadata is asked for its id before the first batch and after the last one.
+        Fetch names the topic, so Metadata returns its ID before the first and after the last batch.
         """
         del stream
         topic = offsets.partition.topic
@@ -118,7 +118,7 @@ class KafkaLog:
             raise was_replaced(topic, present, topic_id)
 
     def _other_id(self, topic: str, expected: str) -> str | None:
-        """Return the topic's id where it is another one than expected."""
+        """Return the topic's ID if it is not the expected one."""
         found = self._cluster.topics([topic])[topic].id if expected else UUID(int=0)
         return str(found) if found.int and str(found) != expected else None
 

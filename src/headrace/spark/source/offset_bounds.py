@@ -1,7 +1,7 @@
-"""Where a read starts and ends, as the options say it: words, offsets or times, and the offsets that come of them.
+"""Parse the options for the start and end of a read, and resolve them to offsets.
 
-Names, JSON and precedence are those of Spark's Kafka source: one time for all partitions goes over times by partition,
-those go over offsets.
+Names, JSON and precedence are those of Spark's Kafka source. One time for all partitions overrides times by partition,
+which override offsets.
 """
 
 import json
@@ -16,14 +16,14 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 Strategy = Literal["error", "latest"]
-"""What a starting time means that no record has reached: an error, or the log's end."""
+"""How to treat a starting time after the last record: an error, or the log's end."""
 LookUp = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
-"""Times (ms) to the offsets of the first records that are not older; None where there is none."""
+"""Maps times (ms) to the first offsets at or after them; None if there is no such record."""
 
 
 @dataclass(frozen=True)
 class Everywhere:
-    """LATEST or EARLIEST, for every partition."""
+    """LATEST or EARLIEST for every partition."""
 
     position: int
 
@@ -34,12 +34,12 @@ class AtOffsets:
 
     offsets: tuple[tuple[TopicPartition, int], ...]
     ids: tuple[tuple[str, str], ...] = ()
-    """By topic the id that it must have, where the JSON has one."""
+    """Required ID of each topic for which the JSON has one."""
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """One time, milliseconds since the epoch, for every partition."""
+    """One time, in milliseconds since 1970, for every partition."""
 
     timestamp: int
 
@@ -55,14 +55,14 @@ Positions = Everywhere | AtOffsets | AtTime | AtTimes
 
 
 def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Positions | None:
-    """What `startingOffsets` and its kin, or `endingOffsets` and its kin, say; None when none of them is given.
+    """Return the bound of `startingOffsets` or `endingOffsets` and related options, or None without any.
 
     Args:
-        edge: which of the two.
-        given: the options, names in lower case.
+        edge: Start or end.
+        given: The options, names in lower case.
 
     Raises:
-        OptionError: a value that does not fit.
+        OptionError: A value is invalid.
     """
     name = f"{edge}Timestamp"
     if (text := given.get(name.lower())) is not None:
@@ -82,12 +82,12 @@ def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Posi
 
 
 def ids(positions: Positions | None) -> dict[str, str]:
-    """Return the topic ids that the JSON names, by topic."""
+    """Return the topic IDs in the JSON, by topic."""
     return dict(positions.ids) if isinstance(positions, AtOffsets) else {}
 
 
 def without(positions: Positions | None, topics: Collection[str], position: int) -> Positions | None:
-    """Return the positions with LATEST or EARLIEST (`position`) for every partition of these topics."""
+    """Return the bound with LATEST or EARLIEST (`position`) for every partition of these topics."""
     if not isinstance(positions, AtOffsets) or not topics:
         return positions
     return AtOffsets(tuple((one, position if one.topic in topics else offset) for one, offset in positions.offsets))
@@ -101,11 +101,11 @@ def resolve(
     look_up: LookUp,
     strategy: Strategy = "error",
 ) -> Offsets:
-    """Offsets for every partition of the log.
+    """Return offsets for every partition of the log.
 
     Raises:
-        OptionError: JSON that misses a partition or names one that is not read; with strategy `error`, a starting time
-            that no record has reached.
+        OptionError: JSON lacks a partition or names another one, or, with strategy `error`, a starting time is after
+            the last record.
     """
     if isinstance(positions, Everywhere):
         return {partition: _place(positions.position, extent) for partition, extent in log.items()}
@@ -129,7 +129,7 @@ def resolve(
 
 
 def values(positions: Positions | None) -> set[int]:
-    """The words and offsets that are written down, to check them before anything is read."""
+    """Return the words and offsets of the bound, to check them before reading."""
     if isinstance(positions, Everywhere):
         return {positions.position}
     return {offset for _, offset in positions.offsets} if isinstance(positions, AtOffsets) else set()
@@ -156,11 +156,11 @@ def _check_partitions(
 
 
 def _ids(name: str, text: str) -> tuple[tuple[str, str], ...]:
-    """The ids in offsets that are those of a checkpoint, or of a query's progress."""
+    """Return the IDs in offsets copied from a checkpoint or a query's progress."""
     try:
         parsed = json.loads(text)
     except ValueError:
-        return ()  # refused with a better message where the offsets are read
+        return ()  # parsing the offsets reports it better
     if not isinstance(parsed, dict):
         return ()
     found = [(topic, each[ID]) for topic, each in parsed.items() if isinstance(each, dict) and ID in each]

@@ -1,6 +1,6 @@
-"""The options of reading `format("headrace")`: parsed once, checked against each other, refused with one clear line.
+"""Parse and check the options of reading `format("headrace")`, with one clear line per error.
 
-Names and meanings are those of Spark's Kafka source where it has them; names are case-insensitive.
+Names and meanings follow Spark's Kafka source. Names are case-insensitive.
 """
 
 import json
@@ -22,7 +22,7 @@ from headrace.spark.source.topic_log import Subscription
 from headrace.storage.redis.url import password_in, with_password
 
 ASK: Final = "ask"
-"""As option `redis`: the server at `kafka.bootstrap.servers` tells where its storage is."""
+"""Value of option `redis`: the server at `kafka.bootstrap.servers` returns its storage URL."""
 _NAMES: Final = (
     "redis",
     "redisPasswordFile",
@@ -79,23 +79,23 @@ _UNIT_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What one read was asked to do. Travels to the executors, so it holds plain values only."""
+    """Options of one read, as plain values because they are sent to the executors."""
 
     subscription: Subscription
     redis: str | None = field(default=None, repr=False)
-    """URL of the storage, as `redis.from_url` takes it; ASK: the server tells; None: read by the Kafka protocol."""
+    """URL of the storage for `redis.from_url`; ASK: request it from the server; None: read by the Kafka protocol."""
     redis_password: str | None = field(default=None, repr=False)
-    """With ASK: what to log in to the storage with."""
+    """With ASK: the password of the storage."""
     kafka: ClientOptions | None = None
-    """Where the Kafka protocol is spoken: to read, when there is no `redis`; to commit the group."""
+    """The Kafka server, to read without `redis` and to commit the group."""
     starting: Positions | None = None
-    """None: not given, which means latest for a stream and earliest for a batch read."""
+    """None: the default, which is latest for a stream and earliest for a batch read."""
     ending: Positions | None = None
     strategy: Strategy = "error"
     fail_on_data_loss: bool = True
     unreadable: Literal["fail", "skip"] = "fail"
     quarantine: str | None = None
-    """A directory for the bytes of batches that were skipped."""
+    """Directory for the bytes of skipped batches."""
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_bytes: int | None = None
@@ -105,14 +105,14 @@ class SourceOptions:
     include_headers: bool = False
     group: str | None = None
     topic_id: str | None = None
-    """Refuse to read a topic of that name with another id (the archive's guard against re-creation)."""
+    """Required ID of the topic, which guards the archive against a recreated topic."""
 
 
 def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOptions:
-    """The options of one read; `default_redis` is where to read when no option says where.
+    """Return the options of one read. `default_redis` is the storage if no option names one.
 
     Raises:
-        OptionError: an unknown name, a value that does not fit, or options that contradict each other.
+        OptionError: A name is unknown, a value is invalid, or options conflict.
     """
     options = without_table_properties(options)
     given = {name.lower(): value for name, value in options.items()}
@@ -155,7 +155,7 @@ def parse(options: Mapping[str, str], *, default_redis: str | None) -> SourceOpt
 
 
 def check_batch(options: SourceOptions) -> None:
-    """Raise OptionError for what makes no sense in a batch read."""
+    """Raise OptionError for options that a batch read does not support."""
     if LATEST in offset_bounds.values(options.starting):
         raise OptionError("startingOffsets of a batch read cannot be 'latest' (-1): it would read nothing")
     if EARLIEST in offset_bounds.values(options.ending):
@@ -172,7 +172,7 @@ def check_batch(options: SourceOptions) -> None:
 
 
 def check_streaming(options: SourceOptions) -> None:
-    """Raise OptionError for what makes no sense in a streaming read."""
+    """Raise OptionError for options that a streaming read does not support."""
     if options.ending is not None:
         raise OptionError("endingOffsets and its kin are for batch reads: a stream has no end")
     low, high = options.min_offsets, options.max_offsets
@@ -181,7 +181,7 @@ def check_streaming(options: SourceOptions) -> None:
 
 
 def without_table_properties(options: Mapping[str, str]) -> Mapping[str, str]:
-    """Spark hands a table of its catalog over with the table's own properties among the options, and those twice."""
+    """Return options without a catalog table's own properties, which Spark adds twice."""
     if "provider" not in options:
         return options
     return {
@@ -204,7 +204,7 @@ def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: 
 
 
 def _redis_login(given: Mapping[str, str], redis: str | None) -> tuple[str | None, str | None]:
-    """The storage's URL with the password of `redisPasswordFile`; or the password, where the URL is not known yet."""
+    """Return the storage's URL with the password of `redisPasswordFile`, or the password if the URL is unknown."""
     path = given.get("redispasswordfile")
     if path is None:
         return redis, None
@@ -268,7 +268,7 @@ def _quarantine(given: Mapping[str, str]) -> str | None:
 
 
 def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
-    """An option that is true or false."""
+    """Return an option that is true or false."""
     text = given.get(name.lower())
     if text is None:
         return default
@@ -278,7 +278,7 @@ def flag(name: str, given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def choice(name: str, given: Mapping[str, str], allowed: tuple[str, ...]) -> str:
-    """An option that is one of some words, the first by default."""
+    """Return an option that is one of some words, by default the first."""
     text = given.get(name.lower(), allowed[0]).strip().lower()
     if text not in allowed:
         raise OptionError(f"option {name!r} must be {' or '.join(allowed)}, not {text!r}")
@@ -286,7 +286,7 @@ def choice(name: str, given: Mapping[str, str], allowed: tuple[str, ...]) -> str
 
 
 def count(name: str, given: Mapping[str, str]) -> int | None:
-    """An option that is a whole number above 0."""
+    """Return an option that is a whole number above 0."""
     text = given.get(name.lower())
     if text is None:
         return None

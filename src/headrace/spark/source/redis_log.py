@@ -1,7 +1,7 @@
-"""A topic's log, read straight from Redis by the driver and by every task. Blocking; reads only, never writes.
+"""Read a topic's log from Redis in the driver and in tasks. Blocking and read-only.
 
-How a topic lies in Redis is in `storage.layout`; this file only asks for it over a connection. Native topics are plain
-Redis Streams: an entry per record, and offsets with gaps.
+`storage.layout` defines the keys. Native topics are plain Redis Streams, with an entry per record and gaps between
+offsets.
 """
 
 import logging
@@ -40,15 +40,15 @@ _log = logging.getLogger(__name__)
 
 _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 5
-"""Over about 1.5 s: a restart of Valkey is sat out, a wrong address is told soon."""
+"""About 1.5 s, enough for a restart of Valkey and short for a wrong address."""
 _CHUNK_BYTES: Final = 1 << 20
-"""Of one answer: what Redis puts together for it stays in the caches, which took it a third more time with 4 MiB."""
+"""Bytes of one answer. With 4 MiB, reading took a third longer because Redis left the CPU caches."""
 _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
 _NO_END: Final = 1 << 62
 _EXTENT: Final = script("extent")
 _WANTS_LOGIN: Final = "already authenticated"
-"""What Redis answers to HELLO of somebody without a password; redis-py makes no AuthenticationError of it."""
+"""Redis's answer to HELLO without a password, which redis-py does not raise as AuthenticationError."""
 _LOGIN: Final = (
     "; reading straight from Redis needs the password of Redis, in addition to any login at the server: set option "
     "'redisPasswordFile' (the archive: --redis-password-file), or leave option 'redis' out to read through the Kafka "
@@ -57,7 +57,7 @@ _LOGIN: Final = (
 
 
 def connect(url: str) -> redis.Redis:
-    """A connection to the storage, made with the first question. Raises StorageUnavailable for a URL that is none."""
+    """Return a lazy connection to the storage. Raise StorageUnavailable for an invalid URL."""
     try:
         return blocking(
             url,
@@ -72,13 +72,13 @@ def connect(url: str) -> redis.Redis:
 
 
 class LogReader:
-    """A connection to the storage. Made anew wherever it is needed: connections are never pickled."""
+    """A connection to the storage. Each process opens its own, because connections are never pickled."""
 
     def __init__(self, url: str) -> None:
-        """Connects with the first question.
+        """Prepare a lazy connection.
 
         Raises:
-            StorageUnavailable: the URL is not one of Redis.
+            StorageUnavailable: The URL is not one of Redis.
         """
         self._place = without_password(url)
         self._redis = connect(url)
@@ -90,14 +90,14 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         self._redis.close()
 
     def topics(self, wanted: Subscription) -> Topics:
-        """The topics that are read, in one round trip.
+        """Return the topics in one round trip.
 
         Raises:
-            UnknownTopic: a name is none's.
+            UnknownTopic: A topic does not exist.
             StorageUnavailable: Redis does not answer.
         """
         names = wanted.named()
@@ -114,7 +114,7 @@ class LogReader:
         return self._described([topic for topic in found if wanted.wants(topic.name)])
 
     def _described(self, topics: "Sequence[Topic]") -> dict[str, TopicLog]:
-        """What readers must know of topics; another question where old records of one are in an archive."""
+        """Describe topics, with one more request if one has an archive."""
         try:
             with self._answering():
                 archives = ArchivedTopic.find(self._redis, topics)
@@ -133,7 +133,7 @@ class LogReader:
         }
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Where each partition's log starts and ends, in one round trip; in some for native topics."""
+        """Return each partition's log start and end offset in one round trip, or several for native topics."""
         found: dict[TopicPartition, Extent] = {}
         logs = [topic for topic in topics.values() if topic.bits is None]
         with self._answering(), self._redis.pipeline(transaction=False) as pipeline:
@@ -158,7 +158,7 @@ class LogReader:
         return found
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offsets whose records are not older than these times (ms); None where there is none."""
+        """Return the first offsets at or after these times (ms), or None without such a record."""
         return {one: self._offset_at(topics[one.topic], one.partition, time) for one, time in times.items()}
 
     def _offset_at(self, topic: TopicLog, number: int, timestamp: int) -> int | None:
@@ -176,7 +176,7 @@ class LogReader:
         entry, _ = answer
         if not entry:
             return None
-        # The script knows batches by the latest time so far; the record lies in the one it gives, or behind it.
+        # The script finds a batch by its highest time so far, so the record is in it or after it.
         [first] = entries.decode([entry])
         for stored in self._stored(stream, Range(TopicPartition(topic.name, number), first.base_offset, _NO_END)):
             found = find_timestamp(stored.batch, stored.base_offset, timestamp)
@@ -185,7 +185,7 @@ class LogReader:
         return None
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """About how many stored bytes an offset takes, by the first batches from `start` on."""
+        """Return the approximate stored bytes per offset, from the first batches at or after `start`."""
         sizes = {}
         for one, offset in start.items():
             topic = topics[one.topic]
@@ -213,18 +213,18 @@ class LogReader:
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> Iterator["pa.RecordBatch"]:
-        """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+        """Return the records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
 
         Raises:
-            DataLoss: some of them are gone, with `fail_on_data_loss`.
-            TopicReplaced: the topic has another id than `topic_id`, with `fail_on_data_loss`.
-            CorruptLog: a stored batch cannot be read, and nobody is to be told of it instead.
+            DataLoss: Some of them are gone, with `fail_on_data_loss`.
+            TopicReplaced: The topic's ID is not `topic_id`, with `fail_on_data_loss`.
+            CorruptLog: A stored batch cannot be read, without an `unreadable` callback.
             StorageUnavailable: Redis does not answer.
         """
         name = str(offsets.partition)
         present = self._named(offsets.partition.topic)
         if topic_id and present is not None and str(present.id) != topic_id:
-            # A native topic that is created again has the same key as the one before.
+            # A recreated native topic has the same key as its predecessor.
             if fail_on_data_loss:
                 raise was_replaced(present.name, str(present.id), topic_id)
             _log.warning("%s was deleted, and created again, before %s was read: it has no records", name, offsets)
@@ -252,7 +252,7 @@ class LogReader:
                 position = old.end
                 continue
             try:
-                # Whatever retention takes meanwhile is in the archive: what is missing here may be read from there.
+                # The archive has the records that retention deletes during the read.
                 for rows in hot(replace(offsets, start=position), fail=True):
                     yield rows
                     position = rows.column("offset")[-1].as_py() + 1
@@ -265,7 +265,7 @@ class LogReader:
             return
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
-        """Ranges cut where Redis begins, and those before that into files of the archive."""
+        """Return ranges cut at the start of Redis's log, and earlier ones at files of the archive."""
         pieces: list[Range] = []
         for item in ranges:
             topic = topics[item.partition.topic]
@@ -279,7 +279,7 @@ class LogReader:
         return pieces
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Ends of a batch of at most about `rows` records; offsets of native topics do not count records."""
+        """Return ends of a batch of about `rows` records. Offsets of native topics do not count records."""
         natives = {one for one in start if topics[one.topic].bits is not None}
         if not natives:
             return limit(start, end, rows)
@@ -295,7 +295,7 @@ class LogReader:
         return limited
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
-        """Starts moved up to the first record of a native topic; those of a log topic as they are."""
+        """Return starts, with those of native topics moved to the first record."""
         moved = dict(start)
         with self._answering():
             for one, offset in start.items():
@@ -306,7 +306,7 @@ class LogReader:
         return moved
 
     def _named(self, name: str) -> "Topic | None":
-        """The topic that has this name now."""
+        """Return the topic that has this name now."""
         with self._answering():
             stored: Any = self._redis.hget(Keyspace().topics, name)
         return None if stored is None else registry.topic(stored)
@@ -317,14 +317,14 @@ class LogReader:
         with self._answering():
             yield from native_batches(self._redis, stream, bits, offsets)
             start = native_extent(self._redis, stream, bits).start if fail_on_data_loss else 0
-        # Gaps are nothing unusual, so what was trimmed meanwhile shows only in the log start.
+        # Gaps are normal, so only the log start offset shows what was trimmed during the read.
         if start > offsets.start:
             raise _lost(name, offsets.start, min(start, offsets.end))
 
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
     ) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Base offset and bytes of the batches that hold the range."""
+        """Yield base offset and bytes of the batches that hold the range."""
         position = offsets.start
         for stored in self._stored(stream, offsets):
             if stored.base_offset > position and fail_on_data_loss:
@@ -337,19 +337,19 @@ class LogReader:
             raise _lost(name, position, offsets.end)
 
     def _epochs(self, stream: str) -> LeaderEpochs | None:
-        """The leader epochs of a log; None where no server has opened it yet."""
+        """Return a log's leader epochs, or None if no server has opened it yet."""
         with self._answering():
             answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
         return partition.extent(answer)[2]
 
     def _local_start(self, stream: str) -> int:
-        """Where a log begins in Redis."""
+        """Return a log's start in Redis."""
         with self._answering():
             answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
         return partition.extent(answer)[0]
 
     def _stored(self, stream: str, offsets: Range) -> Iterator["StoredBatch"]:
-        """The batches from the one that holds the range's start, some of them beyond its end."""
+        """Yield batches from the one with the range's start; the last may exceed its end."""
         position, count = offsets.start, _FIRST_ENTRIES
         epochs = self._epochs(stream)
         if epochs is None:
@@ -364,7 +364,7 @@ class LogReader:
             size = sum(len(stored.batch) for stored in batches)
             span = batches[-1].next_offset - position
             position = batches[-1].next_offset
-            # About as many entries as fit the chunk, and no more than the range still has.
+            # About as many entries as fit the chunk, and at most those left in the range.
             fitting = _CHUNK_BYTES * len(batches) // max(1, size)
             needed = (offsets.end - position) * len(batches) // max(1, span) + 1
             count = max(1, min(fitting, needed, _MOST_ENTRIES))
@@ -392,7 +392,7 @@ _BATCH_BYTES: Final = 4 << 20
 
 
 def native_extent(redis: Any, stream: str, bits: int) -> Extent:
-    """Where a partition's log starts and ends."""
+    """Return a partition's log start and end offset."""
     info = native.StreamInfo()
     if redis.exists(stream):
         facts = redis.xinfo_stream(stream)
@@ -407,27 +407,27 @@ def native_extent(redis: Any, stream: str, bits: int) -> Extent:
 
 
 def native_batches(redis: Any, stream: str, bits: int, offsets: Range) -> Iterator[tuple[int, bytes]]:
-    """Base offset and bytes of record batches made of the entries in a range."""
+    """Yield base offset and bytes of record batches for the entries in a range."""
     for found in _native_entries(redis, stream, bits, offsets.start, offsets.end):
         for base, _, batch in streams.build_batches(found, bits, _BATCH_BYTES)[0]:
             yield base, batch
 
 
 def native_first_from(redis: Any, stream: str, bits: int, start: int, end: int) -> int:
-    """The offset of the first entry in a range, `end` when there is none: cutting a gap in pieces helps nobody."""
+    """Return the first entry's offset in a range, or `end`, so that a gap is not cut."""
     last = native.id_before(end, bits)
     found = stream_entries(redis, stream, native.id_of(start, bits), last, 1) if end > start else []
     return native.offset_at(found[0][0], bits) if found else end
 
 
 def native_offset_at_time(timestamp: int, bits: int, log: Extent) -> int | None:
-    """The first offset of an entry that is not older than `timestamp` (ms): entry ids are times; None when all are."""
+    """Return the first offset at or after `timestamp` (ms), or None. Entry IDs are times."""
     offset = max(timestamp, 0) << bits
     return None if offset >= log.end else max(offset, log.start)
 
 
 def native_end_after(redis: Any, stream: str, bits: int, start: int, end: int, rows: int) -> int:
-    """The offset behind the `rows`-th entry of a range, `end` when there are not so many."""
+    """Return the offset after the `rows`-th entry of a range, or `end` if it has fewer."""
     for found in _native_entries(redis, stream, bits, start, end):
         if len(found) >= rows:
             return min(end, native.offset_after(found[rows - 1][0], bits))

@@ -1,7 +1,7 @@
-"""`format("headrace")`: what Spark asks a data source for.
+"""Implement Spark's data source API for `format("headrace")`.
 
-Spark makes the objects here on the driver and pickles them to the executors; whatever `read` needs is inside the
-partition it is given, and connections never travel.
+Spark creates these objects on the driver and pickles them to the executors. A partition holds all that `read` needs;
+connections are never pickled.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,34 +61,34 @@ HEADERS: Final = StructField(
 
 
 class HeadraceDataSource(DataSource):
-    """The format. Spark makes one for every read, and pickles it to wherever it is needed."""
+    """The format. Spark creates and pickles one for every read."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(...)`."""
+        """Return the name in `format(...)`."""
         return "headrace"
 
     def schema(self) -> StructType:
-        """The columns; raises OptionError for options that do not fit, before anything runs."""
+        """Return the columns. Raise OptionError for invalid options before anything runs."""
         parsed = self._parsed()
         return StructType([*COLUMNS.fields, HEADERS] if parsed.include_headers else COLUMNS.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
+        """Return a batch reader."""
         parsed = self._parsed()
         source_options.check_batch(parsed)
         self._check_schema(schema)
         return BatchReader(with_storage(parsed))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """A streaming read."""
+        """Return a streaming reader."""
         parsed = self._parsed()
         source_options.check_streaming(parsed)
         self._check_schema(schema)
         return StreamReader(with_storage(parsed))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch write."""
+        """Return a batch writer."""
         if overwrite:
             raise OptionError("records cannot be overwritten: write with mode('append')")
         parsed = self._sink(schema)
@@ -96,7 +96,7 @@ class HeadraceDataSource(DataSource):
         return TopicWriter(parsed)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """A streaming write; `overwrite` is output mode `complete`, which writes everything again each time."""
+        """Return a streaming writer; `overwrite` is output mode `complete`, which rewrites everything each time."""
         del overwrite
         return TopicStreamWriter(self._sink(schema))
 
@@ -114,13 +114,13 @@ class HeadraceDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """A batch read: the offsets are settled when the query is planned."""
+    """A batch read, whose offsets are fixed when the query is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks.
+        """Return the tasks.
 
         Raises:
             UnknownTopic, DataLoss, OptionError, StorageUnavailable, ServerUnavailable, LoginRefused.
@@ -136,7 +136,7 @@ class BatchReader(DataSourceReader):
             return plan_tasks(options, log, topics, start, end)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of one task. Where there are none to plan, Spark still runs one task, of no range."""
+        """Yield the records of one task. Without tasks, Spark runs one without a range."""
         if type(partition) is InputPartition:
             return iter(())
         assert isinstance(partition, RangePartition)
@@ -146,11 +146,11 @@ class BatchReader(DataSourceReader):
 def batch_offsets(
     options: SourceOptions, log: Log, topics: Topics, found: Mapping[TopicPartition, Extent]
 ) -> tuple[Offsets, Offsets]:
-    """From where to where a batch read goes, per partition.
+    """Return the bounds of a batch read, per partition.
 
     Raises:
-        DataLoss: an offset outside the log, with failOnDataLoss.
-        OptionError: a start above its end, or JSON that does not fit the partitions.
+        DataLoss: An offset is outside the log, with failOnDataLoss.
+        OptionError: A start is above its end, or JSON does not match the partitions.
     """
 
     def look_up(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -161,7 +161,7 @@ def batch_offsets(
     start = offset_bounds.resolve("starting", starting, found, look_up=look_up, strategy=options.strategy)
     end = offset_bounds.resolve("ending", ending, found, look_up=look_up)
     for partition, offset in start.items():
-        # Only offsets that were both written down can be the wrong way round; elsewhere the log decides.
+        # Only two explicit offsets can be in the wrong order.
         if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets) and end[partition] < offset:
             raise OptionError(f"startingOffsets {offset} of {partition} is above endingOffsets {end[partition]}")
     start = offsets.within_log(start, found, fail_on_data_loss=options.fail_on_data_loss)

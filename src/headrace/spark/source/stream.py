@@ -1,4 +1,4 @@
-"""A streaming read, as the driver runs it: where batches start and end, and what the group is told."""
+"""Run a streaming read on the driver: plan batches and commit the group's offsets."""
 
 import logging
 import time
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 StoredOffset = dict[str, dict[str, int | str]]
-"""As `offsets.to_json` makes it."""
+"""The form of `offsets.to_json`."""
 
 _POLL_S: Final = {True: 0.02, False: 0.1}
-"""Spark asks an idle query for its latest offset every 10 ms; Redis (True) and brokers are asked at most this often."""
+"""Minimum seconds between requests to Redis (True) and brokers. Spark polls an idle query every 10 ms."""
 _COMMIT_RETRY_S: Final = 10.0
-"""How long a query goes on without trying to commit its group again after the listener failed."""
+"""Seconds before a failed group commit is retried."""
 
 
 def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
-    """Return the options with starting and ending offsets that are of the topics as they are now.
+    """Return the options with the starting and ending offsets that fit the current topics.
 
     Raises:
-        TopicReplaced: offsets that are given with a topic's id are another topic's, with failOnDataLoss.
+        TopicReplaced: Offsets carry the ID of an earlier topic, with failOnDataLoss.
     """
     present = ids(topics)
 
@@ -61,10 +61,10 @@ def of_present_topics(options: SourceOptions, topics: Topics) -> SourceOptions:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming read. One object per running query, in a process of its own on the driver.
+    """A streaming read: one object per query, in its own process on the driver.
 
-    Spark calls `latestOffset` with the end of the batch before only once that batch is complete, so this is where
-    the group's positions are committed: `commit` comes a batch late, and never for the last one.
+    Spark passes a batch's end to `latestOffset` only once that batch is complete, so the group's offsets are committed
+    there. `commit` is called a batch late, and never for the last one.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Log | None = None
         self._committer: GroupCommitter | None = None
         self._warned: set[str] = set()
-        """Ids of topics that were found to be created again."""
+        """IDs of topics that were recreated."""
         self._topics: Topics = {}
         self._extents: dict[TopicPartition, Extent] = {}
         self._looked_at = float("-inf")
@@ -84,11 +84,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_after = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to the executors: no connections."""
+        """Return the state for executors, without connections."""
         return {**self.__dict__, "_opened": None, "_committer": None}
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
-        """Where a new query starts."""
+        """Return the start of a new query."""
         found = self._look(now=None)
         starting = of_present_topics(self._options, self._topics).starting or Everywhere(LATEST)
         return offsets.to_json(
@@ -99,39 +99,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """What `maxOffsetsPerTrigger` says; `maxBytesPerTrigger` is kept here, as both may be given."""
+        """Return the limit of `maxOffsetsPerTrigger`. `maxBytesPerTrigger` is applied here because both may be set."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Note where the log ends now: this run goes no further."""
+        """Remember the current log end, at which this run ends."""
         self._target = {partition: extent.end for partition, extent in self._look(now=None).items()}
         self._target_ids = ids(self._topics)
 
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> StoredOffset:
-        """Where the next batch ends; `start` itself when there is nothing to do.
+        """Return the next batch's end, or `start` without new records.
 
         Raises:
-            DataLoss: the query stands at offsets the log does not have any more.
-            TopicReplaced: a topic was deleted and created again.
+            DataLoss: The log no longer has the query's offsets.
+            TopicReplaced: A topic was deleted and created again.
         """
         now = time.monotonic()
         found = self._look(now=now)
         present = ids(self._topics)
-        if start is None:  # Spark 4.1 and older say neither
+        if start is None:  # Spark 4.1 and older pass neither
             return offsets.to_json({partition: extent.end for partition, extent in found.items()}, present)
         known = offsets.ids_from_json(start)
         self._commit_group(start, now)
         replaced = self._replaced(known, present)
-        # A topic that was created again is a new one: with failOnDataLoss=false it is read from its start.
+        # With failOnDataLoss=false, a recreated topic is read from its start.
         position = {one: offset for one, offset in offsets.from_json(start).items() if one.topic not in replaced}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         limited = not (limit is None or isinstance(limit, ReadAllAvailable)) or self._options.min_offsets is not None
         end = self._next_end(position, found, most)
-        # Where the checkpoint has no id yet, or brokers are too old to have ids, the end has what is known.
+        # Keeps known IDs if the checkpoint has none or brokers are too old for IDs.
         stored = offsets.to_json(end, {**known, **present})
         if stored == start or (limited and self._waits(position, end, now)):
             return start
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stored
 
     def _replaced(self, known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-        """The topics that now have other ids than those known; logged once each. Raises TopicReplaced."""
+        """Return topics whose IDs have changed, and log each once. Raise TopicReplaced."""
         replaced = offsets.replaced(known, present)
         for name in replaced:
             if self._options.fail_on_data_loss:
@@ -161,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if target is not None:
             replaced = offsets.replaced(self._target_ids, ids(self._topics))
             target = {one: offset for one, offset in target.items() if one.topic not in replaced}
-            # What was added after the run began is left to the next one, or the run would never end.
+            # The next run reads partitions added after this run began, or it would never end.
             found = {one: extent for one, extent in found.items() if one in target or one in position}
         begin = offsets.within_log(
             offsets.with_new_partitions(position, found), found, fail_on_data_loss=options.fail_on_data_loss
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.limit(begin, end, None) if most is None else log.limited(self._topics, begin, end, most)
 
     def _waits(self, position: Offsets, end: Offsets, now: float) -> bool:
-        """Whether minOffsetsPerTrigger holds this batch back; under availableNow nothing does."""
+        """Return whether minOffsetsPerTrigger delays this batch. It does not under availableNow."""
         fewest = self._options.min_offsets
         if fewest is None or self._target is not None:
             return False
@@ -184,25 +184,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows < fewest and (now - self._batch_at) * 1000 < self._options.max_delay_ms
 
     def reportLatestOffset(self) -> StoredOffset | None:  # noqa: N802  # Spark's name
-        """The log's end, which Spark shows in the query's progress."""
+        """Return the log's end for the query's progress."""
         found = self._look(now=time.monotonic())
         return offsets.to_json({one: extent.end for one, extent in found.items()}, ids(self._topics))
 
     def stop(self) -> None:
-        """The query is over, or Spark is."""
+        """Close connections when the query or Spark ends."""
         worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of one batch; after a restart also of one that was planned before it.
+        """Return the tasks of one batch, which may have been planned before a restart.
 
         Raises:
-            DataLoss: the log lacks some of its offsets.
-            TopicReplaced: a topic was deleted and created again since the batch before it, or since it was planned.
+            DataLoss: The log lacks some of its offsets.
+            TopicReplaced: A topic was recreated since the previous batch or since planning.
         """
         options = self._options
         found = self._look(now=None)
         planned, present = offsets.ids_from_json(end), ids(self._topics)
-        gone = self._replaced(planned, present)  # what was planned can no longer be read
+        gone = self._replaced(planned, present)  # the planned offsets can no longer be read
         new = self._replaced(offsets.ids_from_json(start), {**present, **planned})
         last = {one: offset for one, offset in offsets.from_json(end).items() if one.topic not in gone}
         known = {one: found[one] for one in last if one in found}
@@ -214,12 +214,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_tasks(options, self._log(), self._topics, first, {one: last[one] for one in known})
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The records of one task."""
+        """Yield the records of one task."""
         assert isinstance(partition, RangePartition)
         return read_records(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark will not ask for offsets below `end` again."""
+        """Do nothing: Spark will not request offsets below `end` again."""
         self._commit_group(end, time.monotonic())
 
     def _log(self) -> Log:
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log().offsets_at(self._topics, times)
 
     def _look(self, *, now: float | None) -> dict[TopicPartition, Extent]:
-        """Where the log starts and ends; with `now`, at most a poll's time old."""
+        """Return the logs' bounds; with `now`, at most one poll interval old."""
         if now is not None and now - self._looked_at < _POLL_S[self._options.redis is not None]:
             return self._extents
         log = self._log()
@@ -244,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._extents
 
     def _commit_group(self, reached: Mapping[str, Any], now: float) -> None:
-        """Commit where the query is, but for topics that were created again: their offsets start anew."""
+        """Commit the query's offsets, except for recreated topics."""
         options = self._options
         if options.group is None or options.kafka is None:
             return

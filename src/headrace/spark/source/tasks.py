@@ -1,4 +1,4 @@
-"""What one task reads, and reading it on the executors."""
+"""Plan tasks and read their ranges on the executors."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """One task: a range of one partition's offsets, with all that reading it takes."""
+    """One task: a range of one partition's offsets, with all that it needs."""
 
     def __init__(self, options: SourceOptions, stream: str, offsets: Range, topic_id: str = "") -> None:
         self.options = options
@@ -34,15 +34,16 @@ class RangePartition(InputPartition):
         self.topic_id = topic_id
 
     def __repr__(self) -> str:
-        """Without the options: they may hold a password."""
+        """Return a form without the options, which may hold a password."""
         return str(self.offsets)
 
 
 def with_storage(options: SourceOptions) -> SourceOptions:
-    """The options with the storage that the server tells, where it is to be asked.
+    """Return the options with the server's storage URL if it must be requested.
 
     Raises:
-        OptionError: it does not tell. ServerUnavailable, LoginRefused.
+        OptionError: The server does not return one.
+        ServerUnavailable, LoginRefused: The server cannot be used.
     """
     if options.redis != ASK:
         _log.info("records are read %s", way(options))
@@ -63,7 +64,7 @@ def with_storage(options: SourceOptions) -> SourceOptions:
 
 
 def way(options: SourceOptions) -> str:
-    """Which of the two ways these options take to the records, for people."""
+    """Return a readable name of the route to the records."""
     if options.redis is not None:
         return f"straight from Redis at {without_password(options.redis)}, where the server's access rules do not hold"
     assert options.kafka is not None
@@ -72,9 +73,9 @@ def way(options: SourceOptions) -> str:
 
 
 def open_log(options: SourceOptions) -> Log:
-    """The log that these options read. Connects with the first question; StorageUnavailable for a URL that is none."""
+    """Return the log of these options, with a lazy connection. Raise StorageUnavailable for an invalid URL."""
     if options.redis is not None:
-        # Spark forks a process for each thing it asks a source, which imports anew: half of that would be redis-py.
+        # Spark forks a process for each call to a source, which imports again: half of that would be redis-py.
         from headrace.spark.source.redis_log import LogReader  # noqa: PLC0415
 
         return LogReader(options.redis)
@@ -83,13 +84,13 @@ def open_log(options: SourceOptions) -> Log:
 
 
 def extents(options: SourceOptions, log: Log, topics: Topics) -> dict[TopicPartition, Extent]:
-    """Where the partitions that are read start and end."""
+    """Return the bounds of the partitions to read."""
     return options.subscription.chosen(log.extents(topics))
 
 
 def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets, end: Offsets) -> list[InputPartition]:
-    """The tasks that read from `start` to `end`."""
-    # Offsets of native topics do not count records: tasks of so many records at most there are not.
+    """Return the tasks from `start` to `end`."""
+    # Offsets of native topics do not count records, so tasks cannot have a maximum number of them.
     native = any(topic.bits is not None for topic in topics.values())
     ranges = split(
         log.behind_gaps(topics, start, end),
@@ -98,7 +99,7 @@ def plan_tasks(options: SourceOptions, log: Log, topics: Topics, start: Offsets,
         max_records=None if native else options.max_records_per_partition,
     )
     ranges = log.cut(topics, ranges)
-    # The gap before the first record is part of what was read: whoever looks at ranges finds none missing.
+    # The first range includes the gap before it, so that ranges are contiguous.
     seen: set[TopicPartition] = set()
     for place, item in enumerate(ranges):
         if item.partition not in seen:
@@ -112,7 +113,7 @@ def _task(options: SourceOptions, topic: TopicLog, offsets: Range) -> RangeParti
 
 
 def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
-    """The records of one task as Arrow batches; runs on the executors."""
+    """Yield the records of one task as Arrow batches, on the executors."""
     settle()
     options = partition.options
     with open_log(options) as log:
@@ -127,16 +128,16 @@ def read_records(partition: RangePartition) -> Iterator["pa.RecordBatch"]:
 
 
 Keep = Callable[[str, bytes], str]
-"""Keeps a file of that name with these bytes; says where."""
+"""Saves bytes under a name and returns the location."""
 
 
 def quarantine(keep: Keep | None, tell: Callable[[str], None] = _log.warning) -> Unreadable:
-    """Tells of batches that cannot be read, and keeps their bytes where there is a place for them."""
+    """Return a callback that reports unreadable batches and saves their bytes if it can."""
 
     def aside(partition: TopicPartition, base_offset: int, batch: bytes, error: BatchError) -> None:
         kept = ""
         if keep is not None:
-            # A task that runs twice writes the same bytes under the same name.
+            # A repeated task writes the same bytes under the same name.
             place = keep(f"{partition.topic}-{partition.partition}-{base_offset:020d}.batch", batch)
             kept = f"; its {len(batch):,} bytes are in {place}"
         tell(f"left out the batch at offset {base_offset} of {partition}, which cannot be read: {error}{kept}")

@@ -1,6 +1,6 @@
-"""What a query needs of the place where records lie, and the two places there are: Redis, and any Kafka cluster.
+"""Define access to a topic's log for Redis and for any Kafka cluster.
 
-Stored batches become Arrow here, and a batch that cannot be read is reported or ends the query.
+Stored batches are decoded to Arrow here. An unreadable batch is reported or ends the query.
 """
 
 import re
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 Unreadable = Callable[[TopicPartition, int, bytes, BatchError], None]
-"""Told of a stored batch that cannot be read: where, its first offset, its bytes, what is wrong."""
+"""Called for an unreadable batch with its partition, base offset, bytes and error."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which partitions are read: exactly one of the three is given."""
+    """The partitions to read, by exactly one of the three fields."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
-    """A regular expression that a topic's whole name must match."""
+    """A regular expression for whole topic names."""
     assigned: tuple[TopicPartition, ...] = ()
 
     def wants(self, name: str) -> bool:
-        """Whether a topic of this name is among those that `pattern` means."""
+        """Return whether `pattern` matches this topic name."""
         return self.pattern is not None and re.fullmatch(self.pattern, name) is not None
 
     def named(self) -> tuple[str, ...]:
-        """The topics that must be there."""
+        """Return the topics that must exist."""
         return self.names or tuple(dict.fromkeys(partition.topic for partition in self.assigned))
 
     def chosen(self, extents: Mapping[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
-        """Those partitions of the topics that are read.
+        """Return the selected partitions.
 
         Raises:
-            OptionError: an assigned partition does not exist.
+            OptionError: An assigned partition does not exist.
         """
         if not self.assigned:
             return dict(extents)
@@ -56,21 +56,21 @@ class Subscription:
 
 @dataclass(frozen=True)
 class TopicLog:
-    """What a reader must know of a topic."""
+    """Description of a topic for readers."""
 
     name: str
     id: str
-    """Empty where the cluster has no ids."""
+    """Empty if the cluster has no IDs."""
     partitions: tuple[int, ...]
     streams: tuple[str, ...] = ()
-    """Each partition's Redis key, where it has one."""
+    """Each partition's Redis key, if any."""
     archive: ArchivedTopic | None = None
-    """Where old records of it are, when they are not in Redis any more."""
+    """The archive of records that are no longer in Redis."""
     bits: int | None = None
-    """Native topics: how many bits of an offset hold the sequence of the entry id. Their offsets count no records."""
+    """Native topics: bits of an offset for the entry ID's sequence. Such offsets do not count records."""
 
     def stream(self, partition: int) -> str:
-        """The partition's Redis key; empty when it has none."""
+        """Return the partition's Redis key, or an empty string."""
         return self.streams[partition] if self.streams else ""
 
 
@@ -78,18 +78,18 @@ Topics = Mapping[str, TopicLog]
 
 
 def ids(topics: Topics) -> dict[str, str]:
-    """Return the ids of the topics that have one, by name."""
+    """Return topic IDs by name, where they exist."""
     return {name: topic.id for name, topic in topics.items() if topic.id}
 
 
 def check_id(topic: TopicLog, expected: str) -> None:
-    """Raise TopicReplaced when the topic has another id than it had."""
+    """Raise TopicReplaced if the topic has another ID than before."""
     if topic.id != expected:
         raise was_replaced(topic.name, topic.id, expected)
 
 
 def was_replaced(name: str, present: str, expected: str) -> TopicReplaced:
-    """Return the error for a topic that has another id than the offsets are of."""
+    """Return the error for offsets of another topic ID."""
     return TopicReplaced(
         f"topic {name!r} was deleted and created again, or is another cluster's: its id is {present}, was {expected}; "
         "start with a new checkpoint, or set failOnDataLoss=false to read the new topic from its beginning"
@@ -97,7 +97,7 @@ def was_replaced(name: str, present: str, expected: str) -> TopicReplaced:
 
 
 class Log(Protocol):
-    """Where records lie. Connections are never pickled: every process opens its own."""
+    """Access to records. Every process opens its own connections, which are never pickled."""
 
     def __enter__(self) -> Self: ...
 
@@ -106,25 +106,25 @@ class Log(Protocol):
     ) -> None: ...
 
     def topics(self, wanted: Subscription) -> Topics:
-        """The topics that are read. Raises UnknownTopic for a name that is none's."""
+        """Return the topics. Raise UnknownTopic if a named one does not exist."""
 
     def extents(self, topics: Topics) -> dict[TopicPartition, Extent]:
-        """Where every partition's log starts and ends."""
+        """Return every partition's log start and end offset."""
 
     def offsets_at(self, topics: Topics, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offsets whose records are not older than these times (ms); None where there is none."""
+        """Return the first offsets at or after these times (ms), or None without such a record."""
 
     def sizes(self, topics: Topics, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """About how many stored bytes an offset takes from `start` on; nothing for partitions without records there."""
+        """Return the approximate stored bytes per offset from `start`, for partitions with records there."""
 
     def limited(self, topics: Topics, start: Offsets, end: Offsets, rows: int) -> Offsets:
-        """Ends of a batch of about `rows` records."""
+        """Return ends of a batch of about `rows` records."""
 
     def cut(self, topics: Topics, ranges: list[Range]) -> list[Range]:
-        """Ranges that a task reads from one place each, where records lie in several."""
+        """Return ranges that a task reads from one place each."""
 
     def behind_gaps(self, topics: Topics, start: Offsets, end: Offsets) -> Offsets:
-        """Starts moved up to the first record where offsets do not count records; others as they are."""
+        """Return starts moved to the first record where offsets do not count records."""
 
     def records(
         self,
@@ -136,13 +136,13 @@ class Log(Protocol):
         unreadable: Unreadable | None = None,
         topic_id: str = "",
     ) -> "Iterator[pa.RecordBatch]":
-        """The records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
+        """Return the records of a range, in order, as Arrow batches with the columns of Spark's Kafka source.
 
         Raises:
-            DataLoss: some of them are gone, with `fail_on_data_loss`.
-            TopicReplaced: the topic no longer has the id `topic_id`. Without `fail_on_data_loss` there are no records
-                then, unless it was replaced while they were being read.
-            CorruptLog: a stored batch cannot be read, and nobody (`unreadable`) is to be told of it instead.
+            DataLoss: Some of them are gone, with `fail_on_data_loss`.
+            TopicReplaced: The topic's ID is not `topic_id`. Without `fail_on_data_loss`, the result is empty instead,
+                unless the topic was replaced during the read.
+            CorruptLog: A stored batch cannot be read, without an `unreadable` callback.
         """
 
 
@@ -152,13 +152,12 @@ _CHUNK_BYTES: Final = 4 << 20
 def decode(
     batches: Iterable[tuple[int, Buffer]], offsets: Range, *, include_headers: bool, unreadable: Unreadable | None
 ) -> "Iterator[pa.RecordBatch]":
-    """The records of the batches (base offset, bytes) that lie in the range.
+    """Return the records in the range from batches (base offset, bytes).
 
-    A batch that cannot be read is left out whole, whichever record of it is the bad one: a batch that is read again has
-    the same rows.
+    An unreadable batch is left out completely, so that a repeated read has the same rows.
 
     Raises:
-        CorruptLog: a batch cannot be read, and nobody is to be told of it instead.
+        CorruptLog: A batch cannot be read, without an `unreadable` callback.
     """
     from headrace.records import arrow  # noqa: PLC0415  # pyarrow, where records are read and nowhere else
 
@@ -185,7 +184,7 @@ def decode(
 def _tolerant(
     chunk: list[tuple[int, Buffer]], offsets: Range, unreadable: Unreadable, bounds: dict[str, Any]
 ) -> "list[pa.RecordBatch]":
-    """A chunk's rows: decoded as one, or, when something in it cannot be read, batch by batch."""
+    """Decode a chunk at once or, if part of it is unreadable, batch by batch."""
     from headrace.records import arrow  # noqa: PLC0415
 
     try:
