@@ -1,6 +1,6 @@
-"""The Kafka clients behind the client commands, with short waits and errors for people instead of librdkafka's log.
+"""Kafka clients of the client commands, with short timeouts and readable errors.
 
-The last lines complete names of topics and groups for a shell, within a second or not at all.
+The functions at the end complete topic and group names in a shell, within a second or not at all.
 """
 
 import json
@@ -29,47 +29,47 @@ from headrace.topics.model import is_reserved
 _CONNECT_S = 3
 _ANSWER_S = 10
 _PATIENCE_S = (1.5, 3.0, _ANSWER_S)
-"""How long the leaders of partitions may take, before others are looked for."""
+"""Seconds to wait for partition leaders before looking for other ones."""
 SOME_S = (1.5, 3.0, 3.0)
-"""The same where it matters less: in all as long as a broker that dies is missed and taken over from."""
+"""The same for less important requests. The total is the time of a failover after a broker dies."""
 _HEARS_S = 0.02
-"""How soon a broker is asked again that has not heard of a change."""
+"""Seconds before a broker that has not learned of a change is asked again."""
 _LED_ELSEWHERE = LOST | {
     *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT),
     *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
-    # The client library has found no leader at all.
+    # The client library has found no leader.
     KafkaError._NOENT,
 }
-"""Codes of a broker that leads a partition no more, or not yet."""
+"""Codes of a broker that is no longer, or not yet, a partition's leader."""
 _AT_ONCE = 4_000
-"""Partitions or topics in a request. Each may be two elements of it, and a server takes 10 000."""
+"""Partitions or topics per request. Each may be two elements, and a server accepts 10,000."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-# librdkafka retries for ever and reports every attempt on stderr; what matters of it reaches us as errors.
+# librdkafka logs every retry to stderr. Its important errors arrive as exceptions.
 _SILENT = logging.getLogger("headrace.cli.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
 class KafkaServer(msgspec.Struct, frozen=True):
-    """Where the commands' clients connect to, and as whom; shown as its address."""
+    """Address and login of a server, shown as its address."""
 
     address: str
-    """HOST:PORT, or several with commas between, of which one must answer."""
+    """HOST:PORT, or several separated by commas, of which one must answer."""
     username: str | None = None
-    """None: without a login."""
+    """None: no login."""
     password: str = ""
     ca: str | None = None
-    """PEM file with the authority of the server's certificate; None: no TLS."""
+    """PEM file with the CA of the server's certificate; None: no TLS."""
     where: str = ""
-    """Who named the address, where it was no flag: a variable or a profile."""
+    """Source of the address if it was not a flag: a variable or a profile."""
     flag: str = "--bootstrap"
-    """What names another address to the command that asks."""
+    """Flag that sets another address in the current command."""
 
     def options(self, properties: Path | None = None) -> dict[str, str]:
-        """The login as options of `format("headrace")`, or as the file says."""
+        """Return the login as options of `format("headrace")`, or from a properties file."""
         from headrace.client import options  # noqa: PLC0415  # of an extra
 
         if properties is not None:
@@ -102,7 +102,7 @@ KAFKA_PROPERTIES = click.option(
 
 
 def client_options(function: F) -> F:
-    """Add the flags that every client command has; it gets a KafkaServer as `kafka`, and `as_json`."""
+    """Add the common flags of client commands. The function gets a KafkaServer as `kafka`, and `as_json`."""
 
     @wraps(function)
     def with_server(
@@ -115,7 +115,7 @@ def client_options(function: F) -> F:
 
 
 def server_flags(function: F) -> F:
-    """Add the flags that name a server and a user; the function gets `bootstrap`, `username` and `profile`."""
+    """Add the flags for a server and a user. The function gets `bootstrap`, `username` and `profile`."""
     click.option(
         "--profile", metavar="NAME", shell_complete=_profiles, help="A profile of profiles.toml. [HEADRACE_PROFILE]"
     )(function)
@@ -134,7 +134,7 @@ def server_flags(function: F) -> F:
 def named_server(
     bootstrap: str | None, username: str | None, profile: str | None, ca: str | None = None
 ) -> KafkaServer:
-    """The server that flags, variables and the profile name, in this order; raises CommandFailed."""
+    """Return the server named by flags, variables or the profile, in this order. Raise CommandFailed."""
     try:
         told = config.client(profile)
     except config.SettingsError as error:
@@ -149,7 +149,6 @@ def named_server(
 
 
 def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names for the completion of shells."""
     try:
         return [name for name in profiles.names(config.profiles_file()) if name.startswith(incomplete)]
     except profiles.ProfileError:
@@ -157,10 +156,10 @@ def _profiles(_context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 class Client:
-    """Kafka clients for one server, made when needed. Raises CommandFailed at once when nobody answers there."""
+    """Lazy Kafka clients for one server. Raise CommandFailed at once if the server does not answer."""
 
     def __init__(self, server: KafkaServer, patience_s: float = _CONNECT_S) -> None:
-        """Try the address, waiting for an answer as long as `patience_s`."""
+        """Connect, waiting up to `patience_s`."""
         self.address = shown(server.address)
         self._server = server
         self._patience_s = patience_s
@@ -169,20 +168,20 @@ class Client:
         connect(server.address, server.ca, server.where, server.flag, patience_s)
         self.admin = AdminClient(self._configuration(), logger=_SILENT)
         with self.explained("answer"):
-            # Asking for one topic by name would create it where auto-creation is on; asking for all never does.
+            # Metadata for one topic could auto-create it; metadata for all topics never does.
             self.metadata = self.admin.list_topics(timeout=patience_s)
         self._answered = True
 
     def lacks(self, api_key: int) -> bool:
-        """Whether the server has no such API of Kafka's protocol."""
+        """Return whether the server lacks this Kafka API."""
         return lacks(self._server.address, self._server.ca, api_key)
 
     def producer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Producer:
-        """A producer; configuration keys have underscores for dots. `on_error` hears what the library does not tell."""
+        """Return a producer. Configuration keys have underscores for dots. `on_error` gets errors that are retried."""
         return Producer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def consumer(self, on_error: Callable[[KafkaError], None], **configuration: object) -> Consumer:
-        """A consumer; `on_error` hears of what the library does not give up on, such as a server that went away."""
+        """Return a consumer. `on_error` gets errors that are retried, such as a lost server."""
         return Consumer(self._configuration(**configuration) | {"error_cb": on_error}, logger=_SILENT)
 
     def _configuration(self, **more: object) -> dict[str, Any]:
@@ -206,12 +205,12 @@ class Client:
         return configuration | {name.replace("_", "."): value for name, value in more.items()}
 
     def _heard(self, error: KafkaError) -> None:
-        """The library tries a refused login again and again, and lets us time out meanwhile."""
+        """Remember a refused login, which the library retries until a timeout."""
         if error.code() == KafkaError._AUTHENTICATION:
             self._refusal = sentence(error)
 
     def result(self, future: "Future[T]", what: str) -> T:
-        """An admin call's result; raises CommandFailed, saying what could not be done and why."""
+        """Return an admin call's result. Raise CommandFailed with the action and the reason."""
         with self.explained(what):
             return future.result(timeout=_ANSWER_S)
 
@@ -227,7 +226,7 @@ class Client:
             raise CommandFailed(late, Status.UNREACHABLE) from None
 
     def failure(self, what: str, error: KafkaError) -> CommandFailed:
-        """`cannot <what>: <why>`, with the status that says why to scripts."""
+        """Return the error `cannot <what>: <why>`, with an exit status for scripts."""
         self.admin.poll(0)
         if self._refusal:
             return CommandFailed(f"{self.address} refuses the login: {self._refusal}", Status.REFUSED)
@@ -239,11 +238,11 @@ class Client:
 
     @property
     def topics(self) -> dict[str, Any]:
-        """The topics without Kafka's internal ones."""
+        """Return the topics without Kafka's internal ones."""
         return {name: topic for name, topic in self.metadata.topics.items() if not is_reserved(name)}
 
     def partitions(self, topic: str) -> dict[int, int]:
-        """Partition -> leader's node id, in order; raises CommandFailed when there is no such topic."""
+        """Return partition -> leader's node ID, sorted. Raise CommandFailed if the topic does not exist."""
         self.refresh()
         found = self.metadata.topics
         if topic not in found:
@@ -251,7 +250,7 @@ class Client:
         return {number: partition.leader for number, partition in sorted(found[topic].partitions.items())}
 
     def partitions_of_new(self, topic: str) -> dict[int, int]:
-        """The same of a topic that was created just now: the broker that is asked may hear of it a moment later."""
+        """Return the partitions of a new topic, which the broker may not know yet."""
         until = time.monotonic() + _ANSWER_S
         while True:
             try:
@@ -262,32 +261,32 @@ class Client:
             time.sleep(_HEARS_S)
 
     def refresh(self) -> None:
-        """Look anew which topics there are."""
+        """Reload the metadata."""
         with self.explained("list topics"):
             self.metadata = self.admin.list_topics(timeout=_ANSWER_S)
 
     def no_partition(self, topic: str, number: int, there: Iterable[int]) -> CommandFailed:
-        """The error for a partition that is not there."""
+        """Return the error for a missing partition."""
         last = max(there, default=-1)
         return CommandFailed(f"topic {quoted(topic)} has partitions 0 to {last}, not {number}", Status.MISSING)
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
-        """The error for a topic that is not there, with the nearest name of one that is."""
-        hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
+        """Return the error for a missing topic, with the nearest existing name."""
+        hint = suggestion(topic, found) or "`headrace topics list` shows those that are there"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def groups(self) -> list[str]:
-        """Names of the consumer groups."""
+        """Return the names of the consumer groups."""
         listed = self.result(self.admin.list_consumer_groups(), "list consumer groups")
         return sorted(str(group.group_id) for group in listed.valid)
 
     def no_group(self, group: str) -> CommandFailed:
-        """The error for a group that is not there, with the nearest name of one that is."""
-        hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
+        """Return the error for a missing group, with the nearest existing name."""
+        hint = suggestion(group, self.groups()) or "`headrace groups list` shows those that are there"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """What a Headrace server tells of those topics that are native: records and consumer groups in Redis."""
+        """Return a Headrace server's records and Redis consumer groups of native topics."""
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in topics}
         with self.explained("read the configuration of topics"):
             for patience_s in _PATIENCE_S[:-1]:
@@ -311,16 +310,16 @@ class Client:
             if told is not None:
                 found[resources[resource]] = json.loads(told.value or "{}")
             elif "headrace.storage" in entries and entries["headrace.storage"].value == "native":
-                # So many partitions that the client library's version of the request has no room for it.
+                # Too many partitions for the client library's version of the request.
                 found[resources[resource]] = {"records": [], "groups": {}}
         return found
 
     def offsets(
         self, partitions: Iterable[tuple[str, int]], spec: Callable[[], OffsetSpec], *, some: bool = False
     ) -> dict[tuple[str, int], int]:
-        """Offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`; those that are gone are left out.
+        """Return offsets of (topic, partition) by `OffsetSpec.earliest` or `latest`, without deleted ones.
 
-        `some`: those that nobody tells within a few seconds are left out, too, and no error.
+        `some`: also leave out partitions without an answer in a few seconds, instead of raising.
         """
         wanted = [TopicPartition(topic, number) for topic, number in partitions]
         offsets: dict[tuple[str, int], int] = {}
@@ -336,12 +335,12 @@ class Client:
         return offsets
 
     def _look_elsewhere(self, began: float, patience_s: float) -> None:
-        """A leader has died, or hands over: see who leads now. The next one may be named before it is ready."""
+        """Find the new leader after a failure or handover. It may be named before it is ready."""
         time.sleep(max(0.0, began + patience_s - time.monotonic()))
         try:
             self.metadata = self.admin.list_topics(timeout=patience_s)
         except KafkaException as error:
-            # The server asked may be the dead one; whoever asks next tells why there is no answer.
+            # The asked server may be the dead one. If none answers, the next request reports it.
             if error.args[0].code() not in _LED_ELSEWHERE:
                 raise
 
@@ -354,9 +353,9 @@ class Client:
         *,
         final: bool,
     ) -> list[TopicPartition]:
-        """Add what is answered to `offsets`; those whose leader did not answer, which is an error where it is `final`.
+        """Add answers to `offsets` and return unanswered partitions, which are an error if `final`.
 
-        Those that are gone are in neither.
+        Deleted partitions are in neither.
         """
         asked = (
             self.admin.list_offsets({place: spec() for place in some}, request_timeout=patience_s)
@@ -367,7 +366,7 @@ class Client:
             try:
                 found = future.result(timeout=_ANSWER_S).offset
                 if found == OFFSET_INVALID:
-                    # What the client library (2.16) says of a leader that was silent all the time.
+                    # The client library (2.16) reports this for a leader that never answered.
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
                 offsets[partition.topic, partition.partition] = found
             except KafkaException as error:
@@ -380,7 +379,7 @@ class Client:
 
 
 def in_pieces(several: Sequence[T]) -> Iterator[Sequence[T]]:
-    """As much as one request may ask for at a time (`headrace.request.max.elements`)."""
+    """Yield slices of at most one request's size (`headrace.request.max.elements`)."""
     return (several[start : start + _AT_ONCE] for start in range(0, len(several), _AT_ONCE))
 
 
@@ -392,12 +391,12 @@ Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completer(names: Callable[[Client], Iterable[str]]) -> Completer:
     def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        """What begins with `incomplete`; nothing without an answer, as a completion has no place for errors."""
+        """Return names that start with `incomplete`, or none without an answer: completion cannot show errors."""
         given = context.params
         try:
             server = named_server(given.get("bootstrap"), given.get("username"), given.get("profile"))
             found = names(Client(server, patience_s=_COMPLETION_S))
-            # A name with blanks or line breaks in it would be several for a shell.
+            # A shell would split a name with blanks or line breaks.
             fit = sorted(name for name in found if name.startswith(incomplete) and _is_word(name))
         except (CommandFailed, KafkaException):
             return []

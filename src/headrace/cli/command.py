@@ -1,4 +1,4 @@
-"""What every command shares: how it ends, the error that ends it with one line, and help that ends with examples."""
+"""Shared parts of commands: exit statuses, one-line errors, and help that ends with examples."""
 
 import sys
 from collections.abc import Callable, Container
@@ -10,28 +10,24 @@ from confluent_kafka import KafkaError
 
 from headrace.text.escaping import shown
 
-# Asking a person before something is deleted for good.
-YES = click.option(
-    "--yes",
-    is_flag=True,
-    help="Do not ask for confirmation. Implied if standard input is not a terminal.",
-)
+# Confirmation before permanent deletion.
+YES = click.option("--yes", is_flag=True, help="Do not ask; nobody is asked either when standard input is no terminal.")
 """The flag of a command that deletes; it gets `yes`."""
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, unless the person has said `yes` already or there is none. Raises click.Abort when the answer is no."""
+    """Ask for confirmation, unless `yes` is set or there is no terminal. Raise click.Abort if denied."""
     if not yes and sys.stdin.isatty():
         click.confirm(question, abort=True)
 
 
 class Status(IntEnum):
-    """How a command ended, for scripts. The numbers are documented with their meanings (docs/commands.md) and stay."""
+    """Exit statuses. Scripts depend on the documented numbers (docs/commands.md), so they never change."""
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """A status, and what it says to whoever reads the manual."""
+        """Create a status with its meaning for the manual."""
         made = int.__new__(cls, value)
         made._value_ = value
         made.meaning = meaning
@@ -63,11 +59,11 @@ _OTHERS = {
     "version": ("--version",),
     "help": ("--help",),
 }
-"""What other tools call a command, or where one looks for it first, and what it may be called here."""
+"""Names of commands in other tools, or at likely places, and their names here."""
 
 
 class CommandFailed(Exception):
-    """The command cannot go on. The message is one line for a person: what was asked, what was found, what to try."""
+    """The command cannot continue. The message is one line with the request, the finding and a suggestion."""
 
     def __init__(self, message: str, status: Status = Status.FAILED) -> None:
         super().__init__(message)
@@ -75,14 +71,14 @@ class CommandFailed(Exception):
 
 
 class TeachingCommand(click.Command):
-    """A command whose help ends with examples, taken word for word from `examples`."""
+    """A command whose help ends with its `examples`, unchanged."""
 
     def __init__(self, *arguments: Any, examples: str, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.examples = tuple(line.strip() for line in examples.strip().splitlines())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Examples as they are typed, one per line: never wrapped."""
+        """Write the examples, one per line, without wrapping."""
         formatter.write_paragraph()
         formatter.write("Examples:\n")
         for line in self.examples:
@@ -96,13 +92,13 @@ class TeachingGroup(click.Group):
     command_class = TeachingCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
-        """Names in the order in which they were written: the order in which a newcomer needs them."""
+        """Return names in the order of definition, which is by use."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error tells what it is called here, where others call it otherwise."""
+        """Find a command. The error suggests the name here for another tool's name."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -110,7 +106,7 @@ class TeachingGroup(click.Group):
 
 
 def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Context) -> click.NoSuchCommand | None:
-    """The error that tells what a command is called here, where others call it otherwise: the first that is `there`."""
+    """Return an error with the first alternative that exists in `there`, or None."""
     name = error.command_name
     here = next((each for each in _OTHERS.get(name, ()) if each.split()[0] in there), None)
     if here is None:
@@ -119,12 +115,12 @@ def called_here(error: click.NoSuchCommand, there: Container[str], ctx: click.Co
 
 
 def command(name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """`click.command` for a command of its own, with examples."""
+    """Return a `click.command` decorator for a command with examples."""
     return click.command(name, cls=TeachingCommand, examples=examples)
 
 
 LOST = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE})
-"""Codes of a server that does not answer."""
+"""Codes for a server that does not answer."""
 NO_RULES = (
     "no access rules hold at this server: it has to be started with "
     "--set authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -168,13 +164,13 @@ _SENTENCES: dict[int, tuple[str, Status]] = {
     KafkaError._RESOLVE: ("the server names an address that cannot be found (--advertise)", Status.UNREACHABLE),
 }
 _SAYS_LITTLE = frozenset({KafkaError.SECURITY_DISABLED})
-"""Codes with which servers say less than we do."""
+"""Codes for which the server's text is less helpful than ours."""
 _OWN = ("Broker: ", "Local: ")
-"""How the client library begins its own texts for a code; anything else is the server's message."""
+"""Prefixes of the client library's own texts; other texts are the server's."""
 
 
 def sentence(error: KafkaError) -> str:
-    """Why it failed, in the server's words where it had some."""
+    """Return the reason, in the server's words if it sent any."""
     text = " ".join(error.str().split())
     if not text.startswith(_OWN) and error.code() not in LOST | _SAYS_LITTLE:
         return shown(text, _MOST).rstrip(".")
@@ -186,5 +182,5 @@ def sentence(error: KafkaError) -> str:
 
 
 def exit_status(error: KafkaError) -> Status:
-    """How a command ends that failed for this."""
+    """Return the exit status for an error."""
     return _SENTENCES.get(error.code(), ("", Status.FAILED))[1]

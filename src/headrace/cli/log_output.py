@@ -1,12 +1,10 @@
-"""Where the server's log goes: stderr, as text for people or JSON for programs. Standard output is for answers.
+"""Write the server's log to stderr, as text or JSON. Standard output is for answers.
 
-Logging never raises and never waits. Lines are made here and written by a thread (`StderrWriter`); what cannot be made
-or written is counted. Strangers' names in a line are data: they are cut, and can pass neither for another line nor for
-what moves a terminal's cursor.
+Logging never raises and never waits: a thread writes the lines (`StderrWriter`), and lost lines are counted. Names from
+clients are cut and escaped, so they cannot imitate other lines or control a terminal.
 
-Repeated lines are counted, not written: the same line again within ten seconds, and floods of one event. A flood has a
-burst that is written, and then a rate. One client address (of IPv6 one network) has a share of each event, so that it
-neither fills the disk nor hides the lines that others cause.
+A line repeated within ten seconds is only counted. A flood of one event has a burst and then a rate. Each client
+address (or IPv6 network) has a share of each event, so that one client neither fills the disk nor hides other lines.
 """
 
 import atexit
@@ -27,18 +25,18 @@ from structlog.typing import Processor
 from headrace.text.addresses import holder
 
 MOST_LINES: Final = 4_096
-"""Lines that may wait for a reader."""
+"""Maximum queued lines."""
 
 
 _FLUSH_S: Final = 2.0
 
 
 class _Asked(threading.Event):
-    """Set once everything queued before it has been tried."""
+    """Set after all lines queued before it were tried."""
 
 
 class StderrWriter:
-    """Writes lines to a file descriptor from a thread of its own."""
+    """Writes lines to a file descriptor from its own thread."""
 
     def __init__(
         self,
@@ -50,10 +48,10 @@ class StderrWriter:
         """Start the thread.
 
         Args:
-            descriptor: where the lines go.
-            lost_line: makes the line that tells how many lines were lost, and why.
-            due: asked once a second, with False, and at the end, with True, for lines whose time has come.
-            most_lines: how many lines may wait; those that come while so many wait are lost.
+            descriptor: The file descriptor.
+            lost_line: Makes the line that reports how many lines were lost, and why.
+            due: Called with False once a second, and with True at the end, for summaries that are due.
+            most_lines: Maximum queued lines; further lines are lost.
         """
         self.lost = 0
         """Lines lost since the start."""
@@ -70,7 +68,7 @@ class StderrWriter:
 
     def write(self, line: str) -> None:
         """Queue one line, without its newline. Never waits and never raises."""
-        # A SimpleQueue takes no lock that a signal handler or a finalizer could find taken.
+        # A SimpleQueue is safe in signal handlers and finalizers, which could deadlock on a lock.
         if self._queue.qsize() < self._most_lines:
             self._queue.put(line)
         else:
@@ -82,13 +80,13 @@ class StderrWriter:
         self._reason = reason
 
     def flush(self, limit_s: float = _FLUSH_S) -> bool:
-        """Wait until everything queued so far was tried; False when that takes longer than `limit_s`."""
+        """Wait until all queued lines were tried. Return False after `limit_s`."""
         asked = _Asked()
         self._queue.put(asked)
         return asked.wait(limit_s)
 
     def end(self) -> None:
-        """Write what waits and what is due, for two seconds at most: the process ends."""
+        """Write queued and due lines, for at most two seconds, before the process ends."""
         self._ending = True
         self.flush()
 
@@ -119,7 +117,7 @@ class StderrWriter:
             self._told = lost
 
     def _write(self, line: str) -> str:
-        """Write a whole line; why that was not possible. A line that got through in part is ended before the next."""
+        """Write a line and return why it failed, if so. A partial line is ended before the next one."""
         rest = memoryview((("\n" if self._torn else "") + line + "\n").encode("utf-8", "backslashreplace"))
         try:
             while rest:
@@ -135,34 +133,34 @@ class StderrWriter:
 Line = MutableMapping[str, Any]
 
 WINDOW_S: Final = 10.0
-"""For how long a line that was written is only counted when it comes again."""
+"""Seconds in which a repeated line is only counted."""
 
 
 class Allowance(NamedTuple):
-    """Different lines of one event that are written."""
+    """Number of different lines that one event may write."""
 
     burst: int
-    """At once."""
+    """Lines at once."""
     refill: int
-    """And of a flood that goes on, in each window."""
+    """Lines per window during a flood."""
 
 
 OF_ONE_EVENT: Final = Allowance(1_000, 100)
 OF_ONE_CLIENT: Final = Allowance(500, 20)
 _MOST_KNOWN: Final = 4_096
-"""Lines that are remembered; while so many are, others are written however often they come, as far as their event and
-client have an allowance."""
+"""Maximum remembered lines. Above it, other lines are written as often as the allowances of their event and client
+permit."""
 _MOST_CLIENTS: Final = 1_024
-"""Clients that are told apart, of all events together; the others share one allowance of each event."""
+"""Maximum distinguished clients of all events together. Others share one allowance per event."""
 _MOST_EVENTS: Final = 1_024
-"""The same for events, whose names are the code's: libraries may log anything."""
+"""The same for events, because libraries may log any."""
 _OTHERS: Final = "others"
 _DIFFERS_ANYWAY: Final = frozenset({"request", "exc_info", "stack_info"})
-"""Fields that tell two occurrences of the same thing apart."""
+"""Fields in which repeats of one line differ."""
 
 
 class _Window:
-    """What came of one line, or of one event, since the first of it."""
+    """Counts of one line or event since its first occurrence."""
 
     __slots__ = ("held_back", "last", "line", "method", "passed", "since")
 
@@ -175,7 +173,7 @@ class _Window:
         self.last = since
 
     def admits(self, most: int, now: float) -> bool:
-        """Count one more, and say whether it is among the first `most`."""
+        """Count one more and return whether it is among the first `most`."""
         if self.passed < most:
             self.passed += 1
             return True
@@ -189,21 +187,21 @@ class _Window:
 
 
 class Repeats:
-    """A processor of structlog that holds repeats back, and makes the lines that say how many there were."""
+    """A structlog processor that holds back repeated lines and makes their summaries."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin with nothing known; `clock` gives seconds, from anywhere, never going back."""
+        """Start empty. `clock` returns monotonic seconds."""
         self._clock = clock
         self._lines: dict[Hashable, _Window] = {}
-        # Each has its own bound: lines that a client makes up leave the count of floods in place.
+        # Each has its own limit, so lines that a client makes up do not affect flood counts.
         self._events: dict[Hashable, _Window] = {}
         self._clients: dict[Hashable, _Window] = {}
         self._over: list[tuple[str, Line]] = []
-        # Reentrant: a finalizer may log while this thread logs.
+        # Reentrant, because a finalizer may log while this thread logs.
         self._lock = threading.RLock()
 
     def __call__(self, logger: object, method: str, line: Line) -> Line:
-        """Let a line pass, or count it and raise DropEvent."""
+        """Return a line, or count it and raise DropEvent."""
         details = tuple((field, repr(value)) for field, value in line.items() if field not in _DIFFERS_ANYWAY)
         with self._lock:
             if not self._passes(method, details, line, self._clock()):
@@ -220,14 +218,14 @@ class Repeats:
             return False
         if not event.admits(OF_ONE_EVENT.burst, now):
             return False
-        # Only now: what is held back anyway needs no place.
+        # Only now, because lines that are held back need no entry.
         if len(self._lines) < _MOST_KNOWN:
             self._lines[method, details] = window = _Window(method, dict(line), now)
             window.passed = 1
         return True
 
     def _flood(self, method: str, line: Line, now: float) -> _Window:
-        """The window of a line's event."""
+        """Return the window of a line's event."""
         name = line.get("event")
         key: tuple[str, str] = (method, repr(name))
         if key not in self._events and len(self._events) >= _MOST_EVENTS:
@@ -238,7 +236,7 @@ class Repeats:
         return window
 
     def _flood_of_client(self, method: str, line: Line, now: float) -> _Window | None:
-        """The window of a line's event and client; None: no client caused it."""
+        """Return the window of a line's event and client, or None without a client."""
         if not isinstance(client := line.get("client"), str):
             return None
         name, who = line.get("event"), holder(client)
@@ -253,7 +251,7 @@ class Repeats:
         return window
 
     def due(self, *, all_of_them: bool = False) -> list[tuple[str, Line]]:
-        """What was held back and not told yet, of windows that are over, or of all: level, and line with how often."""
+        """Return summaries of windows that have ended, or of all: level, and line with its count."""
         with self._lock:
             now = self._clock()
             for windows in (self._lines, self._events, self._clients):
@@ -264,7 +262,7 @@ class Repeats:
         return lines
 
     def _known(self, windows: dict[Hashable, _Window], key: Hashable, now: float) -> _Window | None:
-        """The window that is open for this key."""
+        """Return the open window for this key."""
         window = windows.get(key)
         if window is None or not _is_over(window, now):
             return window
@@ -272,11 +270,11 @@ class Repeats:
         return windows.get(key)
 
     def _end(self, windows: dict[Hashable, _Window], key: Hashable, window: _Window, now: float) -> None:
-        """End a window. That of a flood goes on, with so many more that may pass, until all of its burst may."""
+        """End a window. A flood's window continues, with a growing allowance up to its burst."""
         if window.held_back:
             line = {name: value for name, value in window.line.items() if name not in _DIFFERS_ANYWAY}
             line |= {"repeated": window.held_back, "within_s": round(now - window.since)}
-            # It is written when the time is over: what it tells of may be, too, for long.
+            # The summary follows the last occurrence after an arbitrary time.
             line["last_s_ago"] = round(now - window.last)
             self._over.append((window.method, line))
         refill = {id(self._events): OF_ONE_EVENT.refill, id(self._clients): OF_ONE_CLIENT.refill}.get(id(windows))
@@ -293,24 +291,24 @@ def _is_over(window: _Window, now: float) -> bool:
 
 
 _MOST_CHARACTERS: Final = 1_000
-"""Of one value in a line."""
+"""Maximum characters of one value in a line."""
 _MOST_OF_TRACEBACK: Final = 10_000
 _MOST_FRAMES: Final = 40
 
 
 def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
-    """Set up structlog, and the standard library's logging for the libraries that use it.
+    """Configure structlog and the standard library's logging.
 
     Args:
         level: debug, info, warning or error.
-        style: text, json, or auto: text when stderr is a terminal, else json.
-        everywhere: fields of every line that does not say them itself, whoever logs it.
+        style: text, json, or auto: text if stderr is a terminal, else json.
+        everywhere: Default fields of every line.
 
     Returns:
-        What writes the lines, and counts those that were lost. Python ends it when the process exits.
+        The writer, which counts lost lines. It ends with the process.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    # None when the process was started with its stderr closed: that descriptor may be a socket by now.
+    # None if stderr was closed at the start: that descriptor may be a socket by now.
     terminal = sys.stderr is not None and sys.stderr.isatty()
     descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) if sys.stderr is None else sys.stderr.fileno()
     as_text = style == "text" or (style == "auto" and terminal)
@@ -334,7 +332,7 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
         lambda ending: [render(method, line) for method, line in repeats.due(all_of_them=ending)],
     )
     structlog.configure(
-        # Whoever asks for debug lines wants to see each.
+        # Debug logging shows every line.
         processors=[
             structlog.contextvars.merge_contextvars,
             lambda _logger, _method, line: {**everywhere, **line},
@@ -346,23 +344,23 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
         logger_factory=lambda *_names: _Lines(writer),
         cache_logger_on_first_use=True,
     )
-    # Libraries speak up from warnings on: their information is about themselves.
+    # Libraries log from warnings on; their information concerns themselves.
     logging.basicConfig(handlers=[_FromLogging()], level=max(threshold, logging.WARNING), force=True)
-    # The standard library would print a traceback to the same stderr when a handler fails.
+    # Otherwise logging prints a traceback to stderr when a handler fails.
     logging.raiseExceptions = False
     atexit.register(writer.end)
     return writer
 
 
 class _Lines:
-    """What structlog calls with each line, whatever its level."""
+    """The logger of structlog for lines of any level."""
 
     def __init__(self, writer: StderrWriter) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = writer.write
 
 
 class _FromLogging(logging.Handler):
-    """Hands the records of libraries to structlog, so that there is one way out."""
+    """Passes the records of libraries to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger()
@@ -370,13 +368,13 @@ class _FromLogging(logging.Handler):
         try:
             text = record.getMessage()
         except Exception:
-            # Arguments that do not fit their format are the library's mistake; its words still help.
+            # Arguments that do not fit their format are the library's mistake; its text still helps.
             text = str(record.msg)
         tell(text, logger=record.name, exc_info=record.exc_info)
 
 
 def _never_raising(threshold: int, writer: StderrWriter) -> type:
-    """A logger whose lines that cannot be made are counted as lost, and raise nothing where they are told."""
+    """Return a logger that counts lines that cannot be made as lost, and never raises."""
     filtering = structlog.make_filtering_bound_logger(threshold)
     told = structlog.BoundLoggerBase._proxy_to_logger  # documented for wrapper classes
 
@@ -395,17 +393,17 @@ def _console(terminal: bool) -> structlog.dev.ConsoleRenderer:
 
 
 def _innermost(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    """The innermost frames, without the values of variables: there are passwords among them."""
+    """Return the innermost frames, without variables, which may hold passwords."""
     lines = traceback.format_exception(*exc_info, limit=-_MOST_FRAMES)
     return _shortened("".join(lines).rstrip(), _MOST_OF_TRACEBACK)
 
 
 def _cut(_logger: object, _method: str, line: Line) -> Line:
-    """Bound every value: a topic may be named by a stranger, and an error may quote what he sent."""
+    """Limit the length of every value, because clients choose names and may appear in errors."""
     for name, value in line.items():
         if name == "exc_info" or isinstance(value, int | float | None):
             continue
-        # Copied: the line is made while it is told, but a repeat of it later.
+        # Copied, because a repeat of this line is formatted later.
         text = value if isinstance(value, str) else repr(value)
         if isinstance(value, list) and len(text) <= _MOST_CHARACTERS and all(isinstance(each, int) for each in value):
             line[name] = [*value]
@@ -423,7 +421,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _printable(_logger: object, _method: str, line: Line) -> Line:
-    """Show what moves a cursor, hides text or begins a line as escapes. A traceback keeps its lines, all indented."""
+    """Escape characters that move the cursor, hide text or start a line. Tracebacks keep indented lines."""
     for name, value in line.items():
         if name == "exception" and isinstance(value, str):
             line[name] = "\n".join("    " + _escaped(each) for each in value.splitlines())
@@ -437,5 +435,5 @@ def _escaped(text: str) -> str:
 
 
 _LOOK_S: Final = 1.0
-"""How often `due` is asked."""
+"""Seconds between calls of `due`."""
 _NOT_READ: Final = "stderr is not read"

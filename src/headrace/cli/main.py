@@ -1,4 +1,4 @@
-"""The `headrace` command: finds the subcommand, and turns whatever goes wrong into one line and a status."""
+"""The `headrace` command: find the subcommand, and turn errors into one line and an exit status."""
 
 import importlib
 import io
@@ -17,8 +17,8 @@ from headrace.cli.imports import UNINVITED, lean
 from headrace.records.errors import NoRecordCode
 from headrace.text.escaping import shown
 
-# A command is imported when it is run or its own help is shown: `headrace serve` must not wait for Kafka's client
-# library, nor `headrace --help` for anything. So what the list of commands says of each stands here.
+# Commands are imported when they run or show their own help, so that `headrace serve` does not load Kafka's client
+# library and `headrace --help` loads nothing. The summaries are therefore here.
 COMMANDS = {
     "serve": ("headrace.cli.commands.serve:serve", "Start a server."),
     "demo": (
@@ -56,18 +56,18 @@ _PLAINER = {
     "is not a valid integer range": "is not a whole number",
     "is not a valid float range": "is not a number",
 }
-"""What click says, and what we say instead."""
+"""click's phrases and their replacements."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported on demand, listed in the order of COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
-        """Names in the order in which a newcomer needs them."""
+        """Return names in the order of COMMANDS."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None when there is none of that name."""
+        """Import a command, or return None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -78,7 +78,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error names the nearest one, which click cannot know of commands not yet imported."""
+        """Find a command. The error names the nearest one, which click cannot find before the import."""
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
@@ -86,12 +86,12 @@ class LazyGroup(click.Group):
             raise called_here(error, {*COMMANDS, "--version", "--help"}, ctx) or nearest from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing any."""
+        """Write the list of commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names for the completion of shells, without importing any command."""
+        """Return completions without importing any command."""
         found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return found or super().shell_complete(ctx, incomplete)
 
@@ -122,13 +122,13 @@ Examples:
 def root() -> None:
     """A Kafka-compatible streaming server with an OCI Streaming API.
 
-    Headrace keeps its data in Redis Streams, in an embedded Valkey or in an external Redis. `headrace COMMAND
-    --help` shows each command with examples.
+    Speaks the Kafka protocol; keeps its data in Redis Streams, in a private Valkey that it starts itself or in your own
+    Redis. `headrace COMMAND --help` shows each command with examples.
     """
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit status; errors go to stderr as one line each."""
+    """Run one command line and return its exit status. Errors go to stderr as one line each."""
     try:
         result: Any = root.main(
             args=None if arguments is None else list(arguments), prog_name="headrace", standalone_mode=False
@@ -149,7 +149,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _not_built(error: NoRecordCode | AttributeError) -> str:
-    """What is wrong with the C extensions; an error that is about something else goes on."""
+    """Return the message for missing C extensions, and raise other errors."""
     if isinstance(error, NoRecordCode):
         return str(error)
     found = error.obj
@@ -161,7 +161,7 @@ def _not_built(error: NoRecordCode | AttributeError) -> str:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """A command line that click does not take: one line that says why; help where nothing was asked for."""
+    """Report an invalid command line as one line, or show help for an empty one."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         _complain(f"headrace: {error.format_message()}")
@@ -179,9 +179,9 @@ def _refuse(error: click.ClickException) -> int:
 
 
 def _message(error: click.ClickException) -> str:
-    """What click says; of several options or commands that are near only the nearest, which comes first."""
+    """Return click's message with only the nearest option or command, which comes first."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None and isinstance(error.ctx.command, click.Group):
-        # Kafka's own tools say what to do by options: kafka-topics --list.
+        # Kafka's own tools have options for actions: kafka-topics --list.
         name = error.option_name.lstrip("-")
         if name in error.ctx.command.commands:
             return f"{error.message.rstrip('.')}, it is the command '{error.ctx.command_path} {name}'"
@@ -191,20 +191,20 @@ def _message(error: click.ClickException) -> str:
 
 
 def _unwritten(error: OSError) -> int:
-    """What commands read and write they tell of themselves: what is left is an answer that could not be written."""
-    # Python must not try, and complain of it, again when it flushes at exit.
+    """Report an answer that could not be written. Commands handle their other I/O errors."""
+    # Otherwise Python's flush at exit would fail and complain again.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
-    if not isinstance(error, BrokenPipeError):  # a reader that went away (`headrace ... | head`) knows
+    if not isinstance(error, BrokenPipeError):  # a closed reader (`headrace ... | head`) needs no message
         _complain(f"headrace: cannot write the answer: {error.strerror or error}")
     return Status.FAILED
 
 
 def _complain(text: str) -> None:
-    """Say what is wrong on stderr. Where that cannot be written, as on a full disk, the exit status still tells."""
+    """Print an error to stderr. If that fails, as on a full disk, only the exit status reports it."""
     try:
         click.echo(text, err=True)
     except OSError:
-        # Python would try it again at exit, fail, and end with a status of its own.
+        # Otherwise Python's flush at exit would fail and change the exit status.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
 
 
@@ -212,6 +212,6 @@ def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Whatever a locale says: half an answer helps nobody, and JSON has to stay JSON.
+            # In any locale, because half an answer helps no reader and would break JSON.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""Answers on standard output: JSON for programs, tables for people."""
+"""Print answers on standard output: JSON for programs, tables for people."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -12,25 +12,24 @@ from headrace.text.escaping import json_text, shown
 
 _WIDE = 10_000
 _GAP = 2
-"""Columns of blanks between two columns of a table."""
+"""Blanks between two columns."""
 _NARROW = 12
-"""A column of text is folded down to this width; where that is not enough, rows are printed one field a line."""
+"""Minimum width of a folded text column. If that is too wide, rows are printed one field per line."""
 _PADDED = 100
-"""Into a pipe or a file, a column is padded up to this width."""
+"""Maximum padding of a column in a pipe or a file."""
 _CELL = 500
-"""Characters of a cell on a terminal."""
+"""Maximum characters of a cell on a terminal."""
 
 
 def print_json(answer: object) -> None:
-    """One JSON document, indented."""
+    """Print an indented JSON document."""
     click.echo(json_text(answer, indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; a column named with a leading `>` is aligned right and never folded. None shows as `-`.
+    """Print a table. A column named with a leading `>` is right-aligned and never folded. None is `-`.
 
-    On a terminal long text is folded, and a table that would not fit even so is printed one field a line. Into a pipe
-    or a file every row is one line, however long.
+    A terminal gets folded text, or one field per line if the table does not fit. Otherwise every row is one line.
     """
     to = console()
     most = _CELL if to.is_terminal else None
@@ -41,7 +40,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     if to.is_terminal:
         widths = fit(natural, right, to.width - _GAP * (len(columns) - 1))
     else:
-        # A long name moves the rest of its own row only.
+        # A long name shifts only the rest of its own row.
         widths = [min(width, _PADDED) for width in natural]
     if widths is None:
         click.echo("\n".join(_fields(names, cells, to.width)))
@@ -54,7 +53,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def fit(natural: Sequence[int], right: Sequence[bool], room: int) -> list[int] | None:
-    """Widths of the columns in `room`: those of text give way, the widest first. None: it cannot be done."""
+    """Return column widths within `room`, or None. The widest text columns shrink first."""
     widths = list(natural)
     while (over := sum(widths) - room) > 0:
         widest = max((width for width, is_right in zip(widths, right, strict=True) if not is_right), default=0)
@@ -79,7 +78,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
-    """A row: one line, or several where a cell is too long for its column, broken between words where it can be."""
+    """Yield the lines of a row, with long cells broken between words if possible."""
     to = console()
     folded = [
         [cell] if cell_len(cell) <= width else [line.plain for line in Text(cell).wrap(to, width)]
@@ -89,7 +88,7 @@ def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) 
 
 
 def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> Iterable[str]:
-    """Rows one after the other, one field a line, as psql does; a field that is too long goes on below itself."""
+    """Yield rows as psql does, one field per line; long fields continue on the next line."""
     label = max(map(cell_len, names))
     for number, row in enumerate(rows):
         if number:
@@ -99,6 +98,6 @@ def _fields(names: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
 
 
 def console() -> Console:
-    """The console that tables are printed on; into a pipe or a file it is as wide as what is printed."""
+    """Return the console for tables. For a pipe or a file its width is unlimited."""
     made = Console(highlight=False, markup=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, width=_WIDE)

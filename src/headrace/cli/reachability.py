@@ -1,6 +1,6 @@
-"""Whether anybody answers at the address of a server, and what is in the way, before the client library is asked.
+"""Check that a server answers and what prevents it, before the client library connects.
 
-It tells of a certificate that it does not believe only as a server that does not answer.
+The library reports an untrusted certificate only as a server that does not answer.
 """
 
 import socket
@@ -13,29 +13,29 @@ from headrace.server import config
 from headrace.text.escaping import shown
 
 _HANDSHAKE_S = _PROBE_S = 1
-"""For a hint only: a server that takes longer is told of without it."""
+"""Seconds; a slower server only costs a hint."""
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _NO_TOPICS = struct.pack(">ihhihi", 14, 3, 1, 2, -1, 0)
-"""Requests of Kafka's, whole: ApiVersions 0, and Metadata 1 of no topic. The commands' own client is late."""
+"""Complete Kafka requests: ApiVersions 0, and Metadata 1 without topics. Importing the codec would be slow."""
 _SERVED, _API = struct.Struct(">4shi"), struct.Struct(">hhh")
-"""An answer to ApiVersions 0: number, error code and how many APIs; key, first and last version of each."""
+"""An ApiVersions 0 response: number, error code and API count; then key, minimum and maximum version of each."""
 _MOST_ANSWER = 1 << 16
 _NUMBER = slice(8, 12)
-"""Where the number of a request is, with which its answer begins."""
+"""Slice of the request number, which starts its response."""
 
 
 def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: float) -> None:
-    """Try whether one of the addresses takes a connection, with TLS where an authority is named.
+    """Check that one of the addresses accepts a connection, with TLS if `ca` is set.
 
     Args:
-        servers: HOST:PORT, or several with commas between.
-        ca: PEM file with the authority of their certificates; None: no TLS.
-        where: who named the addresses, where it was no flag.
-        flag: what names other addresses to this command.
-        patience_s: how long each may take.
+        servers: HOST:PORT, or several separated by commas.
+        ca: PEM file with the CA of their certificates; None: no TLS.
+        where: Source of the addresses, if not a flag.
+        flag: Flag of this command for other addresses.
+        patience_s: Timeout for each.
 
     Raises:
-        CommandFailed: none does, or the file is none with certificates.
+        CommandFailed: None does, or the file has no certificates.
     """
     trust = None if ca is None else _trust(ca)
     reasons, refused = [], []
@@ -76,13 +76,13 @@ def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: flo
 
 
 def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) -> str:
-    """What to say of servers that take connections and have not said which topics there are.
+    """Return the error for servers that accept connections but did not list topics.
 
     Args:
-        servers: HOST:PORT, or several with commas between.
-        ca: as for `connect`.
-        patience_s: how long they had for it.
-        login: whether a login comes first, which is not tried here.
+        servers: HOST:PORT, or several separated by commas.
+        ca: As for `connect`.
+        patience_s: The expired timeout.
+        login: Whether a login comes first, which is not tried here.
     """
     named = servers.split(",")
     if any(_is_late(text, ca, login=login) for text in named):
@@ -99,12 +99,12 @@ def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) 
 
 
 def lacks(servers: str, ca: str | None, api_key: int) -> bool:
-    """Whether the first server that names its APIs leaves one out. False if none names them.
+    """Return whether the first server that lists its APIs lacks one; False if none does.
 
     Args:
-        servers: HOST:PORT, or several with commas between.
-        ca: as for `connect`.
-        api_key: of Kafka's protocol.
+        servers: HOST:PORT, or several separated by commas.
+        ca: As for `connect`.
+        api_key: The Kafka API.
     """
     for text in servers.split(","):
         with suppress(OSError, ValueError), _link(text, ca) as link:
@@ -117,14 +117,14 @@ def lacks(servers: str, ca: str | None, api_key: int) -> bool:
 
 
 def _link(text: str, ca: str | None) -> socket.socket:
-    """A connection to a server. Raises OSError, ValueError."""
+    """Return a connection to a server. Raise OSError, ValueError."""
     address = config.Address.parse(text)
     link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
     return link if ca is None else _trust(ca).wrap_socket(link, server_hostname=address.host)
 
 
 def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
-    """Whether a server answers Kafka's first request, and does not end the connection at the next one."""
+    """Return whether a server answers the first request and keeps the connection at the next."""
     with suppress(OSError, ValueError), _link(text, ca) as link:
         if _answer(link, _API_VERSIONS)[:4] != _API_VERSIONS[_NUMBER]:
             return False
@@ -137,7 +137,7 @@ def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
 
 
 def _answer(link: socket.socket, request: bytes) -> bytes:
-    """An answer, which begins with the number of its request; nothing where the connection ends."""
+    """Return a response from its request number on, or nothing if the connection ends."""
     link.sendall(request)
     with link.makefile("rb") as answer:
         size = int.from_bytes(answer.read(4), "big")
@@ -148,17 +148,17 @@ def _trust(ca: str) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:
-        # An ssl.SSLError, where there are no certificates in the file, is one of these, too.
+        # ssl.SSLError, for a file without certificates, is a subclass of these.
         reason = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
         message = f"cannot read the authority {shown(ca)}, named by --ca, HEADRACE_KAFKA_CA or a profile: {reason}"
         raise CommandFailed(message, Status.USAGE) from None
-    # Python 3.13 began to refuse authorities without a key usage; the client library, which comes next, does not.
+    # Python 3.13 refuses CAs without a key usage; the client library accepts them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def _speaks_tls(text: str) -> bool:
-    """Whether a handshake is answered; whose certificate it is does not matter, as nothing is sent."""
+    """Return whether a TLS handshake is answered. The certificate is not checked because no data is sent."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

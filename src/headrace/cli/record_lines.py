@@ -1,6 +1,6 @@
-"""Records as lines of text: what `records produce` reads and `records tail` writes. No I/O.
+"""Convert records to and from lines of text, for `records produce` and `records tail`. No I/O.
 
-`--format` is a text with placeholders, as in kcat, that is filled from a record.
+`--format` is a template with placeholders, as in kcat.
 """
 
 import base64
@@ -24,17 +24,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None = None
     value: bytes | None = None
     headers: Headers | None = ()
-    """None: they cannot be read, as a name among them is no UTF-8."""
+    """None: unreadable, because a name is no UTF-8."""
     timestamp: int | None = None
-    """Milliseconds since the epoch; None: now."""
+    """Milliseconds since 1970; None: now."""
 
 
 class BadLine(ValueError):
-    """A line that is no record; the message says what was expected."""
+    """A line is no record; the message has the expected form."""
 
 
 def read_text(line: bytes, key_separator: bytes | None) -> Record:
-    """A line of plain text, byte for byte: `value`, or `key<separator>value`. Raises BadLine."""
+    """Parse a line of plain text, byte for byte: `value`, or `key<separator>value`. Raise BadLine."""
     if key_separator is None:
         return Record(value=line)
     key, found, value = line.partition(key_separator)
@@ -44,7 +44,7 @@ def read_text(line: bytes, key_separator: bytes | None) -> Record:
 
 
 def read_json(line: bytes) -> Record:
-    """A JSON line; fields that `tail` adds (topic, partition, offset) are passed over. Raises BadLine."""
+    """Parse a JSON line, ignoring the fields that `tail` adds (topic, partition, offset). Raise BadLine."""
     try:
         fields = json.loads(line)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -66,7 +66,7 @@ def read_json(line: bytes) -> Record:
 
 
 def _to_bytes(value: Any) -> bytes | None:
-    """A string is itself, `{"base64": ...}` its bytes, null nothing; any other JSON value is sent as JSON."""
+    """Convert a string, `{"base64": ...}` or null; any other value is sent as JSON."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -88,7 +88,7 @@ def _to_headers(pairs: Any) -> Headers:
 
 
 def from_bytes(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON has them: a string where they are UTF-8."""
+    """Return bytes as JSON: a string if they are UTF-8, else base64."""
     if data is None:
         return None
     try:
@@ -98,7 +98,7 @@ def from_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
-    """A record as a JSON line."""
+    """Return a record as a JSON line."""
     return json_text(
         {
             "topic": topic,
@@ -115,7 +115,7 @@ def write_json(topic: str, partition: int, offset: int, record: Record) -> str:
 
 
 def write_text(partition: int, offset: int, record: Record, most: int | None = None) -> str:
-    """A record as a line for people: place, time, key, value; each of the latter cut after `most` characters."""
+    """Return a record as text: place, time, and key and value of up to `most` characters."""
     time = "-" if record.timestamp is None else times.local(record.timestamp)
     return f"{partition}/{offset}  {time}  {shown(record.key, most)}  {shown(record.value, most)}"
 
@@ -125,7 +125,7 @@ Placeholder = Callable[[str, int, int, Record], bytes]
 
 
 def _size(data: bytes | None) -> bytes:
-    """-1 for nothing at all, as kcat has it."""
+    """Return the size in bytes, or -1 for null as in kcat."""
     return str(-1 if data is None else len(data)).encode()
 
 
@@ -154,21 +154,21 @@ PLACEHOLDERS: dict[str, tuple[str, Placeholder]] = {
     "V": ("bytes of the value, -1: none (%S too)", lambda _t, _p, _o, record: _size(record.value)),
 }
 _SAME = {"s": "v", "S": "V"}
-"""kcat's letters where rpk has others."""
+"""kcat's letters that differ from rpk's."""
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(r"%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 
 
 def describe() -> str:
-    """The placeholders, for the help."""
+    """Return the placeholders, for the help."""
     return ", ".join(f"%{letter} {what}" for letter, (what, _) in PLACEHOLDERS.items())
 
 
 def compile_format(text: str) -> Placeholder:
-    r"""What fills a format such as `%p/%o %k: %v\n`.
+    r"""Compile a format such as `%p/%o %k: %v\n`.
 
     Raises:
-        ValueError: a placeholder or an escape that there is none of.
+        ValueError: A placeholder or an escape is unknown.
     """
     parts: list[Placeholder] = []
     for token in _TOKEN.finditer(text):
@@ -195,6 +195,6 @@ def _constant(data: bytes) -> Placeholder:
 
 
 def for_terminal(line: bytes) -> str:
-    """A filled line that does a terminal no harm: line ends and tabs stay, else what does not print is escaped."""
+    """Escape a line for a terminal, except line ends and tabs."""
     pieces = re.split(rb"([\n\t])", line)
     return "".join(shown(piece) if piece not in {b"\n", b"\t"} else piece.decode() for piece in pieces)

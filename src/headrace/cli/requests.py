@@ -1,4 +1,4 @@
-"""Requests that the client library does not have: one blocking connection, by the codec that the server uses."""
+"""Send requests that the client library lacks, over one blocking connection with the server's codec."""
 
 import socket
 import ssl
@@ -19,8 +19,8 @@ _ANSWER_S = 10
 
 
 def ask(kafka: KafkaServer, request: Message, version: int, what: str) -> Any:
-    """Send one request to any broker; raises CommandFailed, `cannot <what>: <why>`."""
-    # The client library tells why a server cannot be reached, or refuses a login.
+    """Send one request to any broker. Raise CommandFailed, `cannot <what>: <why>`."""
+    # The client library explains an unreachable server or a refused login.
     client = Client(kafka)
     broker = next(iter(client.metadata.brokers.values()))
     try:
@@ -47,7 +47,7 @@ def _log_in(connection: Channel, username: str, password: str) -> None:
 
 
 def check(code: int, message: str | None, what: str) -> None:
-    """Raise CommandFailed for an answer that is an error."""
+    """Raise CommandFailed for an error response."""
     if code:
         error = KafkaError(code, message) if message else KafkaError(code)
         raise CommandFailed(f"cannot {what}: {sentence(error)}", exit_status(error))

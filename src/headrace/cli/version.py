@@ -1,4 +1,4 @@
-"""What `headrace --version` says: everything a bug report needs."""
+"""Return the version details of `headrace --version` for bug reports."""
 
 import platform
 import subprocess
@@ -11,7 +11,7 @@ from headrace.records import accelerator
 
 
 def describe() -> str:
-    """Versions of Headrace, Python and the embedded Valkey, and which record code is at work; one line each."""
+    """Return versions of Headrace, Python and the embedded Valkey, and the record codec, one per line."""
     return "\n".join(
         (
             f"headrace {headrace.__version__}",
@@ -23,7 +23,7 @@ def describe() -> str:
 
 
 def valkey_version() -> str:
-    """Version of the embedded Valkey, as its own binary tells it, or why there is none."""
+    """Return the embedded Valkey's version from its binary, or why it is missing."""
     try:
         answer = subprocess.run(
             [get_binary_path(), "--version"], capture_output=True, text=True, timeout=10, check=True

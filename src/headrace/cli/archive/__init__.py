@@ -1,1 +1,1 @@
-"""`headrace archive` in two processes: one that watches, shows and counts, and the one with Spark in it."""
+"""`headrace archive` in two processes: a supervisor that shows and counts, and a child with Spark."""

@@ -1,4 +1,4 @@
-"""`python -m headrace.cli.archive.child`: archives as the first line of its input says, until its input ends."""
+"""`python -m headrace.cli.archive.child`: archive by the first line of input, until the input ends."""
 
 import os
 import signal
@@ -32,20 +32,20 @@ _PERMANENT = (
     TypeError,
     ValueError,
 )
-"""What another process would meet as well."""
+"""Errors that another process would also meet."""
 
 
 class Teller:
-    """Sends messages from several threads; nothing else of this process gets between them."""
+    """Sends messages from several threads, without other output in between."""
 
     def __init__(self) -> None:
-        # The JVM and whatever else prints does so to standard error from now on.
+        # Other output, such as the JVM's, goes to standard error from now on.
         self._to: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)
         self._lock = threading.Lock()
 
     def __call__(self, message: Told) -> None:
-        """Send. Whoever watched may be gone: then nobody is told."""
+        """Send a message. Ignore errors, because the supervisor may have ended."""
         try:
             with self._lock:
                 self._to.write(line(message))
@@ -54,12 +54,12 @@ class Teller:
 
 
 def main() -> None:
-    """Archive."""
-    # Ctrl-C is for the process that watches, which closes our input.
+    """Run the archive."""
+    # Ctrl-C is for the supervisor, which closes this process's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     tell = Teller()
-    # Unbuffered: a thread that waits for the end must not hold a lock that Python wants when it ends.
+    # Unbuffered: a thread that waits for the end must not hold a lock that Python needs at exit.
     asked = wanted(os.fdopen(0, "rb", buffering=0, closefd=False).readline())
     settings = ArchiveSettings(**asked.settings)  # type: ignore[arg-type]
     try:
@@ -81,7 +81,7 @@ def main() -> None:
         missing = isinstance(error, UnknownTopic)
         tell(Failed(str(error), passing=isinstance(error, SparkGone), missing=missing))
         sys.exit(1)
-    except Exception as error:  # a bug, which another process has as well, or Spark's bridge
+    except Exception as error:  # a bug, which another process would also meet, or Spark's bridge
         passing = not isinstance(error, _PERMANENT)
         tell(Failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", passing=passing))
         raise
@@ -97,7 +97,7 @@ def _stand(archive: Archive, tell: Teller) -> None:
     try:
         tell(Stand(archive.standing()))
     except SparkError:
-        return  # the storage is away: whoever archives says so
+        return  # the archiving thread reports that the storage is away
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the process with Spark in it tells the one that watches: a line of JSON each."""
+"""Messages between `headrace archive` and its Spark process: one line of JSON each."""
 
 import msgspec
 
@@ -13,45 +13,45 @@ class SparkReady(msgspec.Struct, frozen=True, tag=True):
 
 
 class Batch(msgspec.Struct, frozen=True, tag=True):
-    """A batch is done; the first one of a process says where the tables stand."""
+    """A batch is done. The first one of a process has the tables' fences."""
 
     progress: Progress
 
 
 class Stand(msgspec.Struct, frozen=True, tag=True):
-    """How far the tables and the logs are just now, by topic."""
+    """Current progress of the tables and the logs, by topic."""
 
     topics: dict[str, Standing]
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):
-    """A line for a person."""
+    """A line for the user."""
 
     text: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """It is done, or stopped as it was asked to."""
+    """The archive is complete, or has stopped on request."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It cannot go on."""
+    """The archive cannot continue."""
 
     text: str
     passing: bool
-    """Whether another process may do better."""
+    """Whether another process may succeed."""
     missing: bool = False
-    """Whether a topic that was named is not there."""
+    """Whether a named topic does not exist."""
 
 
 Told = SparkReady | Batch | Stand | Note | Ended | Failed
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the process is to do; the first line that it reads. Its input's end means: drain and stop."""
+    """The task of the process, its first line of input. At the end of input it drains and stops."""
 
     settings: dict[str, object]
-    """`headrace.spark.archive.ArchiveSettings`, by name."""
+    """Fields of `headrace.spark.archive.ArchiveSettings`, by name."""
     once: bool
 
 
@@ -61,15 +61,15 @@ _wanted = msgspec.json.Decoder(Wanted)
 
 
 def line(message: Told | Wanted) -> bytes:
-    """A message as it is sent."""
+    """Encode a message."""
     return _encoder.encode(message) + b"\n"
 
 
 def told(text: bytes) -> Told:
-    """The inverse of `line`; raises msgspec.MsgspecError."""
+    """Decode a message of `line`. Raise msgspec.MsgspecError."""
     return _told.decode(text)
 
 
 def wanted(text: bytes) -> Wanted:
-    """The inverse of `line`; raises msgspec.MsgspecError."""
+    """Decode the task of `line`. Raise msgspec.MsgspecError."""
     return _wanted.decode(text)

@@ -1,7 +1,7 @@
-"""Keeps one process with Spark in it alive, and shows what it reports.
+"""Keep one Spark process alive and show its reports.
 
-Starts the process, starts another when it was killed, and asks it to end. Its reports are counted, shown on standard
-error, and published to the server's console.
+The supervisor replaces a killed process and requests its end. Reports are counted, shown on standard error, and
+published to the web console.
 """
 
 import contextlib
@@ -37,23 +37,23 @@ from headrace.text.escaping import shown
 _CHILD: Final = "headrace.cli.archive.child"
 _LONGEST_PAUSE_S: Final = 30.0
 _TRIES: Final = 10
-"""So many processes in a row that ended without a batch are enough."""
+"""Maximum consecutive processes without a batch."""
 
 
 class ArchiveFailed(Exception):
-    """The archive has ended, and another process would end the same way. One line for a person."""
+    """The archive has ended and a new process would end the same way. The message is one line."""
 
     def __init__(self, text: str, *, missing: bool = False) -> None:
-        """`missing`: a topic that was named is not there."""
+        """Prepare; `missing`: a named topic does not exist."""
         super().__init__(text)
         self.missing = missing
 
 
 class Supervisor:
-    """Runs the archive. Of one process at a time: two would not harm the tables, they would only waste work."""
+    """Runs the archive, in one process at a time. Two would be safe but waste work."""
 
     def __init__(self, wanted: Wanted, tell: Callable[[Told], None]) -> None:
-        """`tell` is called with everything that the archive says, and with notes of ours, on the caller's thread."""
+        """Prepare. `tell` gets each report and note, on the caller's thread."""
         self._wanted = wanted
         self._tell = tell
         self._asked = threading.Event()
@@ -63,10 +63,10 @@ class Supervisor:
         self._status = 0
 
     def run(self) -> None:
-        """Archive until it is done or `stop` is called.
+        """Archive until it is complete or `stop` is called.
 
         Raises:
-            ArchiveFailed: it cannot go on.
+            ArchiveFailed: It cannot continue.
         """
         failures = 0
         while not self._asked.is_set():
@@ -85,9 +85,9 @@ class Supervisor:
             self._asked.wait(pause)
 
     def stop(self) -> None:
-        """Ask it to end with the batch that is under way; asked again, end it at once. From any thread or signal.
+        """Request the end after the current batch; a second call ends it at once.
 
-        While Spark starts there is no batch to wait for: it is ended at once, too.
+        May be called from any thread or signal. While Spark starts, the first call also ends it at once.
         """
         child = self._child
         if self._asked.is_set() or not self._ready:
@@ -102,17 +102,17 @@ class Supervisor:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody asked it to stop."""
+        """Return whether a stop was requested."""
         return self._asked.is_set()
 
     def _run_child(self) -> Told | None:
-        """One process from its start to its end; the last thing that it said of its end, None when it said nothing."""
+        """Run one process and return its last message about its end, or None."""
         ended: Told | None = None
         command = [sys.executable, "-m", _CHILD]
         with (
-            # Where it is killed, nothing of it stays behind.
+            # A killed process leaves its files here.
             tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as folder,
-            # A session of its own: Ctrl-C reaches this process alone, and all of it can be ended together.
+            # Its own session: Ctrl-C reaches only this process, and the whole session can be killed.
             subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -145,14 +145,14 @@ class Supervisor:
                 self._child = None
                 with contextlib.suppress(OSError, ValueError):
                     child.stdin.close()
-                # What it has left running, such as its JVM, would only be in the way.
+                # Remaining processes, such as its JVM, would only interfere.
                 _kill(child)
         return ended
 
 
 @contextlib.contextmanager
 def stopping_by_signals(supervisor: Supervisor) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask it to stop."""
+    """Stop it on SIGTERM and Ctrl-C."""
 
     def ask(_signal: int, _frame: FrameType | None) -> None:
         supervisor.stop()
@@ -168,7 +168,7 @@ def stopping_by_signals(supervisor: Supervisor) -> Iterator[None]:
 def _told(text: bytes) -> Told | None:
     try:
         return messages.told(text)
-    except msgspec.MsgspecError:  # half a line, of a process that was killed
+    except msgspec.MsgspecError:  # half a line of a killed process
         return None
 
 
@@ -179,32 +179,32 @@ def _ending(status: int) -> str:
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """All that the process has started, at once: what is left of Spark would say at length that the rest is gone."""
+    """Kill all of the process's children at once, before the rest of Spark logs their loss."""
     for end, number in [(os.kill, worker) for worker in _workers(child.pid)] + [(os.killpg, child.pid)]:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(number, signal.SIGKILL)
 
 
 def _workers(leader: int) -> list[int]:
-    """Spark's Python workers, of the session but of process groups of their own. Found where there is /proc."""
+    """Return Spark's Python workers, in the session but in other process groups. Needs /proc."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)
-        with contextlib.suppress(OSError):  # gone in the meantime
+        with contextlib.suppress(OSError):  # it has just ended
             if os.getsid(number) == leader and os.getpgid(number) != leader:
                 found.append(number)
     return found
 
 
 _QUIET_S: Final = 60.0
-"""Into a file, an archive without new records says so this often."""
+"""Seconds between log lines, in a file, of an archive without new records."""
 
 
 class Show(AbstractContextManager["Show"]):
-    """Show messages of the worker process."""
+    """Shows messages."""
 
     def __init__(self, figures: Figures, *, clock: Callable[[], float] = time.time) -> None:
-        """`figures` already has each message that is shown; `clock` returns seconds since 1970."""
+        """Prepare. `figures` is updated before each message; `clock` returns seconds since 1970."""
         self._figures = figures
         self._clock = clock
         self._began = self._said = clock()
@@ -217,7 +217,7 @@ class Show(AbstractContextManager["Show"]):
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            # At once: the first line tells what the wait is for.
+            # At once: the first line names the reason for the wait.
             self._live.start(refresh=True)
         else:
             self._say("starting Spark")
@@ -245,7 +245,6 @@ class Show(AbstractContextManager["Show"]):
             self._say(self._status())
 
     def _say(self, text: str) -> None:
-        """One line, above the moving one."""
         self._said = self._clock()
         text = f"{times.clock()} {shown(text)}"
         if self._console.is_terminal:
@@ -291,10 +290,10 @@ def _batch(batch: Progress, figures: Figures) -> str:
 
 
 class Watch:
-    """Hears one archive, whichever process it runs in just now."""
+    """Receives the messages of one archive from successive processes."""
 
     def __init__(self, wanted: Wanted, figures: Figures, show: Show) -> None:
-        """`figures` count from now on."""
+        """Prepare. `figures` start counting now."""
         told = {name: wanted.settings[name] for name in ("redis", "table", "group", "trigger_s")}
         self._of = msgspec.convert(told, Archived)
         self._figures = figures
@@ -302,7 +301,7 @@ class Watch:
         self._teller: Teller | None = None
 
     def __call__(self, message: Told) -> None:
-        """Take a message."""
+        """Handle a message."""
         if isinstance(message, Batch):
             self._figures.took(message.progress)
             # Not before: an archive that has begun has found its storage and its topics.
@@ -315,6 +314,6 @@ class Watch:
         self._show(message)
 
     def end(self, state: State, problem: str = "") -> None:
-        """It has ended, and no other process follows."""
+        """Report the final end."""
         if self._teller is not None:
             self._teller.end(state, problem)

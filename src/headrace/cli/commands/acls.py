@@ -1,4 +1,4 @@
-"""`headrace acls`: list, create and delete access rules."""
+"""`headrace acls`: list, create and delete ACLs."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -47,7 +47,7 @@ def acls() -> None:
 
 
 def _resources(function: Callable[..., None]) -> Callable[..., None]:
-    """Flags that name resources; the function gets `topics`, `groups`, `transactional_ids` and `cluster`."""
+    """Add flags for resources. The function gets `topics`, `groups`, `transactional_ids` and `cluster`."""
     click.option("--cluster", is_flag=True, help="The cluster as a whole.")(function)
     click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="A transactional id.")(
         function
@@ -145,7 +145,7 @@ def create(
         AclBinding(
             kind,
             name,
-            # There is one cluster: its name is no prefix of others.
+            # The cluster's name is fixed, so it is no prefix.
             ResourcePatternType.PREFIXED
             if prefixed and kind is not ResourceType.BROKER
             else ResourcePatternType.LITERAL,
@@ -201,13 +201,13 @@ def delete(
 def _found(
     client: Client, resources: list[Resource], principal: str | None, pattern: ResourcePatternType
 ) -> list[AclBinding]:
-    """The rules about these resources, or about all when none is named."""
+    """Return the ACLs of these resources, or all without any."""
     wanted: list[tuple[ResourceType, str | None, ResourcePatternType]] = [
         (kind, name, pattern) for kind, name in resources
     ] or [(ResourceType.ANY, None, ResourcePatternType.ANY)]
     found: list[AclBinding] = []
     for kind, name, how in wanted:
-        # The library's types want texts where it takes None for anything.
+        # The library accepts None for anything, but its types require texts.
         anything: Any = None
         asked = AclBindingFilter(
             kind, name or anything, how, principal or anything, anything, AclOperation.ANY, AclPermissionType.ANY
@@ -220,7 +220,7 @@ def _found(
 
 
 def _check_enabled(client: Client) -> None:
-    """The client library tells no rules also where there are none because nobody is asked: raise CommandFailed."""
+    """Raise CommandFailed if ACLs are disabled, for which the client library returns no ACLs."""
     broker = ConfigResource(ConfigResource.Type.BROKER, str(next(iter(client.metadata.brokers))))
     [future] = client.admin.describe_configs([broker]).values()
     entries = client.result(future, "look whether access rules hold")
@@ -247,7 +247,7 @@ def _show(found: Iterable[AclBinding], as_json: bool, verb: str = "") -> None:
 
 
 def _told(acl: Any) -> dict[str, Any]:
-    # The library's types say that it may have been made with texts for these; it never answers so.
+    # The library's types allow texts for these, which it never returns.
     return {
         "permission": acl.permission_type.name.lower(),
         "principal": acl.principal,

@@ -24,11 +24,11 @@ from headrace.storage.redis.url import password_in, with_password
 from headrace.text.escaping import shown
 
 _MOST_NAMED = 3
-"""Topics whose dead letters the last line names."""
+"""Maximum topics in the last line's dead-letter summary."""
 
 
 def storage_options(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=VALUE`, several times, as delta-rs takes them."""
+    """Parse repeated `NAME=VALUE` options for delta-rs."""
     options = {}
     for text in given:
         name, separator, value = text.partition("=")
@@ -193,7 +193,7 @@ def archive(
 
 
 def _storage(redis: str | None, password_file: Path | None) -> str:
-    """The storage's URL with its password; raises UsageError."""
+    """Return the storage's URL with its password. Raise UsageError."""
     if redis is None:
         raise click.UsageError(
             "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"
@@ -241,7 +241,7 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
 
 
 def _set_aside(dead: Mapping[str, TopicFigures]) -> str:
-    """How many records were set aside, where, and why the first of each topic was."""
+    """Return number, location and first reason of dead letters by topic."""
     parts = [
         f"{topic.dead:,} set aside in {topic.dead_table} (the first: {topic.dead_reason})" for topic in dead.values()
     ]
@@ -251,11 +251,11 @@ def _set_aside(dead: Mapping[str, TopicFigures]) -> str:
 
 _MOST_SERIES: Final = 10_000
 _PATIENCE_S: Final = 5.0
-"""How long a client may take over its request: one is answered at a time."""
+"""Seconds that a client may take for its request: requests are served one at a time."""
 
 
 def metrics_page(figures: Figures) -> bytes:
-    """The page: every family of every topic that is known."""
+    """Return the page with every metric family of every known topic."""
     made = Exposition(_MOST_SERIES)
     topics = {labels(topic=name): topic for name, topic in figures.topics().items()}
     for family, attribute in (
@@ -276,10 +276,11 @@ def metrics_page(figures: Figures) -> bytes:
 
 
 def serve_metrics(figures: Figures, address: str) -> str:
-    """Answer at a loopback address until the process ends; the address with its port.
+    """Serve metrics at a loopback address until the process ends, and return the address with its port.
 
     Raises:
-        ValueError: it is no address of loopback. OSError: it is in use.
+        ValueError: The address is not loopback.
+        OSError: The address is in use.
     """
     host, _, port = address.rpartition(":")
     plain = "127.0.0.1" if host == "localhost" else host.strip("[]")
@@ -290,7 +291,7 @@ def serve_metrics(figures: Figures, address: str) -> str:
         timeout = _PATIENCE_S
 
         def do_GET(self) -> None:  # the library's name
-            # A web page in a browser here could send requests under a name of its own (DNS rebinding).
+            # A web page in a local browser could send requests under its own host name (DNS rebinding).
             asked = self.headers.get("host", "").rpartition(":")[0].strip("[]")
             found = self.path == "/metrics" and asked in {plain, "localhost"}
             body = metrics_page(figures) if found else b"This archive answers GET /metrics.\n"

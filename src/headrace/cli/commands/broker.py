@@ -1,4 +1,4 @@
-"""One broker of several over one embedded Valkey: started by `server.supervisor`, told everything on standard input."""
+"""Run one of several brokers over one embedded Valkey, started and configured by `server.supervisor`."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ _STDIN = 0
 
 
 def main() -> None:
-    """Run it until SIGTERM, or until whoever has started it is gone."""
+    """Run the broker until SIGTERM or the end of its parent."""
     with lean(*UNINVITED):
         from headrace.server import app, supervisor  # noqa: PLC0415  # the log is set up first
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _line() -> bytes:
-    """The first line of standard input. Not over `sys.stdin`, whose lock a thread would hold to the end."""
+    """Read the first line of standard input, without `sys.stdin`: a thread would hold its lock to the end."""
     received = b""
     while not received.endswith(b"\n"):
         chunk = os.read(_STDIN, 65_536)
@@ -61,7 +61,7 @@ def _line() -> bytes:
 
 
 def _end_with_parent() -> None:
-    """The pipe ends when the process at its other end does."""
+    """End with the parent, whose end of the pipe then closes."""
     while os.read(_STDIN, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`headrace brokers`: who serves the partitions."""
+"""`headrace brokers`: list the brokers of a cluster."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""`headrace completion`: what a shell has to be told so that it completes commands, options, topics and groups."""
+"""`headrace completion`: print a shell's completion script."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -6,7 +6,7 @@ from click.shell_completion import get_completion_class
 from headrace.cli.command import command
 
 VARIABLE = "_HEADRACE_COMPLETE"
-"""By which the shell's function asks for completions; click derives it from the name of the command."""
+"""Variable by which the shell requests completions; click derives it from the command's name."""
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -31,7 +31,7 @@ def completion(context: click.Context, shell: str) -> None:
     assert found is not None
     root = context.find_root().command
     made = found(root, {}, "headrace", VARIABLE)
-    # Not `source()`, which for bash starts one to find out its version.
+    # Not `source()`, which starts bash to find its version.
     script = made.source_template % made.source_vars()
-    # click's function for fish takes what stands behind a comma in a help for something else.
+    # click's function for fish misreads text after a comma in a help.
     click.echo(script.replace('string split "," ', 'string split -m 1 "," '))

@@ -53,10 +53,10 @@ def demo(
 ) -> int:
     """Run a year of flights through a server, a consumer group and Spark, and check every figure.
 
-    Starts its own server. Sends the 336,776 flights that left New York in 2013 to a topic. Three processes read them as
-    a consumer group. One is killed and another one joins. Spark archives the topic into a Delta table, and computes
-    flights and mean departure delay. The demo compares them with the same figures from the source data. Then the server
-    stays up until Ctrl-C.
+    Starts its own server. The 336,776 flights that left New York in 2013 go into a topic. Three processes read them as
+    a consumer group; one is killed half way and another one joins. Spark archives the topic into a Delta table and
+    computes flights and mean departure delay, next to the same figures from the data's package. Then the server stays
+    up for you to try things, until Ctrl-C.
     """
     try:
         from headrace.demo import run  # noqa: PLC0415  # needs extras, and help does not

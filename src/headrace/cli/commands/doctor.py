@@ -1,4 +1,4 @@
-"""`headrace doctor`: whether a server could start and work here, and what to do where not."""
+"""`headrace doctor`: check whether a server can start and work here, and suggest fixes."""
 
 import click
 import msgspec
@@ -39,7 +39,7 @@ def doctor(as_json: bool, config: str | None, sets: tuple[str, ...], **flags: st
         for check in (diagnostics.storage, diagnostics.data, diagnostics.ports, diagnostics.memory):
             found += check(options)
         where = option_source("kafka", given, config) or ("listeners" if of_broker.listeners else None)
-        # Port 0 is for whoever listens; where no address was given, it may be another one that commands ask.
+        # A listener may use port 0. Without a configured address, commands may use another one.
         kafka = None if where is None or not options.kafka.port else (options.kafka, where)
     for check_machine in (diagnostics.files, diagnostics.clock, diagnostics.spark):
         found += check_machine()

@@ -1,4 +1,4 @@
-"""`headrace groups`: list consumer groups, describe them, show their lag, and delete them."""
+"""`headrace groups`: list, describe and delete consumer groups, and show their lag."""
 
 import contextlib
 import time
@@ -21,15 +21,15 @@ from headrace.text.escaping import json_text, quoted, shown
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """What a group has to come of a topic."""
+    """A group's lag in a topic."""
 
     group: str
     topic: str | None
-    """None: the group has neither positions nor members."""
+    """None: the group has neither committed offsets nor members."""
     state: str
     members: int
     lag: int | None
-    """None: it cannot be known, as the topic is gone, or there is nothing that tells which topics the group reads."""
+    """None: unknown, because the topic is gone or the group's topics are unknown."""
 
 
 Rates = dict[tuple[str, str | None], float]
@@ -68,7 +68,7 @@ def lag(
 ) -> None:
     """Show the number of unread records of each GROUP (default: all groups), per topic.
 
-    With --watch, also shows the change per second. With --json as well, prints one line per measurement.
+    With --watch the change per second is next to it; with --json too, each look is a line.
     """
     if most is not None and not watch:
         raise click.UsageError("-n counts the looks of --watch")
@@ -77,7 +77,7 @@ def lag(
         client.partitions(topic)
     seen = look(client, names, topic)
     if watch:
-        with contextlib.suppress(KeyboardInterrupt):  # which is how this is meant to end
+        with contextlib.suppress(KeyboardInterrupt):  # the normal end
             _Watch(kafka, client, names, topic).run(seen, every, most, as_json)
     elif as_json:
         print_json(msgspec.to_builtins(seen))
@@ -86,7 +86,7 @@ def lag(
 
 
 def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[GroupLag]:
-    """The groups of those names, or all; raises CommandFailed where one of them is not there."""
+    """Return the named groups, or all. Raise CommandFailed for a missing one."""
     there = client.groups()
     for name in names:
         if name not in there:
@@ -112,7 +112,7 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
 
 
 class _Watch:
-    """Looks again and again, also when the server was away for a while."""
+    """Watches the lag and continues after a lost server."""
 
     def __init__(self, kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> None:
         self._kafka = kafka
@@ -121,12 +121,12 @@ class _Watch:
         self._topic = topic
 
     def look(self, every: float) -> list[GroupLag]:
-        """Look; while the server is away, say so once and try again."""
+        """Return the lag. While the server is away, report it once and retry."""
         told = False
         while True:
             try:
                 if told:
-                    # The client library does not find back to a coordinator that was away.
+                    # The client library cannot recover a lost coordinator.
                     self._client = Client(self._kafka)
                 return look(self._client, self._names, self._topic)
             except CommandFailed as error:
@@ -138,7 +138,7 @@ class _Watch:
                 time.sleep(every)
 
     def run(self, seen: list[GroupLag], every: float, most: int | None, as_json: bool) -> None:
-        """Show what was seen, and what is seen from now on, until Ctrl-C or `most` times."""
+        """Show the lag until Ctrl-C or `most` times, starting with `seen`."""
         at, before, before_at, looks = time.monotonic(), seen, None, 1
         while True:
             rates: Rates = _rates(before, seen, at - before_at) if before_at is not None else {}
@@ -162,7 +162,7 @@ def _show(kafka: KafkaServer, seen: list[GroupLag], rates: Rates, as_json: bool)
 
 
 def _rates(before: list[GroupLag], now: list[GroupLag], seconds: float) -> Rates:
-    """Change of the lag per second, of what was there before."""
+    """Return the lag's change per second of entries in both."""
     old: dict[tuple[str, str | None], Any] = {(line.group, line.topic): line.lag for line in before}
     return {
         (line.group, line.topic): (line.lag - old[line.group, line.topic]) / max(seconds, 0.001)
@@ -277,7 +277,7 @@ def _print(
     group_offsets: list[group_lag.CommittedOffset],
 ) -> None:
     protocol = shown(found.partition_assignor or None)
-    # A group that is unknown, and stands somewhere, is one of Redis programs.
+    # A group with offsets but without a state belongs to Redis programs.
     state = "known to Redis only" if found.state == ConsumerGroupState.DEAD else f"state {in_words(found.state.name)}"
     click.echo(f"group {shown(group)}  {state}  protocol {protocol}")
     if members:

@@ -1,4 +1,4 @@
-"""`headrace oci-config`: a profile with a throw-away key, with which Oracle's command line and SDKs work at once."""
+"""`headrace oci-config`: create a profile with a temporary key for Oracle's command line and SDKs."""
 
 import json
 import re
@@ -31,7 +31,7 @@ _PROFILE = re.compile(r"[0-9a-zA-Z_.-]+")
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What is written, and printed with `--json`."""
+    """The result, printed with `--json`."""
 
     profile: str
     tenancy: str
@@ -43,16 +43,16 @@ class Profile(msgspec.Struct, frozen=True):
     key_file: str
     public_key_file: str
     installed: str | None
-    """Where the public key lies for `oci.auth=verify`; null: it was not asked for."""
+    """Location of the public key for `oci.auth=verify`, or null if not requested."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which Oracle's programs find all this."""
+        """Return the environment variables for Oracle's programs."""
         return {
             "OCI_CLI_CONFIG_FILE": self.config_file,
             "OCI_CLI_PROFILE": self.profile,
             "OCI_CLI_ENDPOINT": self.endpoint,
-            "OCI_CONFIG_FILE": self.config_file,  # the SDKs', where there is no ~/.oci/config
+            "OCI_CONFIG_FILE": self.config_file,  # the SDKs' variable, without ~/.oci/config
         }
 
 
@@ -149,7 +149,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
     if config_file.exists() and not config_file.read_text("utf-8", "replace").startswith(_MARK):
         raise CommandFailed(f"{config_file} exists and was not written by headrace oci-config; name another directory")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A private key does not belong into anybody's repository, a throw-away one neither.
+    # Keeps even a temporary private key out of Git repositories.
     write_private(directory / ".gitignore", b"*\n")
     private = _private_key(key_file)
     public = private.public_key()
@@ -180,7 +180,7 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
 
 
 def _private_key(path: Path) -> rsa.RSAPrivateKey:
-    """The key in a file, made when there is none."""
+    """Return the key in a file, which is created if it is missing."""
     if path.exists():
         try:
             key = load_pem_private_key(path.read_bytes().removesuffix(_LABEL), None)
@@ -195,7 +195,7 @@ def _private_key(path: Path) -> rsa.RSAPrivateKey:
 
 
 def _lines(written: Profile) -> list[str]:
-    """Lines of a shell: variables for Oracle's programs, and comments for people."""
+    """Return shell lines: variables, and comments for the user."""
     exports = [f'export {name}="{_quoted(text)}"' for name, text in written.environment.items()]
     lines = [
         f"# Wrote {shown(written.config_file)} with the key {shown(written.key_file)}.",

@@ -1,4 +1,4 @@
-"""`headrace pipeline`: declared pipelines on Spark, from a new project to what a run did."""
+"""`headrace pipeline`: create and run declared pipelines on Spark."""
 
 import shlex
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 200
 _SPARK = [4, 2]
-"""The oldest that Headrace is tested with."""
+"""The oldest tested version."""
 
 
 @click.group(cls=TeachingGroup)
@@ -113,7 +113,7 @@ def run(
                 said.append(line)
                 del said[:-_LAST_LINES]
                 teller.said(line)
-                # Lines with a time are what Spark says to people; the others are logs and traces.
+                # Spark's lines for users have a time; others are logs and traces.
                 if verbose or line[:2] == "20":
                     click.echo(line, err=True)
 
@@ -153,7 +153,7 @@ def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
 
 
 def _need_spark() -> None:
-    """Say what is missing, before anything of it is imported."""
+    """Report missing packages before importing them."""
     for name in ("pyspark", "deltalake"):
         try:
             found = version(name)

@@ -1,4 +1,4 @@
-"""`headrace records produce`: lines or files as records, told at once when the server goes."""
+"""`headrace records produce`: send lines or files as records, and report a lost server at once."""
 
 import shlex
 import sys
@@ -21,20 +21,20 @@ from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
 
 _SILENCE_S = 5
-"""A server that acknowledges nothing for so long is told to be silent, though its connections stand."""
+"""Seconds without an acknowledgement before a server with open connections counts as silent."""
 _CREATION_S = 5
 _INIT_PRODUCER_ID = 22
 _MOST_BYTES = 100 * 1024 * 1024
-"""The client library refuses larger records itself; how large they may be is the topic's business."""
+"""Maximum bytes of a record in the client library; a topic may allow less."""
 
 
 class Input(msgspec.Struct, frozen=True):
-    """How records are read."""
+    """How to read records."""
 
     files: tuple[Path, ...]
-    """None: standard input, which `-` names too."""
+    """None or `-`: standard input."""
     whole: bool
-    """Each file is one record, not each of its lines."""
+    """Whether each file is one record, instead of each line."""
     as_json: bool
     key_separator: bytes | None
     key: bytes | None
@@ -42,17 +42,17 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Unreadable(CommandFailed):
-    """A file cannot be read on, or a line of it is no record: what came before it is sent."""
+    """A file is unreadable or a line is no record. Earlier records are sent."""
 
 
 class Sending:
-    """Sends records and counts what became of them; says when the server does not answer and when it does again."""
+    """Sends and counts records, and reports when the server is lost and back."""
 
     def __init__(self, client: Client, topic: str, partition: int | None, compression: str, patience_s: float) -> None:
         self.delivered = 0
         self.failed = 0
         self.first: KafkaError | None = None
-        """Why the first one failed."""
+        """Reason of the first failure."""
         self._client = client
         self._topic = topic
         self._place = -1 if partition is None else partition
@@ -70,7 +70,7 @@ class Sending:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear of the server also while nothing is sent, such as while a person types the next line."""
+        """Poll the server while nothing is sent, such as while the user types."""
         stop = threading.Event()
 
         def poll() -> None:
@@ -87,7 +87,7 @@ class Sending:
             thread.join()
 
     def send(self, record: record_lines.Record) -> None:
-        """Hand a record to the producer, waiting for room in its queue. Raises KafkaException when it is not taken."""
+        """Queue a record, waiting for room. Raise KafkaException if it is rejected."""
         while True:
             try:
                 self._producer.produce(
@@ -111,11 +111,11 @@ class Sending:
 
     @property
     def waiting(self) -> int:
-        """Records that are not acknowledged yet."""
+        """Return the number of unacknowledged records."""
         return len(self._producer)
 
     def _listen_to_silence(self) -> None:
-        """A server that hangs keeps its connections: only that nothing is acknowledged tells."""
+        """Detect a hung server, which keeps its connections but acknowledges nothing."""
         if not self.waiting:
             self._heard_at = time.monotonic()
         elif time.monotonic() - self._heard_at > _SILENCE_S:
@@ -133,7 +133,7 @@ class Sending:
             click.echo(f"headrace: {self._client.address} answers again", err=True)
 
     def _heard(self, error: KafkaError) -> None:
-        """The client library tries again and again, without a word."""
+        """Report an error that the client library silently retries."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._report_unreachable("no longer responds")
 
@@ -146,9 +146,9 @@ class Sending:
 
 
 def _idempotence(client: Client) -> dict[str, object]:
-    """An idempotent producer, unless the server has none, as with oci.kafka=strict.
+    """Return an idempotent producer's settings unless the server lacks it, as with oci.kafka=strict.
 
-    Another one keeps the order of records with a request at a time, and may store them twice if an answer is lost.
+    Without it, one request at a time keeps the order, but a lost answer may duplicate records.
     """
     if client.lacks(_INIT_PRODUCER_ID):
         return {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
@@ -208,8 +208,8 @@ def produce(
 ) -> None:
     """Send each line of the FILEs, or of standard input, to TOPIC as a record.
 
-    With --json, lines are JSON objects with key, value, headers and timestamp. If the server creates a missing topic,
-    the command reports it. Ends when the server has acknowledged every record.
+    With --json, lines are JSON objects with key, value, headers and timestamp. A topic that is not there is created if
+    the server does so, and the command reports it. Ends when every record is acknowledged.
     """
     given = _checked(files, whole, as_json, key, key_separator, headers)
     client = Client(kafka)
@@ -245,7 +245,7 @@ def _checked(
     key_separator: str | None,
     headers: Sequence[str],
 ) -> Input:
-    """The flags put together; raises CommandFailed for those that contradict each other."""
+    """Return the combined flags. Raise CommandFailed for conflicting ones."""
     if key_separator == "":
         raise CommandFailed("--key-separator: expected at least one character, such as :", Status.USAGE)
     if as_json and (key_separator is not None or key is not None):
@@ -289,7 +289,7 @@ def _send_all(client: Client, topic: str, sending: Sending, given: Input) -> Non
 
 
 def _told(sending: Sending) -> str:
-    """What became of the records before one that could not be read: whoever mends the input goes on behind them."""
+    """Return how many records precede the unreadable one, so that the user can continue after them."""
     tried = sending.delivered + sending.failed
     if sending.first is None:
         return f"{_many(tried)} before it {_were(tried)} sent" if tried else "nothing was sent"
@@ -307,11 +307,11 @@ def _many(records: int) -> str:
 
 
 def _create(client: Client, topic: str) -> None:
-    """Let the server create the topic, as for any producer, and say so. Raises CommandFailed when it does not."""
+    """Let the server auto-create the topic and report it. Raise CommandFailed if it does not."""
     there = client.metadata.topics
     deadline = time.monotonic() + _CREATION_S
     while True:
-        # Asking for a topic by its name is what makes a broker create it; some need a moment.
+        # Metadata for the topic auto-creates it; some brokers need a moment.
         found = client.admin.list_topics(topic, timeout=_CREATION_S).topics[topic]
         if found.error is None:
             break
@@ -334,7 +334,7 @@ _NOT_YET = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 def _records(given: Input) -> Iterator[record_lines.Record]:
-    """Records of all the files; raises CommandFailed naming the file and the line that is none."""
+    """Yield the records of all files. Raise CommandFailed with file and line of an invalid one."""
     for path in given.files:
         if str(path) != "-" and not path.exists():
             raise CommandFailed(f"no file {quoted(path)}; nothing was sent")

@@ -1,4 +1,4 @@
-"""`headrace quotas`: how much clients may do."""
+"""`headrace quotas`: list, set and delete client quotas."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +15,14 @@ from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
 
 EVERYBODY = "*"
-"""In place of a name: everybody who has no quota of their own."""
+"""A name for all entities without their own quota."""
 _VERSION = 1
 _EXACT, _DEFAULT = 0, 1
 _LIST, _SET, _DELETE = "list quotas", "set quotas", "delete quotas"
 
 Values = dict[str, float]
 Names = tuple[str | None, str | None, str | None]
-"""User, client id and address as they were given."""
+"""User, client ID and address as given."""
 
 
 @click.group(cls=TeachingGroup)
@@ -31,10 +31,10 @@ def quotas() -> None:
 
 
 def _entity(function: Callable[..., None]) -> Callable[..., None]:
-    """Flags that name an entity; the function gets `user`, `client_id` and `ip`."""
-    click.option("--ip", metavar="ADDRESS", help="An address. '*': all others.")(function)
-    click.option("--client-id", metavar="NAME", help="A client id. '*': all others.")(function)
-    click.option("--user", metavar="NAME", help="A user. '*': all others.")(function)
+    """Add flags for an entity. The function gets `user`, `client_id` and `ip`."""
+    click.option("--ip", metavar="ADDRESS", help="An address; '*': every other.")(function)
+    click.option("--client-id", metavar="NAME", help="A client id; '*': every other.")(function)
+    click.option("--user", metavar="NAME", help="A user; '*': every other.")(function)
     return function
 
 
@@ -84,9 +84,9 @@ def set_(
 ) -> None:
     """Set quotas of a user, a client id, a user with a client id, or an address.
 
-    A limit is a rate per second: bytes (producer_byte_rate, consumer_byte_rate), percent of the server's event loop
-    (request_percentage), created and deleted partitions (controller_mutation_rate), or connections of an address
-    (connection_creation_rate). Each broker applies it separately.
+    A limit is a number per second. producer_byte_rate and consumer_byte_rate are bytes, and request_percentage is
+    percent of the server's event loop. controller_mutation_rate counts partitions created and deleted.
+    connection_creation_rate counts connections of an address. Each broker counts for itself.
     """
     entity = _named(user, client_id, ip)
     values = dict(_limit(entity, text) for text in limits)

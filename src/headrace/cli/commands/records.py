@@ -1,4 +1,4 @@
-"""`headrace records`: send records, show them as they come, and delete old ones (`trim`)."""
+"""`headrace records`: send, show and delete (`trim`) records."""
 
 import click
 from confluent_kafka import TopicPartition
@@ -68,7 +68,7 @@ def trim(
 
 
 def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int]:
-    """Partition -> log start afterwards."""
+    """Return partition -> log start offset after the deletion."""
     wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
     return {
         part.partition: client.result(future, f"trim partition {part.partition} of topic {quoted(topic)}").low_watermark

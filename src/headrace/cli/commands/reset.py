@@ -1,4 +1,4 @@
-"""`headrace groups reset`: move the positions of a group that is not reading."""
+"""`headrace groups reset`: change the committed offsets of an inactive group."""
 
 import time
 from collections.abc import Iterable
@@ -107,7 +107,7 @@ def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | Non
 
 
 def _partitions(client: Client, texts: Iterable[str]) -> list[Partition]:
-    """Partitions of `flights` and `flights:0,2`; raises CommandFailed for those that are not there."""
+    """Return the partitions in `flights` and `flights:0,2`. Raise CommandFailed for missing ones."""
     chosen: set[Partition] = set()
     for text in texts:
         topic, colon, numbers = text.partition(":")
@@ -150,7 +150,7 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
 
 
 def _move(client: Client, group: str, moves: list[Move]) -> None:
-    """Commit; raises CommandFailed naming the first partition that was refused."""
+    """Commit the offsets. Raise CommandFailed with the first refused partition."""
     wanted = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
     what = f"move the positions of group {quoted(group)}"
     for some in in_pieces(wanted):

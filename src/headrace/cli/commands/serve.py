@@ -1,4 +1,4 @@
-"""`headrace serve`: reads the options, starts the server, says when it is ready."""
+"""`headrace serve`: read the options, start the server, and print when it is ready."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ _log = structlog.get_logger("headrace.cli.commands")
 
 
 def server_options(function: F) -> F:
-    """Add `--config`, `--set` and every option of the server to a command; the latter arrive as text or None."""
+    """Add `--config`, `--set` and every server option to a command. The latter are text or None."""
     for option in reversed(OPTIONS):
         default = f", default {option.default}" if option.default is not None else ""
         click.option(
@@ -57,9 +57,9 @@ def server_options(function: F) -> F:
 def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int:
     """Start a server.
 
-    Prints a line that starts with `ready ` when every listener responds, and logs to stderr. Runs until Ctrl-C or
-    SIGTERM. A flag overrides its environment variable, which overrides the configuration file. In the file, options
-    have the names of the flags without dashes, and broker settings are in the table [set].
+    Prints one line that starts with `ready ` once every listener answers, and logs to stderr. A flag overrides its
+    environment variable, that overrides the file, and the file overrides the default. In the file, options have the
+    names of the flags without dashes in front, and broker settings are in a table [set].
     """
     try:
         given = {name.replace("_", "-"): text for name, text in flags.items()}
@@ -67,7 +67,7 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
     except SettingsError as error:
         raise CommandFailed(str(error), Status.USAGE) from None
     log = log_output.configure(options.log_level, options.log_format)
-    # Records are the owner's alone: files of ours and of the Valkey's, whatever the caller's umask.
+    # All files of the server and its Valkey are private, whatever the caller's umask.
     os.umask(0o077)
     if has_password(flags["redis"] or ""):
         _log.warning(
@@ -82,12 +82,12 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
         mistake = isinstance(error, SettingsError)
         raise CommandFailed(str(error), Status.USAGE if mistake else Status.FAILED) from None
     finally:
-        # What was logged comes before what the command says of its end.
+        # The log precedes the command's final message.
         log.end()
 
 
 def _busy(options: ServerOptions) -> Exception | None:
-    """What says that a server runs on this data already: then it has the addresses, too, and others do not help."""
+    """Return the error that a server already uses this data, and thus the addresses, too."""
     from headrace.storage.valkey.datadir import DataDirectoryBusy, user_of  # noqa: PLC0415  # only where a start fails
 
     user = None if options.redis else user_of(options.data)
@@ -95,18 +95,18 @@ def _busy(options: ServerOptions) -> Exception | None:
 
 
 def run(options: ServerOptions, broker: BrokerSettings, oci: OciSettings, log: StderrWriter) -> int:
-    """Run a server until it is told to stop; returns its exit status. Raises StartError."""
+    """Run a server until it is stopped and return its exit status. Raise StartError."""
     with lean(*UNINVITED):
         from headrace.server import app  # noqa: PLC0415  # help and mistakes in the options need no server
 
     def on_ready(ready: app.Ready) -> None:
-        # Whoever waits for the ready line finds in the log what the start had to say.
+        # The log of the start must precede the ready line.
         log.flush(_FLUSH_S)
         try:
             more = "".join(f" listener.{name}={address}" for name, address in ready.listeners.items())
             click.echo(f"ready kafka={ready.kafka} http={ready.http} storage={without_password(ready.storage)}{more}")
         except OSError as error:
-            # Nobody can read it, and whoever connects is served all the same.
+            # No process reads the output any more, but the server continues to serve clients.
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
             _log.warning("the ready line cannot be written", reason=error.strerror)
 

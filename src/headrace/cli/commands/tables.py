@@ -1,4 +1,4 @@
-"""`headrace tables`: look after the tables that `headrace archive` writes."""
+"""`headrace tables`: maintain the tables that `headrace archive` writes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ _MIB = 1 << 20
 def tables() -> None:
     """Compact, expire and vacuum archived tables.
 
-    You can run these commands while the archive and readers work. Run one of them at a time per table: the second one
-    stops.
+    Each of these may run while the archive and readers use the table. Run one of them at a time for a table; a second
+    one gives way.
     """
 
 
@@ -122,7 +122,7 @@ def vacuum(
 
 
 def _follow(twin: "IcebergTwin | None") -> "Callable[[Snapshot], None]":
-    """What an Iceberg table with the same files does after a commit."""
+    """Return a function that updates the Iceberg mirror after each commit."""
 
     def follow(snapshot: "Snapshot") -> None:
         if twin is not None:

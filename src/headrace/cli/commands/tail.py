@@ -1,4 +1,4 @@
-"""`headrace records tail`: shows records as they come."""
+"""`headrace records tail`: show records as they arrive."""
 
 import re
 import sys
@@ -19,11 +19,11 @@ from headrace.text.escaping import quoted, shown
 
 _AT_ONCE = 1_000
 _SHOWN = 1_000
-"""Characters of a key and of a value that a terminal gets to see; a pipe, a file and --format get all."""
+"""Maximum characters of a key or value on a terminal; pipes, files and --format are not limited."""
 _QUIET_S = 5
-"""When nothing has come for so long it is looked whether the topic is still there."""
+"""Seconds without records before checking that the topic still exists."""
 _PATIENCE_S = 30
-"""How long a command that is to end by itself waits for a server that went away."""
+"""Seconds that a command with a defined end waits for a lost server."""
 
 
 @command(
@@ -88,8 +88,8 @@ def tail(
     view = _View(client, topic, printer, most, key)
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
-        starts = {number: starts[number] for number in view.left}  # nothing is asked of the others
-    # Assigned, not subscribed: librdkafka wants a group's name all the same, and looks for its coordinator.
+        starts = {number: starts[number] for number in view.left}  # other partitions are not needed
+    # Assigned, not subscribed. librdkafka requires a group anyway and looks for its coordinator.
     consumer = client.consumer(
         view.heard,
         group_id="headrace-tail",
@@ -101,7 +101,7 @@ def tail(
         with client.explained(f"read topic {quoted(topic)}"):
             view.show(consumer)
     except KeyboardInterrupt:
-        # Ctrl-C is how this command is meant to end.
+        # Ctrl-C is the normal end.
         return
     finally:
         consumer.close()
@@ -117,7 +117,7 @@ def _printer(template: str | None, as_json: bool) -> "Printer":
 
 
 class Printer:
-    """Writes records to standard output, in the form that was asked for."""
+    """Writes records to standard output in the requested form."""
 
     def __init__(self, template: record_lines.Placeholder | None, as_json: bool) -> None:
         self._template = template
@@ -125,12 +125,12 @@ class Printer:
         self._is_terminal = sys.stdout.isatty()
 
     def print(self, messages: list[Message]) -> None:
-        """Write all of them, and let them out at once."""
+        """Write and flush the messages."""
         if self._template is None:
             click.echo("\n".join(map(self._line, messages)))
             return
         filled = b"".join(self._template(*_place(message), _record(message)) for message in messages)
-        # Bytes as they are for a program; nothing that could turn a terminal over for a person.
+        # Programs get the bytes; terminals get escaped text.
         click.echo(record_lines.for_terminal(filled) if self._is_terminal else filled, nl=False)
 
     def _line(self, message: Message) -> str:
@@ -142,11 +142,11 @@ class Printer:
 
 
 class _View:
-    """What is shown of what the consumer reads, and when that is all."""
+    """Selects the records to show and detects the end."""
 
     def __init__(self, client: Client, topic: str, printer: Printer, most: int | None, key: str | None) -> None:
         self.left: dict[int, int] | None = None
-        """Partition -> end offset, of the partitions still to be shown up to there; None: go on for ever."""
+        """Partition -> end offset of unfinished partitions; None: continue forever."""
         self._client = client
         self._topic = topic
         self._printer = printer
@@ -156,17 +156,17 @@ class _View:
         self._looked_at = time.monotonic()
 
     def heard(self, error: KafkaError) -> None:
-        """Say that the server went away: the client library tries again for ever, without a word."""
+        """Report a lost server, which the client library silently retries."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._away_since is None:
             self._away_since = time.monotonic()
             text = f"headrace: {self._client.address} no longer responds; waiting for it (Ctrl-C ends)"
             click.echo(text, err=True)
 
     def show(self, consumer: Consumer) -> None:
-        """Print records until as many as asked for are out, or until the ends are reached."""
+        """Print records until the requested number or the ends."""
         shown = 0
         while (self.left is None or self.left) and (self._most is None or shown < self._most):
-            # Short waits: Ctrl-C is noticed only between two calls.
+            # Short timeouts: Ctrl-C is only noticed between two calls.
             messages = [message for message in consumer.consume(_AT_ONCE, 0.2) if not _is_about_a_group(message)]
             self._wait_no_longer_than_told(bool(messages))
             self._look_for_topic(consumer, bool(messages))
@@ -177,17 +177,17 @@ class _View:
                 shown += len(chosen)
 
     def _look_for_topic(self, consumer: Consumer, has_answered: bool) -> None:
-        """Raise when the topic was deleted: the client library waits for it for ever, without a word."""
+        """Raise an error if the topic was deleted: the client library would wait forever."""
         if has_answered:
             self._looked_at = time.monotonic()
         if time.monotonic() - self._looked_at < _QUIET_S or self._away_since is not None:
             return
         self._looked_at = time.monotonic()
         try:
-            # A consumer's request by name creates nothing, unlike a producer's.
+            # A consumer's metadata request creates no topic, unlike a producer's.
             found = consumer.list_topics(self._topic, timeout=_QUIET_S).topics[self._topic].error
         except KafkaException:
-            return  # the server is away: that is told elsewhere
+            return  # the server is away, which is reported elsewhere
         if found is not None and found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaException(found)
 
@@ -204,9 +204,9 @@ class _View:
             )
 
     def _is_wanted(self, message: Message) -> bool:
-        """Whether a message is a record to show; strikes out a partition that has come to its end.
+        """Return whether to show a message, and finish partitions at their ends.
 
-        The end of a partition also shows as an event of its own: in Kafka the last offsets may hold no record.
+        The end is a separate event because Kafka's last offsets may hold no record.
         """
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -222,7 +222,7 @@ class _View:
 
 
 def _is_about_a_group(message: Message) -> bool:
-    """Whether it only says that access rules refuse the group, which is not used: reading takes no right to one."""
+    """Return whether the error is only a missing ACL for the group, which reading does not use."""
     error = message.error()
     return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
@@ -237,8 +237,8 @@ def _record(message: Message) -> record_lines.Record:
     )
 
 
-# For a name that is no UTF-8 the client library sets an exception and returns a result all the same. A plain call that
-# has become hot lets that pass, and whatever comes next fails for it; this way of calling always looks.
+# For an invalid UTF-8 name, the client library sets an exception but returns a result. An optimized plain call ignores
+# it, and the next operation fails; this form always checks.
 _read_headers = methodcaller("headers")
 
 
@@ -250,7 +250,7 @@ def _headers(message: Message) -> record_lines.Headers | None:
 
 
 def _place(message: Message) -> tuple[str, int, int]:
-    """Topic, partition and offset, which every message of a consumer has."""
+    """Return topic, partition and offset, which every consumed message has."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
@@ -264,10 +264,10 @@ _NUMBER = re.compile(r"(?P<sign>[+-]?)(?P<count>[0-9]{1,19})")
 
 
 class Range:
-    """Log starts and ends of the chosen partitions of a topic, and where in it to begin."""
+    """Log start and end offsets of a topic's selected partitions, and the start of the read."""
 
     def __init__(self, client: Client, topic: str, only: tuple[int, ...]) -> None:
-        """Look; raises CommandFailed when the topic or a partition is not there."""
+        """Load the offsets. Raise CommandFailed if the topic or a partition does not exist."""
         there = client.partitions(topic)
         for number in only:
             if number not in there:
@@ -285,14 +285,14 @@ class Range:
         return {number: offset for (_, number), offset in found.items()}
 
     def at(self, offset: str | None, since: str | None) -> dict[int, int]:
-        """Partition -> where to begin, as `--offset` and `--since` say, within the log.
+        """Return partition -> starting offset for `--offset` and `--since`, within the log.
 
         Args:
             offset: `earliest`, `latest`, an offset, `-N` for N before the end, `+N` for N after the start.
-            since: a time as people write it; the first record of it or later.
+            since: A readable time; the first record at or after it.
 
         Raises:
-            CommandFailed: neither of these forms.
+            CommandFailed: The form is unknown.
         """
         if since is not None:
             return self._since(since)
@@ -323,7 +323,7 @@ class Range:
 
 
 def at_most_one(**flags: object) -> None:
-    """Raises a usage error when more than one of these flags was given."""
+    """Raise a usage error for more than one of these flags."""
     given = [f"{'-' if len(name) == 1 else '--'}{name.replace('_', '-')}" for name, value in flags.items() if value]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other: give one of them")

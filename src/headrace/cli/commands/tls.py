@@ -1,4 +1,4 @@
-"""`headrace tls`: certificates to begin with."""
+"""`headrace tls`: create certificates for a start."""
 
 import datetime as dt
 from pathlib import Path

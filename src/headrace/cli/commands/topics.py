@@ -26,13 +26,13 @@ from headrace.text.escaping import quoted, shown
 from headrace.topics.config_keys import suggestion
 
 MOST_PARTITIONS = 100_000
-"""The client library takes no larger number; how many a server takes it says itself."""
+"""Limit of the client library; the server reports its own."""
 NATIVE = "headrace.native"
 """Read-only configuration of a native topic: records and consumer groups in Redis, as JSON."""
 OFFLINE = "headrace.offline"
-"""Read-only configuration of a topic with offline partitions: why, by partition, as JSON."""
+"""Read-only configuration of a topic with offline partitions: the reason by partition, as JSON."""
 STREAMS = "headrace.streams"
-"""Read-only configuration under which a Headrace server tells the Redis key of each partition, commas between."""
+"""Read-only configuration of a Headrace topic: each partition's Redis key, separated by commas."""
 
 
 @click.group("topics", cls=TeachingGroup)
@@ -61,7 +61,7 @@ def create(name: str, partitions: int | None, pairs: tuple[str, ...], kafka: Kaf
     """Create the topic NAME."""
     config = _pairs(pairs)
     client = Client(kafka)
-    # -1 leaves a number to the server, which knows its defaults.
+    # -1 uses the server's default.
     topic = NewTopic(name, num_partitions=partitions or -1, replication_factor=-1, config=config)
     client.result(client.admin.create_topics([topic])[name], f"create topic {quoted(name)}")
     made = len(client.partitions_of_new(name))
@@ -121,7 +121,7 @@ def list_(internal: bool, kafka: KafkaServer, as_json: bool) -> None:
 
 
 def _records(native: dict[str, Any]) -> int | None:
-    """Records of a native topic, whose sparse offsets do not tell; None: too many partitions for the answer."""
+    """Return a native topic's records, or None if it has too many partitions: its offsets are sparse."""
     counts = native["records"]
     return sum(count or 0 for count in counts) if counts else None
 
@@ -140,10 +140,10 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
     client = Client(kafka)
     keys = [(name, number) for number in client.partitions(name)]
     starts = client.offsets(keys, OffsetSpec.earliest, some=True)
-    # Not known either where a topic's min.insync.replicas waits for replicas that are away. Who does not tell where a
-    # log begins is not waited for again.
+    # Also unknown while min.insync.replicas waits for replicas. A broker that did not return a log start offset is not
+    # waited for again.
     ends = client.offsets(starts, OffsetSpec.latest, some=True)
-    leaders = client.partitions(name)  # those that have answered: some may have changed meanwhile
+    leaders = client.partitions(name)  # leaders that answered; some may have changed since
     config = _config(client, name)
     streams = _streams(config.pop(STREAMS).value or "") if STREAMS in config else []
     config.pop(NATIVE, None)
@@ -184,7 +184,7 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
 
 
 def _streams(text: str) -> list[str]:
-    """The Redis keys, as a server tells them."""
+    """Return the Redis keys from a server's answer."""
     return list(json.loads(text)) if text.startswith("[") else text.split(",")
 
 
@@ -326,8 +326,8 @@ def adopt(
 def convert(name: str, storage: str, timeout: int, kafka: KafkaServer, as_json: bool) -> None:
     """Move topic NAME between record batches (log) and plain Redis Streams (native), with all its records in order.
 
-    OFFSETS CHANGE. The command converts the committed offsets of groups, but not offsets that other programs have
-    stored. Groups must have no members. Producers can continue, and wait only at the end.
+    OFFSETS CHANGE: positions of groups are carried over, offsets that are stored elsewhere are not. Groups must have no
+    members; producers may go on, and are held up for the last moment only.
     """
     client = Client(kafka)
     topic = NewTopic(name, num_partitions=-1, replication_factor=-1, config={"headrace.convert": storage})
@@ -348,7 +348,7 @@ def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
 
 
 def _topic_id(client: Client, name: str) -> str | None:
-    """The topic's id as a UUID; None from a broker too old to have one."""
+    """Return the topic's ID as a UUID, or None from an old broker."""
     future = client.admin.describe_topics(TopicCollection([name]))[name]
     found = str(client.result(future, f"describe topic {quoted(name)}").topic_id)
     topic_id = UUID(bytes=base64.urlsafe_b64decode(found + "=="))

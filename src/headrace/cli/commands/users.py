@@ -1,4 +1,4 @@
-"""`headrace users`: who has a password."""
+"""`headrace users`: create, list and delete users with a password."""
 
 import sys
 from concurrent.futures import Future
@@ -24,7 +24,7 @@ from headrace.text.escaping import quoted, shown
 _ITERATIONS = 4096
 _MECHANISMS = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
 _NAMES = {each.value: each.name.replace("_", "-") for each in _MECHANISMS}
-"""What the mechanisms are called, by their numbers in the protocol."""
+"""Names of the mechanisms, by their protocol numbers."""
 
 
 @click.group(cls=TeachingGroup)
@@ -50,8 +50,8 @@ def users() -> None:
 def create(name: str, password_file: str, kafka: KafkaServer, as_json: bool) -> None:
     """Set the password of NAME, and create this user if necessary.
 
-    The password is valid for SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and for HTTP Basic authentication. The server
-    stores SCRAM credentials, from which the password cannot be recovered.
+    It is valid for SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and for HTTP's Basic. The server keeps only SCRAM
+    credentials, which do not reveal the password.
     """
     password = _password(password_file)
     client = Client(kafka)
@@ -117,14 +117,13 @@ def _altered(client: Client, changes: list[Any]) -> dict[str, "Future[Any]"]:
 
 
 def _described(kafka: KafkaServer) -> dict[str, list[str]]:
-    """Users and their mechanisms. Raises CommandFailed.
+    """Return users and their mechanisms. Raise CommandFailed.
 
-    librdkafka (2.16) is not asked: where the whole request is refused it frees memory that is not its own, and the
-    process dies of that.
+    librdkafka (2.16) is not used: if the whole request is refused, it frees foreign memory and the process crashes.
     """
     answer = ask(kafka, DescribeUserScramCredentialsRequest(users=None), 0, "list users")
     check(answer.error_code, answer.error_message, "list users")
-    # One that has gone while the others were looked up has an error instead.
+    # A user deleted during the lookup has an error instead.
     return {
         each.user: [_NAMES.get(info.mechanism, f"mechanism {info.mechanism}") for info in each.credential_infos]
         for each in answer.results
@@ -133,7 +132,7 @@ def _described(kafka: KafkaServer) -> dict[str, list[str]]:
 
 
 def _password(path: str) -> str:
-    """The first line of a file or of stdin; raises CommandFailed."""
+    """Return the first line of a file or of stdin. Raise CommandFailed."""
     try:
         text = sys.stdin.readline() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
