@@ -15,6 +15,8 @@ Partition = tuple[str, int]
 
 
 class Member(msgspec.Struct, frozen=True, order=True):
+    """A member of a group."""
+
     member: str
     client: str
     host: str
