@@ -187,7 +187,6 @@ def _directory(path: Path) -> Finding:
 
 
 def _nearest(path: Path) -> Path:
-    """Return the path or its nearest existing parent."""
     absolute = path.absolute()
     return next((each for each in (absolute, *absolute.parents) if each.exists()), absolute)
 
@@ -209,14 +208,12 @@ def ports(options: ServerOptions) -> Iterator[Finding]:
 
 
 def _running(options: ServerOptions) -> str | None:
-    """Return the description of the Headrace server that may use these ports, or None."""
     if options.redis is None:
         return None if user_of(options.data) is None else f"a server runs on {options.data}"
     return "a Headrace server has it, as --http answers" if _is_ours(options.http) else None
 
 
 def _is_ours(http: Address) -> bool:
-    """Return whether a Headrace server answers at the address."""
     here = http.from_here
     asked = HTTPConnection(here.host, here.port, timeout=_REDIS_S)
     with contextlib.closing(asked), contextlib.suppress(OSError, HTTPException, ValueError):
@@ -227,7 +224,6 @@ def _is_ours(http: Address) -> bool:
 
 
 def _taken(address: Address) -> str | None:
-    """Return why the address cannot be bound, or None."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, place in found[:1]:
@@ -356,7 +352,6 @@ def server(kafka: tuple[Address, str] | None) -> Iterator[Finding]:
 
 
 def _leaderless(client: Client) -> Iterator[Finding]:
-    """Find offline partitions."""
     found = [
         f"{name}-{number}"
         for name, topic in sorted(client.metadata.topics.items())

@@ -100,7 +100,6 @@ def records_from(native: dict[str, Any], partition: int, offset: int, start: int
 
 
 def _native_lag(native: dict[str, Any], group: str, partition: int) -> tuple[int | None, int]:
-    """Return a native topic's lag and the records that are delivered but not committed."""
     found = native["groups"].get(group, {}).get(str(partition))
     if not native["records"]:
         return None, 0

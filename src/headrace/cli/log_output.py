@@ -173,7 +173,6 @@ class _Window:
         self.last = since
 
     def admits(self, most: int, now: float) -> bool:
-        """Count one more and return whether it is among the first `most`."""
         if self.passed < most:
             self.passed += 1
             return True
@@ -181,7 +180,6 @@ class _Window:
         return False
 
     def hold_back(self, now: float) -> None:
-        """Count one that is not written."""
         self.held_back += 1
         self.last = now
 
@@ -225,7 +223,6 @@ class Repeats:
         return True
 
     def _flood(self, method: str, line: Line, now: float) -> _Window:
-        """Return the window of a line's event."""
         name = line.get("event")
         key: tuple[str, str] = (method, repr(name))
         if key not in self._events and len(self._events) >= _MOST_EVENTS:
@@ -262,7 +259,6 @@ class Repeats:
         return lines
 
     def _known(self, windows: dict[Hashable, _Window], key: Hashable, now: float) -> _Window | None:
-        """Return the open window for this key."""
         window = windows.get(key)
         if window is None or not _is_over(window, now):
             return window
@@ -374,7 +370,6 @@ class _FromLogging(logging.Handler):
 
 
 def _never_raising(threshold: int, writer: StderrWriter) -> type:
-    """Return a logger that counts lines that cannot be made as lost, and never raises."""
     filtering = structlog.make_filtering_bound_logger(threshold)
     told = structlog.BoundLoggerBase._proxy_to_logger  # documented for wrapper classes
 
@@ -421,7 +416,6 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _printable(_logger: object, _method: str, line: Line) -> Line:
-    """Escape characters that move the cursor, hide text or start a line. Tracebacks keep indented lines."""
     for name, value in line.items():
         if name == "exception" and isinstance(value, str):
             line[name] = "\n".join("    " + _escaped(each) for each in value.splitlines())

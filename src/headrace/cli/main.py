@@ -149,7 +149,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _not_built(error: NoRecordCode | AttributeError) -> str:
-    """Return the message for missing C extensions, and raise other errors."""
     if isinstance(error, NoRecordCode):
         return str(error)
     found = error.obj
@@ -161,7 +160,6 @@ def _not_built(error: NoRecordCode | AttributeError) -> str:
 
 
 def _refuse(error: click.ClickException) -> int:
-    """Report an invalid command line as one line, or show help for an empty one."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         _complain(f"headrace: {error.format_message()}")
@@ -191,7 +189,6 @@ def _message(error: click.ClickException) -> str:
 
 
 def _unwritten(error: OSError) -> int:
-    """Report an answer that could not be written. Commands handle their other I/O errors."""
     # Otherwise Python's flush at exit would fail and complain again.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
     if not isinstance(error, BrokenPipeError):  # a closed reader (`headrace ... | head`) needs no message

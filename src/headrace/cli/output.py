@@ -78,7 +78,6 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _folded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterable[str]:
-    """Yield the lines of a row, with long cells broken between words if possible."""
     to = console()
     folded = [
         [cell] if cell_len(cell) <= width else [line.plain for line in Text(cell).wrap(to, width)]

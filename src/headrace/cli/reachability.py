@@ -124,7 +124,6 @@ def _link(text: str, ca: str | None) -> socket.socket:
 
 
 def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
-    """Return whether a server answers the first request and keeps the connection at the next."""
     with suppress(OSError, ValueError), _link(text, ca) as link:
         if _answer(link, _API_VERSIONS)[:4] != _API_VERSIONS[_NUMBER]:
             return False
@@ -137,7 +136,6 @@ def _is_late(text: str, ca: str | None, *, login: bool) -> bool:
 
 
 def _answer(link: socket.socket, request: bytes) -> bytes:
-    """Return a response from its request number on, or nothing if the connection ends."""
     link.sendall(request)
     with link.makefile("rb") as answer:
         size = int.from_bytes(answer.read(4), "big")

@@ -106,7 +106,6 @@ def _light_conf(memory: str, private: Path, *, optimize: bool) -> dict[str, str]
 
 
 def _quoted(option: str) -> str:
-    """Quote a Java option for Spark's launcher."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -106,7 +106,6 @@ class Supervisor:
         return self._asked.is_set()
 
     def _run_child(self) -> Told | None:
-        """Run one process and return its last message about its end, or None."""
         ended: Told | None = None
         command = [sys.executable, "-m", _CHILD]
         with (

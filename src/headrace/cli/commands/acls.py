@@ -47,7 +47,6 @@ def acls() -> None:
 
 
 def _resources(function: Callable[..., None]) -> Callable[..., None]:
-    """Add flags for resources. The function gets `topics`, `groups`, `transactional_ids` and `cluster`."""
     click.option("--cluster", is_flag=True, help="The cluster as a whole.")(function)
     click.option("--transactional-id", "transactional_ids", multiple=True, metavar="NAME", help="A transactional id.")(
         function

@@ -241,7 +241,6 @@ def _run(wanted: Wanted, *, metrics: str | None) -> None:
 
 
 def _set_aside(dead: Mapping[str, TopicFigures]) -> str:
-    """Return number, location and first reason of dead letters by topic."""
     parts = [
         f"{topic.dead:,} set aside in {topic.dead_table} (the first: {topic.dead_reason})" for topic in dead.values()
     ]

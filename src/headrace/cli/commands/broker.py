@@ -61,7 +61,6 @@ def _line() -> bytes:
 
 
 def _end_with_parent() -> None:
-    """End with the parent, whose end of the pipe then closes."""
     while os.read(_STDIN, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -121,7 +121,6 @@ class _Watch:
         self._topic = topic
 
     def look(self, every: float) -> list[GroupLag]:
-        """Return the lag. While the server is away, report it once and retry."""
         told = False
         while True:
             try:
@@ -138,7 +137,6 @@ class _Watch:
                 time.sleep(every)
 
     def run(self, seen: list[GroupLag], every: float, most: int | None, as_json: bool) -> None:
-        """Show the lag until Ctrl-C or `most` times, starting with `seen`."""
         at, before, before_at, looks = time.monotonic(), seen, None, 1
         while True:
             rates: Rates = _rates(before, seen, at - before_at) if before_at is not None else {}
@@ -162,7 +160,6 @@ def _show(kafka: KafkaServer, seen: list[GroupLag], rates: Rates, as_json: bool)
 
 
 def _rates(before: list[GroupLag], now: list[GroupLag], seconds: float) -> Rates:
-    """Return the lag's change per second of entries in both."""
     old: dict[tuple[str, str | None], Any] = {(line.group, line.topic): line.lag for line in before}
     return {
         (line.group, line.topic): (line.lag - old[line.group, line.topic]) / max(seconds, 0.001)

@@ -133,7 +133,6 @@ class Sending:
             click.echo(f"headrace: {self._client.address} answers again", err=True)
 
     def _heard(self, error: KafkaError) -> None:
-        """Report an error that the client library silently retries."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._report_unreachable("no longer responds")
 

@@ -31,7 +31,6 @@ def quotas() -> None:
 
 
 def _entity(function: Callable[..., None]) -> Callable[..., None]:
-    """Add flags for an entity. The function gets `user`, `client_id` and `ip`."""
     click.option("--ip", metavar="ADDRESS", help="An address; '*': every other.")(function)
     click.option("--client-id", metavar="NAME", help="A client id; '*': every other.")(function)
     click.option("--user", metavar="NAME", help="A user; '*': every other.")(function)

@@ -68,7 +68,6 @@ def trim(
 
 
 def _delete(client: Client, topic: str, before: dict[int, int]) -> dict[int, int]:
-    """Return partition -> log start offset after the deletion."""
     wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
     return {
         part.partition: client.result(future, f"trim partition {part.partition} of topic {quoted(topic)}").low_watermark

@@ -87,7 +87,6 @@ def serve(config: str | None, sets: tuple[str, ...], **flags: str | None) -> int
 
 
 def _busy(options: ServerOptions) -> Exception | None:
-    """Return the error that a server already uses this data, and thus the addresses, too."""
     from headrace.storage.valkey.datadir import DataDirectoryBusy, user_of  # noqa: PLC0415  # only where a start fails
 
     user = None if options.redis else user_of(options.data)

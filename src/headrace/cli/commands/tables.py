@@ -122,8 +122,6 @@ def vacuum(
 
 
 def _follow(twin: "IcebergTwin | None") -> "Callable[[Snapshot], None]":
-    """Return a function that updates the Iceberg mirror after each commit."""
-
     def follow(snapshot: "Snapshot") -> None:
         if twin is not None:
             twin.sync(snapshot)

@@ -163,7 +163,6 @@ class _View:
             click.echo(text, err=True)
 
     def show(self, consumer: Consumer) -> None:
-        """Print records until the requested number or the ends."""
         shown = 0
         while (self.left is None or self.left) and (self._most is None or shown < self._most):
             # Short timeouts: Ctrl-C is only noticed between two calls.

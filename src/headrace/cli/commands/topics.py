@@ -184,7 +184,6 @@ def describe(name: str, kafka: KafkaServer, as_json: bool) -> None:
 
 
 def _streams(text: str) -> list[str]:
-    """Return the Redis keys from a server's answer."""
     return list(json.loads(text)) if text.startswith("[") else text.split(",")
 
 
@@ -348,7 +347,6 @@ def _config(client: Client, name: str) -> dict[str, ConfigEntry]:
 
 
 def _topic_id(client: Client, name: str) -> str | None:
-    """Return the topic's ID as a UUID, or None from an old broker."""
     future = client.admin.describe_topics(TopicCollection([name]))[name]
     found = str(client.result(future, f"describe topic {quoted(name)}").topic_id)
     topic_id = UUID(bytes=base64.urlsafe_b64decode(found + "=="))

@@ -234,7 +234,6 @@ def _kind(made: Type, path: str, above: tuple[Type, ...]) -> Kind:  # noqa: PLR0
 
 
 def _union(made: Type, path: str, above: tuple[Type, ...]) -> Kind:
-    """Return the kind of the only type that is not null. Several become a number, or a struct with one field set."""
     kinds = [(name, _kind(one, path, (*above, made))) for name, one in branches(made)]
     if len(kinds) < 2:
         return kinds[0][1] if kinds else JSON

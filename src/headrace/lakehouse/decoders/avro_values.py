@@ -227,7 +227,6 @@ def _record(fields: list[tuple[str, Read]]) -> Read:
 
 
 def _count(data: Value, at: int) -> tuple[int, int]:
-    """Return the number of items of a block. The block's size follows a negative number."""
     count, at = _long(data, at)
     if count >= 0:
         return count, at
@@ -307,7 +306,6 @@ def _labelled(name: str, each: Read) -> Read:
 
 
 def _loose(made: Type, data: Value, at: int, depth: int) -> tuple[Any, int]:
-    """Read a value that becomes JSON, whose type may contain itself."""
     data.left -= 1
     if depth > DEEPEST or data.left < 0:
         raise AvroError(f"nested deeper than {DEEPEST} levels" if depth > DEEPEST else too_many(len(data)))

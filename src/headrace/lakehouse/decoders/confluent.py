@@ -71,7 +71,6 @@ class WireDecoder:
     def _by_schema(
         self, whole: list[bytes], reasons: Faults
     ) -> dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]]:
-        """Group the rows and the starts of their values by schema and message."""
         found: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
         numbers: dict[int, int] = {}
         for row, value in enumerate(whole):
@@ -94,7 +93,6 @@ class WireDecoder:
         return found
 
     def _schemas(self, numbers: Counter[int]) -> dict[int, Schema | str]:
-        """Return the schemas of these IDs or the reason why one is missing. The most frequent IDs come first."""
         found: dict[int, Schema | str] = {}
         left = _MOST_UNKNOWN
         for number, _ in numbers.most_common():
@@ -188,7 +186,6 @@ def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag number and the position after it."""
     number = 0
     for shift in range(0, 35, 7):
         byte = value[at]

@@ -206,7 +206,6 @@ class Values:
         ]
 
     def _decoded(self, batch: pa.RecordBatch) -> tuple[pa.StructArray, Faults]:
-        """Return the columns of the batch's values and its failed records, and add new columns to `columns`."""
         values = batch.column("value")
         present = values.is_valid()
         decoded = self._decoder.decode(values.filter(present) if values.null_count else values, self.columns)
@@ -249,7 +248,6 @@ class Values:
 
 
 def _printable(reason: str) -> str:
-    """Return a reason that any reader can store and a terminal can print."""
     text = reason.encode("utf-8", "backslashreplace").decode()
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 

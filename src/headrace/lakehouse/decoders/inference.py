@@ -63,7 +63,6 @@ def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults
 def _fields(
     values: Sequence[dict[str, Any] | None], known: pa.Schema, room: int, faults: Faults
 ) -> tuple[list[Field], int]:
-    """Return the fields that have or get a column, and the remaining room for columns."""
     names, types = Names(known.names), {one.name: one.type for one in known}
     taken: dict[str, str] = {}
     fields = []
@@ -216,7 +215,6 @@ def _number(values: Sequence[Any]) -> Kind:
 
 
 def _object(values: Sequence[dict[str, Any]], depth: int) -> Kind | None:
-    """Return a struct of the fields that can be columns. A value with another field is set aside later."""
     items: dict[str, list[Any]] = {}
     for value in values:
         for source, each in value.items():

@@ -140,7 +140,6 @@ class _Reader:
         return JSON
 
     def _one_of(self, options: list[tuple[Any, Any]], path: str, inside: tuple[int, ...]) -> Kind:
-        """Return the common kind, ignoring null and `false`. Mixed numbers become fractions, other mixtures JSON."""
         kinds = [self.kind(one, path, inside, root) for one, root in options if not self._is_empty(one, path, root)]
         return _common(kinds)
 
@@ -162,14 +161,12 @@ class _Reader:
             raise SchemaError(f"field (the whole): {error}") from None
 
     def _is_empty(self, described: Any, path: str, root: Any) -> bool:
-        """Return whether the schema allows only null, or nothing."""
         found, _ = self._resolved(described, path, root)
         if not isinstance(found, dict):
             return found is False
         return found.get("type") == "null" or found.get("const", 0) is None
 
     def _resolved(self, described: Any, path: str, root: Any) -> tuple[Any, Any]:
-        """Return the target of a reference and its document."""
         for _ in range(_LONGEST_CHAIN):
             self._step(1, path)
             if not isinstance(described, dict):
@@ -186,7 +183,6 @@ class _Reader:
         raise SchemaError(f"field {path or '(the whole)'}: its references lead to one another")
 
     def _merged(self, described: dict[str, Any], several: list[Any], path: str, root: Any) -> dict[str, Any]:
-        """Return one schema with the properties of all schemas in `allOf`."""
         if id(described) in self._joined:
             _, known = self._joined[id(described)]
             if known is None:

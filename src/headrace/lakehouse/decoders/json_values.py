@@ -161,7 +161,6 @@ def _empty_fields(text: pa.Array, fields: pa.Schema) -> list[pa.Field]:
 
 
 def _plain_fields(kind: Kind) -> pa.Schema | None:
-    """Return the columns of a struct, or None if pyarrow cannot read one of them."""
     return pa.schema(list(kind.type)) if all(_is_plain(one.kind) for one in kind.fields) else None
 
 
@@ -171,7 +170,6 @@ def _is_plain(kind: Kind) -> bool:
 
 
 def _is_simple(one: pa.Field, *, own: bool) -> bool:
-    """Return whether pyarrow reads such a column exactly, under the field's own name."""
     try:
         named = plain_name(one.name, own=own) == one.name
     except ValueError:
@@ -228,7 +226,6 @@ def _widest(kind: pa.DataType) -> int:
 
 
 def _has_doubles(value: bytes) -> bool:
-    """Return whether a double preserves all numbers of a value, numbers in its texts included."""
     return all(one.count(b".") < 2 and type(as_double(one.decode())) is float for one in _NUMBER.findall(value))
 
 

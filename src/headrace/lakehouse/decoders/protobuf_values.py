@@ -81,7 +81,6 @@ class ProtobufDecoder:
 
 
 def _reader(descriptor: Any, above: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that reads a message's values."""
     inside = (*above, descriptor.full_name)
     takers = [(field.name, _taker(field, inside), field.has_presence) for field in descriptor.fields]
 

@@ -133,7 +133,6 @@ class Registry:
         return Schema(_text(found.get("schemaType") or "AVRO"), _text(found["schema"]), others)
 
     def _collect(self, found: Mapping[str, Any], others: dict[str, str], asked: set[str], where: str) -> None:
-        """Collect the references of a schema, depth first."""
         for reference in found.get("references") or ():
             name = _text(reference["name"])
             if name in asked:
@@ -185,7 +184,6 @@ class Registry:
         raise OptionError(f"the schema registry at {host} answers no schema for {path}")
 
     def _answers(self) -> bool:
-        """Return whether the registry answers requests of this user that need no schema."""
         status, body = self._request("/schemas/types")
         if _is_away(status):
             raise StoreUnavailable(f"the schema registry at {self._host()} answers {status} for /schemas/types")
@@ -195,7 +193,6 @@ class Registry:
         return urllib.parse.urlsplit(self._place).netloc.rpartition("@")[2]
 
     def _request(self, path: str) -> tuple[int, bytes]:
-        """Return status and body, with at most one byte beyond the limit."""
         parts = urllib.parse.urlsplit(self._place)
         host = self._host()
         request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path.rstrip('/')}{path}")
@@ -225,7 +222,6 @@ def _is_away(status: int) -> bool:
 
 
 def _parsed(body: bytes) -> Any:
-    """Return an answer, or None if it is no JSON or too long."""
     try:
         return json.loads(body) if len(body) <= _LONGEST else None
     except (ValueError, RecursionError):

@@ -165,7 +165,6 @@ def _array(value: list[Any], names: dict[str, int]) -> bytes:
 
 
 def _laid_out(values: Iterable[Any], names: dict[str, int]) -> tuple[list[int], list[bytes]]:
-    """Return the encoded values, where each begins, and where the last ends."""
     data = [_KINDS[type(value)](value, names) for value in values]
     return list(accumulate(map(len, data), initial=0)), data
 

@@ -56,7 +56,6 @@ class _Partition:
     end: int = 0
 
     def from_offset(self, offset: int) -> list[Entry]:
-        """Return the files with records at or after `offset`."""
         return self.entries[bisect_left(self.lasts, offset) :]
 
 
@@ -104,7 +103,6 @@ class LakeTable:
             raise ArchiveUnavailable(f"the archive {self.url} cannot be read: {_one_line(error)}") from None
 
     def _read_log(self, table: DeltaTable) -> dict[int, _Partition]:
-        """Return the files that have records of the topic, by partition and offset."""
         actions = pa.table(table.get_add_actions(flatten=True))
         wanted = ["path", "size_bytes", *(f"{edge}.{name}" for edge in ("min", "max") for name in _STATISTICS)]
         if not actions.num_rows:
@@ -255,7 +253,6 @@ class LakeTable:
     def _next_rows(
         self, partition: int, position: int, end: int, *, include_headers: bool
     ) -> tuple[int, list[pa.RecordBatch]] | None:
-        """Return the range's rows of the next row group and the offset after it, or None at the end."""
         kind = schema(include_headers)
         for entry in self._known(partition, position).from_offset(position):
             if entry.first >= end:

@@ -128,7 +128,6 @@ class Teller:
 
 
 def _told_before(connection: "redis.Redis", key: str, own: str) -> ArchiveReport | None:
-    """Return the last report of an earlier run, or None if it is missing or unreadable."""
     found: Any = connection.hget(key, own)
     try:
         return None if found is None else msgspec.json.decode(found, type=ArchiveReport)

@@ -299,7 +299,6 @@ class BatchArchiver:
         fences: Mapping[TopicPartition, int],
         extents: Mapping[TopicPartition, Extent],
     ) -> dict[int, int]:
-        """Return the fences of one topic's table after these ranges."""
         after: dict[int, int] = {}
         for result in sorted(results, key=lambda item: (item.offsets.partition, item.offsets.start)):
             offsets = result.offsets
@@ -339,7 +338,6 @@ def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str
 
 
 def _refused(known: pa.Schema, new: pa.Schema) -> dict[str, str]:
-    """Return the columns that Delta rejects, with the reason, from a trial with a temporary table."""
     refused = {}
     with tempfile.TemporaryDirectory(prefix="headrace-columns-") as folder:
         trial = ArchiveTable(Place.of(f"{folder}/t"))

@@ -50,18 +50,15 @@ class _Leaf:
 
     @property
     def bounded(self) -> bool:
-        """Return whether Delta has a minimum and a maximum of this type."""
         return not (_is_binary(self.type) or pa.types.is_null(self.type))
 
     @property
     def in_footer(self) -> bool:
-        """Return whether the file's own statistics have its bounds."""
         kind = self.type
         known = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         return len(self.path) == 1 and bool(known or pa.types.is_string(kind))
 
     def include(self, low: Any, high: Any) -> None:
-        """Extend the bounds."""
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
 
@@ -107,7 +104,6 @@ class Statistics:
         leaf.include(found["min"].as_py(), found["max"].as_py())
 
     def _read(self, footer: pq.FileMetaData) -> None:
-        """Take bounds from the file's own statistics."""
         for leaf in self._leaves:
             if not leaf.in_footer or leaf.names in self._unbounded:
                 continue
@@ -235,7 +231,6 @@ def _ceiling(value: Any, kind: pa.DataType) -> str:
 
 
 def _cut_up(text: str) -> str:
-    """Return a short text at or above `text` in the byte order of UTF-8."""
     for length in range(_PREFIX, 2 * _PREFIX):
         if length >= len(text):
             return text

@@ -189,7 +189,6 @@ class Place:
 
 @lru_cache(maxsize=16)
 def _store(place: Place) -> pa_fs.FileSystem:
-    """Return one client for all files of a folder in an object store."""
     return pa_fs.PyFileSystem(DeltaStorageHandler(place.uri, place.options))
 
 

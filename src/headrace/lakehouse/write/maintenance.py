@@ -153,7 +153,6 @@ def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (),
 
 
 def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]]:
-    """Yield two or more neighbors that together reach about the target size."""
     for mine in _by_partition(files).values():
         run: list[_Listed] = []
         for file in mine:
@@ -171,7 +170,6 @@ def _runs(files: Iterable[_Listed], target_bytes: int) -> Iterator[list[_Listed]
 
 
 def _by_partition(files: Iterable[_Listed]) -> dict[tuple[str, int], list[_Listed]]:
-    """Return the files of each log in offset order."""
     found: dict[tuple[str, int], list[_Listed]] = {}
     for file in sorted(files, key=lambda file: file.start):
         found.setdefault((file.topic_id, file.partition), []).append(file)
@@ -205,7 +203,6 @@ def _join(place: Place, columns: pa.Schema, run: list[_Listed]) -> WrittenFile:
 
 
 def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the table's columns. Newer columns are null."""
     names = batch.schema.names
     arrays = [
         fitted(batch.column(one.name) if one.name in names else None, batch.num_rows, one.type) for one in columns

@@ -169,7 +169,6 @@ class ArchiveTable:
         self._restrict_skipping()
 
     def _restrict_skipping(self) -> None:
-        """Limit the data skipping of an older table to columns with statistics."""
         while self.noted(_SKIPPING) is None:
             try:
                 self._table.alter.set_table_properties({_SKIPPING: ",".join(_KNOWN)}, raise_if_not_exists=False)
@@ -431,7 +430,6 @@ def add_action(topic_id: str, file: WrittenFile, *, data_change: bool = True) ->
 
 
 def _statistics_of(columns: pa.Schema) -> Statistics:
-    """Return empty statistics for the columns whose bounds the archive does not know itself."""
     variants = {column.name for column in columns if column.type == VARIANT}
     return Statistics(columns, leave_out=frozenset(variants | set(_KNOWN)))
 
@@ -442,6 +440,5 @@ _NULLS: Final = "nullCount"
 
 
 def _instant(timestamp_ms: int) -> str:
-    """Return a record's time as JSON, limited to the range of Delta's log."""
     microseconds = max(data_files.INSTANTS[0], min(data_files.INSTANTS[1], timestamp_ms * 1000))
     return data_files.instant(microseconds, COLUMNS.field("timestamp").type, up=False)

@@ -143,7 +143,6 @@ def _write(
     *,
     careful: bool,
 ) -> Values | None:
-    """Write the batches. Return the decoded values of a typed table."""
     if destination.decoding is None or dead is None:
         for batch in batches:
             main.add(_with_id(batch, destination.topic_id))
@@ -173,7 +172,6 @@ def _with_id(batch: pa.RecordBatch, topic_id: str) -> pa.RecordBatch:
 
 
 def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches and collect the traces in their headers."""
     for batch in batches:
         if len(traces) < MOST:
             headers = batch.column("headers").flatten()
@@ -196,7 +194,6 @@ class _Series:
         self.done: list[WrittenFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Append records with all columns. Changed columns start another file."""
         if rows.num_rows == 0:
             return
         if self._open is not None and self._open.columns != rows.schema:
@@ -214,7 +211,6 @@ class _Series:
         return tuple(self.done)
 
     def abandon(self) -> None:
-        """Delete the files written so far."""
         if self._open is not None:
             self._open.abandon()
         for file in self.done:

@@ -212,7 +212,6 @@ class Archive:
             return {}  # the archiving thread reports that the storage is away
 
     def _begin(self) -> None:
-        """Start the topics at the tables' fences and commit the group there."""
         self._targets.clear()
         result = self._archiver.commit_group()
         if result.group_error is not None and not self.queries:  # a group that never worked is a mistake
@@ -299,7 +298,6 @@ class Archive:
                 raise (failure[0] if failure else error) from error
 
     def _trace(self, result: BatchResult, began_ns: int) -> None:
-        """Record one span for each topic of the batch in each trace of its records."""
         for name, topic in result.topics.items() if self._traces is not None else ():
             told: dict[str, str | int] = {
                 "messaging.destination.name": name,

@@ -71,7 +71,6 @@ class Registrar:
 
 
 def _registered_table(text: bytes | None) -> str | None:
-    """Return the registered table, or None for a missing or unreadable document."""
     try:
         return None if text is None else archives.decode(text).table
     except msgspec.MsgspecError:
@@ -161,7 +160,6 @@ class Targets:
             )
 
     def _note_columns(self, table: ArchiveTable) -> None:
-        """Report columns of an existing table that the schema's fields do not fit."""
         if self._decoding is None:
             return
         known = table.snapshot().typed()

@@ -202,7 +202,6 @@ def _is_environment(node: ast.expr) -> bool:
 
 
 def _chain(node: ast.expr) -> Iterator[ast.Call]:
-    """Yield the calls of `a.b(...).c(...)`, the last first."""
     while True:
         if isinstance(node, ast.Call):
             yield node

@@ -166,12 +166,10 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
 
 
 def _text_of(value: str) -> str:
-    """Return the value as a literal of Python and YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _settings(login: Mapping[str, str]) -> dict[str, str]:
-    """Return a login's settings, including those of a file. Other files get absolute paths."""
     given = {name.removeprefix(client_options.PREFIX): value for name, value in login.items()}
     path = given.pop(client_options.PROPERTIES_FILE, None)
     settings = given if path is None else client_options.read_properties(path) | given
@@ -181,7 +179,6 @@ def _settings(login: Mapping[str, str]) -> dict[str, str]:
 
 
 def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
-    """Return values of the first records of each partition."""
     options = client_options.parse(kafka)
     assert options is not None
     with KafkaLog(options, own=True) as log:
@@ -195,7 +192,6 @@ def _values(topic: str, kafka: Mapping[str, str]) -> list[bytes | None]:
 
 
 def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -> str:
-    """Return SQL for the tables of valid and invalid records. Spark sees its column order in every run."""
     corrupt = _free("_bad", (column.name for column in columns))
     chosen = [_as(f"parsed.{quoted(name)}", name, alias) for name, alias in _aliases(columns).items()]
     chosen += [_as(name, name, alias) for name, alias in place.items()]
@@ -204,7 +200,6 @@ def _silver(dataset: str, columns: Sequence[Column], place: Mapping[str, str]) -
 
 
 def _aliases(columns: Sequence[Column]) -> dict[str, str]:
-    """Return plain column names for the fields, as the catalog requires."""
     names: dict[str, str] = {}
     for column in columns:
         plain = re.sub(r"\W", "_", column.name, flags=re.ASCII) or "_"
@@ -213,7 +208,6 @@ def _aliases(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _places(columns: Sequence[Column]) -> dict[str, str]:
-    """Return names of the origin columns that no field has."""
     taken = set(_aliases(columns).values())
     return {name: _free(name, taken) for name in _PLACE}
 

@@ -138,7 +138,6 @@ def _moved(folder: Path) -> list[str]:
 
 
 def _local(url: str) -> Path | None:
-    """Return the folder of an event log as Spark resolves it."""
     try:
         return local_path(url)
     except ValueError:

@@ -239,7 +239,6 @@ def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _positions(stored: Any) -> dict[TopicPartition, int]:
-    """Return a source's end, or nothing if the source is no topic."""
     if isinstance(stored, str):
         try:
             stored = json.loads(stored)

@@ -86,7 +86,6 @@ class _Writer:
         delta_table.prepare(options, self._columns())
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Write a task's rows to unreferenced files."""
         from headrace.spark.sink.delta_table import FileWriter  # noqa: PLC0415
 
         settle()
@@ -216,7 +215,6 @@ def _check_names(struct: types.StructType, within: str) -> None:
 
 
 def _columns(kind: types.DataType, name: str) -> Iterator[tuple[str, types.DataType]]:
-    """Yield a type and those within it, with their qualified names."""
     yield name, kind
     if isinstance(kind, types.StructType):
         for field in kind.fields:

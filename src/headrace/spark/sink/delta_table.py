@@ -217,7 +217,6 @@ def commit(
 
 
 def _again(options: DeltaOptions, table: DeltaTable, files: Sequence[DataFile]) -> bool:
-    """Return whether a committed batch has these files, and delete those that it lacks."""
     # By unique file name: the table's log escapes folders of partitions again.
     there = {_name(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()} if files else set()
     for file in files:
@@ -252,7 +251,6 @@ def _check(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
 
 
 def _widen(options: DeltaOptions, table: DeltaTable, schema: pa.Schema) -> None:
-    """Add columns of the rows that the table lacks."""
     names = {field.name for field in table.schema().fields}
     new = [field for field in Schema.from_arrow(schema).fields if field.name not in names]
     if new and options.merge_schema:

@@ -194,7 +194,6 @@ class _TaskWriter:
             self._release(max(self._sizes, key=lambda place: self._sizes[place]))
 
     def finish(self) -> Written:
-        """Send everything and wait for the acknowledgements."""
         for place in list(self._held):
             self._release(place)
         self._producer.flush()
@@ -261,7 +260,6 @@ def _by_topic(batch: "pa.RecordBatch", fixed: str | None) -> "Iterator[tuple[str
 
 
 def _named(rows: "pa.RecordBatch", topic: str, count: int) -> "np.ndarray[Any, Any] | None":
-    """Return the partitions in the rows, or None."""
     if "partition" not in rows.schema.names or rows.column("partition").null_count == rows.num_rows:
         return None
     import numpy as np  # noqa: PLC0415
@@ -277,7 +275,6 @@ def _named(rows: "pa.RecordBatch", topic: str, count: int) -> "np.ndarray[Any, A
 
 
 def _batches(rows: "pa.RecordBatch", now: int, options: ClientOptions) -> "Iterator[bytearray]":
-    """Yield rows of one partition as record batches."""
     names = rows.schema.names
     headers = rows.column("headers") if "headers" in names else None
     if headers is None or headers.null_count == len(headers):
@@ -304,7 +301,6 @@ def _batches_with_headers(rows: "pa.RecordBatch", now: int, options: ClientOptio
 
 
 def _column(column: "pa.Array") -> Any:
-    """Return an Arrow column's buffers for `compiled.encode_columns`."""
     validity, offsets, data = column.buffers()
     return validity if column.null_count else None, offsets, data if data is not None else b"", column.offset
 

@@ -118,7 +118,6 @@ class ConsumerGroupListener(StreamingQueryListener):
 
 
 def _offsets(end_offset: str | None) -> Offsets:
-    """Return a source's end, or nothing if the source is not Headrace's."""
     try:
         return from_json(msgspec.json.decode(end_offset or "{}", type=dict[str, dict[str, int | str]]))
     except (msgspec.DecodeError, OptionError):

@@ -118,7 +118,6 @@ class KafkaLog:
             raise was_replaced(topic, present, topic_id)
 
     def _other_id(self, topic: str, expected: str) -> str | None:
-        """Return the topic's ID if it is not the expected one."""
         found = self._cluster.topics([topic])[topic].id if expected else UUID(int=0)
         return str(found) if found.int and str(found) != expected else None
 

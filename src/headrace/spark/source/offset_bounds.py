@@ -156,7 +156,6 @@ def _check_partitions(
 
 
 def _ids(name: str, text: str) -> tuple[tuple[str, str], ...]:
-    """Return the IDs in offsets copied from a checkpoint or a query's progress."""
     try:
         parsed = json.loads(text)
     except ValueError:

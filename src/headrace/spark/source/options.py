@@ -204,7 +204,6 @@ def refuse_unknown(options: Mapping[str, str], names: tuple[str, ...], *, also: 
 
 
 def _redis_login(given: Mapping[str, str], redis: str | None) -> tuple[str | None, str | None]:
-    """Return the storage's URL with the password of `redisPasswordFile`, or the password if the URL is unknown."""
     path = given.get("redispasswordfile")
     if path is None:
         return redis, None

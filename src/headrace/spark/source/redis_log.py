@@ -114,7 +114,6 @@ class LogReader:
         return self._described([topic for topic in found if wanted.wants(topic.name)])
 
     def _described(self, topics: "Sequence[Topic]") -> dict[str, TopicLog]:
-        """Describe topics, with one more request if one has an archive."""
         try:
             with self._answering():
                 archives = ArchivedTopic.find(self._redis, topics)
@@ -306,7 +305,6 @@ class LogReader:
         return moved
 
     def _named(self, name: str) -> "Topic | None":
-        """Return the topic that has this name now."""
         with self._answering():
             stored: Any = self._redis.hget(Keyspace().topics, name)
         return None if stored is None else registry.topic(stored)
@@ -337,13 +335,11 @@ class LogReader:
             raise _lost(name, position, offsets.end)
 
     def _epochs(self, stream: str) -> LeaderEpochs | None:
-        """Return a log's leader epochs, or None if no server has opened it yet."""
         with self._answering():
             answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
         return partition.extent(answer)[2]
 
     def _local_start(self, stream: str) -> int:
-        """Return a log's start in Redis."""
         with self._answering():
             answer: Any = self._redis.eval(_EXTENT.text, 2, stream, state_of(stream))
         return partition.extent(answer)[0]

@@ -176,7 +176,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.limit(begin, end, None) if most is None else log.limited(self._topics, begin, end, most)
 
     def _waits(self, position: Offsets, end: Offsets, now: float) -> bool:
-        """Return whether minOffsetsPerTrigger delays this batch. It does not under availableNow."""
         fewest = self._options.min_offsets
         if fewest is None or self._target is not None:
             return False
@@ -244,7 +243,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._extents
 
     def _commit_group(self, reached: Mapping[str, Any], now: float) -> None:
-        """Commit the query's offsets, except for recreated topics."""
         options = self._options
         if options.group is None or options.kafka is None:
             return

@@ -184,7 +184,6 @@ def decode(
 def _tolerant(
     chunk: list[tuple[int, Buffer]], offsets: Range, unreadable: Unreadable, bounds: dict[str, Any]
 ) -> "list[pa.RecordBatch]":
-    """Decode a chunk at once or, if part of it is unreadable, batch by batch."""
     from headrace.records import arrow  # noqa: PLC0415
 
     try:
