@@ -248,7 +248,6 @@ def memory(options: ServerOptions) -> Iterator[Finding]:
 
 
 def _available() -> int:
-    """Return available bytes by the kernel's estimate."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):

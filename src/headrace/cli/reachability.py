@@ -25,11 +25,11 @@ _NUMBER = slice(8, 12)
 
 
 def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: float) -> None:
-    """Check that one of the addresses accepts a connection, with TLS if `ca` is set.
+    """Check that one of the addresses accepts a connection, with TLS if the PEM file `ca` is set.
 
     Args:
         servers: HOST:PORT, or several separated by commas.
-        ca: PEM file with the CA of their certificates; None: no TLS.
+        ca: PEM file with the CA of their certificates.
         where: Source of the addresses, if not a flag.
         flag: Flag of this command for other addresses.
         patience_s: Timeout for each.
@@ -76,13 +76,9 @@ def connect(servers: str, ca: str | None, where: str, flag: str, patience_s: flo
 
 
 def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) -> str:
-    """Return the error for servers that accept connections but did not list topics.
+    """Return the error for servers that accept connections but did not list topics in `patience_s`.
 
-    Args:
-        servers: HOST:PORT, or several separated by commas.
-        ca: As for `connect`.
-        patience_s: The expired timeout.
-        login: Whether a login comes first, which is not tried here.
+    `login`: whether a login comes first, which is not tried here.
     """
     named = servers.split(",")
     if any(_is_late(text, ca, login=login) for text in named):
@@ -99,13 +95,7 @@ def unanswered(servers: str, ca: str | None, patience_s: float, *, login: bool) 
 
 
 def lacks(servers: str, ca: str | None, api_key: int) -> bool:
-    """Return whether the first server that lists its APIs lacks one; False if none does.
-
-    Args:
-        servers: HOST:PORT, or several separated by commas.
-        ca: As for `connect`.
-        api_key: The Kafka API.
-    """
+    """Return whether the first server that lists its APIs lacks one; False if none does."""
     for text in servers.split(","):
         with suppress(OSError, ValueError), _link(text, ca) as link:
             answer = _answer(link, _API_VERSIONS)
@@ -117,7 +107,6 @@ def lacks(servers: str, ca: str | None, api_key: int) -> bool:
 
 
 def _link(text: str, ca: str | None) -> socket.socket:
-    """Return a connection to a server. Raise OSError, ValueError."""
     address = config.Address.parse(text)
     link = socket.create_connection((address.host, address.port), timeout=_PROBE_S)
     return link if ca is None else _trust(ca).wrap_socket(link, server_hostname=address.host)

@@ -63,11 +63,7 @@ class Supervisor:
         self._status = 0
 
     def run(self) -> None:
-        """Archive until it is complete or `stop` is called.
-
-        Raises:
-            ArchiveFailed: It cannot continue.
-        """
+        """Archive until it is complete or `stop` is called. Raise ArchiveFailed."""
         failures = 0
         while not self._asked.is_set():
             self._archived = False

@@ -200,7 +200,6 @@ def delete(
 def _found(
     client: Client, resources: list[Resource], principal: str | None, pattern: ResourcePatternType
 ) -> list[AclBinding]:
-    """Return the ACLs of these resources, or all without any."""
     wanted: list[tuple[ResourceType, str | None, ResourcePatternType]] = [
         (kind, name, pattern) for kind, name in resources
     ] or [(ResourceType.ANY, None, ResourcePatternType.ANY)]

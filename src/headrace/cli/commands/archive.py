@@ -193,7 +193,6 @@ def archive(
 
 
 def _storage(redis: str | None, password_file: Path | None) -> str:
-    """Return the storage's URL with its password. Raise UsageError."""
     if redis is None:
         raise click.UsageError(
             "no storage named: give --redis URL (the server's `ready` line has it) or HEADRACE_REDIS"

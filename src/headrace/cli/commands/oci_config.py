@@ -180,7 +180,6 @@ def _write(directory: Path, keys: Path | None, who: ApiKey, region: str, profile
 
 
 def _private_key(path: Path) -> rsa.RSAPrivateKey:
-    """Return the key in a file, which is created if it is missing."""
     if path.exists():
         try:
             key = load_pem_private_key(path.read_bytes().removesuffix(_LABEL), None)
@@ -195,7 +194,6 @@ def _private_key(path: Path) -> rsa.RSAPrivateKey:
 
 
 def _lines(written: Profile) -> list[str]:
-    """Return shell lines: variables, and comments for the user."""
     exports = [f'export {name}="{_quoted(text)}"' for name, text in written.environment.items()]
     lines = [
         f"# Wrote {shown(written.config_file)} with the key {shown(written.key_file)}.",

@@ -244,7 +244,6 @@ def _checked(
     key_separator: str | None,
     headers: Sequence[str],
 ) -> Input:
-    """Return the combined flags. Raise CommandFailed for conflicting ones."""
     if key_separator == "":
         raise CommandFailed("--key-separator: expected at least one character, such as :", Status.USAGE)
     if as_json and (key_separator is not None or key is not None):
@@ -333,7 +332,6 @@ _NOT_YET = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION
 
 
 def _records(given: Input) -> Iterator[record_lines.Record]:
-    """Yield the records of all files. Raise CommandFailed with file and line of an invalid one."""
     for path in given.files:
         if str(path) != "-" and not path.exists():
             raise CommandFailed(f"no file {quoted(path)}; nothing was sent")

@@ -150,7 +150,6 @@ def _moves(client: Client, target: Target, partitions: list[Partition], committe
 
 
 def _move(client: Client, group: str, moves: list[Move]) -> None:
-    """Commit the offsets. Raise CommandFailed with the first refused partition."""
     wanted = [TopicPartition(move.topic, move.partition, move.to) for move in moves]
     what = f"move the positions of group {quoted(group)}"
     for some in in_pieces(wanted):

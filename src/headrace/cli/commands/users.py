@@ -132,7 +132,6 @@ def _described(kafka: KafkaServer) -> dict[str, list[str]]:
 
 
 def _password(path: str) -> str:
-    """Return the first line of a file or of stdin. Raise CommandFailed."""
     try:
         text = sys.stdin.readline() if path == "-" else Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -381,7 +381,6 @@ def _map(kind: Kind, values: Sequence[Any], rows: Sequence[int], faults: Faults,
 
 
 def _flat(values: Sequence[Any], rows: Sequence[int]) -> tuple[list[Any], Sequence[int], pa.Array, pa.Array | None]:
-    """Return the items of all lists, their rows, the start of each list, and which lists are null."""
     lengths = [0 if value is None else len(value) for value in values]
     flat = list(chain.from_iterable(filter(None, values)))
     places = list(chain.from_iterable(map(repeat, rows, lengths)))

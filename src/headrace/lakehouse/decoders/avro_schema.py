@@ -65,11 +65,7 @@ class Type:
 
 
 def parse(text: str, others: Mapping[str, str] | None = None) -> Type:
-    """Return the type that a schema describes.
-
-    Args:
-        text: The schema, in JSON.
-        others: Referenced schemas, in order of dependency.
+    """Return the type of a schema in JSON. `others` are referenced schemas in order of dependency.
 
     Raises:
         SchemaError: The schema is invalid.

@@ -24,12 +24,7 @@ class AvroDecoder:
     """Decode records of one schema."""
 
     def __init__(self, text: str, where: str, others: Mapping[str, str] | None = None) -> None:
-        """Prepare the readers.
-
-        Args:
-            text: The schema.
-            where: The schema's name in messages.
-            others: Referenced schemas by name, in order of dependency.
+        """Prepare. `where` names the schema in messages; `others` are referenced schemas in order of dependency.
 
         Raises:
             OptionError: A field cannot become a column; the message names it.

@@ -46,10 +46,7 @@ _FULL: Final = f"the table has {MOST_COLUMNS:,} columns of values, and gets no m
 def columns_of(values: Sequence[dict[str, Any] | None], known: pa.Schema, faults: Faults) -> Kind:
     """Return the kind of whole values: a struct of all fields that have or get a column.
 
-    Args:
-        values: The values that could be read.
-        known: The value columns of the table.
-        faults: Gets a reason for each value with a field that cannot become a column.
+    Fields of `known` have a column. `faults` gets a reason for each value with a field that cannot get one.
     """
     room = max(0, MOST_COLUMNS - leaves(known))
     if len(dict.fromkeys(chain.from_iterable(filter(None, values)))) > len(known) + room:
@@ -129,7 +126,6 @@ def _has_column(names: Names, own: set[str], field: str) -> bool:
 
 
 def _paths(value: Any, above: tuple[str | None, ...]) -> Iterator[tuple[str | None, ...]]:
-    """Yield the places where a value shows types: each is a column."""
     if type(value) is dict:
         for name, each in value.items():
             yield from _paths(each, (*above, name))

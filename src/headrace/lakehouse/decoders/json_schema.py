@@ -35,12 +35,7 @@ class SchemaError(ValueError):
 
 
 def parse(text: str, where: str, load: Loader = lambda _: None) -> Kind:
-    """Return the struct that a JSON Schema describes.
-
-    Args:
-        text: The schema.
-        where: The schema's name in messages.
-        load: Finds referenced schemas.
+    """Return the struct that a JSON Schema describes. `where` names it in messages; `load` finds references.
 
     Raises:
         OptionError: The schema cannot become columns; the message names the field.
@@ -75,11 +70,9 @@ class _Reader:
             )
 
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
-        """Return the kind of a schema.
+        """Return the kind of the schema of the field `path`.
 
         Args:
-            described: The schema.
-            path: The field that it describes.
             above: Enclosing schemas by identity: a recursive schema becomes JSON.
             root: The document for its references.
         """
@@ -241,7 +234,6 @@ def _list(described: dict[str, Any], name: str, path: str) -> list[Any]:
 
 
 def _of_values(described: dict[str, Any]) -> Kind:
-    """Return the kind of listed values without a type, or JSON."""
     listed = described.get("enum", [described["const"]] if "const" in described else [])
     types = {type(one) for one in listed if one is not None} if isinstance(listed, list) else set()
     kinds = {str: TEXT, int: INT, float: FLOAT, bool: BOOL}

@@ -118,10 +118,7 @@ def depth(value: Any) -> int:
 def read_plain(text: pa.Array, fields: pa.Schema | None, *, others: bool) -> pa.StructArray | None:
     """Return the values with these columns, or None if pyarrow cannot read one of them exactly.
 
-    Args:
-        text: The values.
-        fields: The columns.
-        others: Whether to leave out other fields. Otherwise another field makes the result None.
+    `others`: leave out other fields. Otherwise another field makes the result None.
     """
     if not fields or not len(text) or not all(_is_simple(one, own=True) for one in fields):
         return None
@@ -236,7 +233,6 @@ def _has_fractions(kind: pa.DataType) -> bool:
 
 
 def _joined(text: pa.Array) -> pa.Buffer:
-    """Return the values' bytes, each followed by a line end."""
     lines = pa.concat_arrays([pc.binary_join_element_wise(text, b"\n", b"")])
     offsets = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, lines.buffers()[1]], offset=lines.offset)
     start = offsets[0].as_py()

@@ -38,8 +38,6 @@ def compiled(text: str, where: str, others: Mapping[str, str] | None = None, fol
     """Return the descriptors of a `.proto` file's text.
 
     Args:
-        text: The file.
-        where: The file's name in messages.
         others: Imported files, by import name.
         folder: A folder with more imports.
 

@@ -8,13 +8,7 @@ from headrace.lakehouse.write.columns import MOST_COLUMNS, leaves
 
 
 def refitted(found: pa.StructArray, known: pa.Schema, faults: Faults) -> pa.StructArray:
-    """Return the same rows with the column types of the table.
-
-    Args:
-        found: Decoded columns, named as the table's.
-        known: Value columns of the table.
-        faults: Gets a reason for each row that does not fit.
-    """
+    """Return the same rows with the column types of `known`; `faults` gets a reason for each misfit."""
     types = {one.name: one.type for one in known}
     room = MOST_COLUMNS - leaves(known)
     arrays: list[pa.Array] = []

@@ -49,12 +49,7 @@ class Registry:
     """Schemas by ID. Each is requested once per process."""
 
     def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare.
-
-        Args:
-            place: A folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`, or the URL of a registry.
-            clock: Returns seconds, to expire IDs without a schema.
-        """
+        """Prepare. `place` is a URL or a folder with files `<id>.avsc`, `<id>.json`, `<id>.proto`."""
         self._place = place
         self._clock = clock
         self._found: dict[int, Schema] = {}
@@ -153,12 +148,7 @@ class Registry:
                 raise OptionError(f"{where} has, with those that it refers to, more than {_MOST_TEXT:,} characters")
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """Return the answer for a schema, or None if it does not exist.
-
-        Raises:
-            StoreUnavailable, RegistryRefused: The registry answers for no schema.
-            OptionError: The registry refuses this schema.
-        """
+        """Return the answer for a schema, or None if it does not exist. Raise as `schema`."""
         host = self._host()
         status, body = self._request(path)
         if status == 404:
@@ -217,7 +207,6 @@ class RegistryRefused(OptionError):
 
 
 def _is_away(status: int) -> bool:
-    """Return whether a status is unrelated to the schema, so that a retry may help."""
     return status in _LATER or (status != 200 and not 400 <= status < 500)
 
 

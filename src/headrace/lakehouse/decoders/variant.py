@@ -1,8 +1,8 @@
 """Encode JSON values as VARIANT: any JSON, each value with its own shape, in Parquet's binary form.
 
-The form is the Variant encoding of Apache Parquet (VariantEncoding.md). A dictionary of field names (`metadata`) is
-followed by the value, whose objects refer to it. Numbers follow Spark's `parse_json`: small whole numbers, decimals up
-to 38 digits, then doubles. A number that a double would change is not encoded.
+The form is the Variant encoding of Apache Parquet (VariantEncoding.md): a dictionary of field names (`metadata`) and
+the value, whose objects refer to it. Numbers follow Spark's `parse_json`: integers in as few bytes as possible,
+fractions as decimals up to 38 digits, others as doubles. A number that a double would change is not encoded.
 """
 
 import struct
@@ -170,7 +170,6 @@ def _laid_out(values: Iterable[Any], names: dict[str, int]) -> tuple[list[int], 
 
 
 def _size(most: int) -> int:
-    """Return the bytes that a number takes."""
     return max(1, (most.bit_length() + 7) // 8)
 
 

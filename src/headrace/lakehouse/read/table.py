@@ -63,11 +63,7 @@ class LakeTable:
     """The records of one topic in one table. Not thread-safe."""
 
     def __init__(self, url: str, topic_id: str) -> None:
-        """Open the table.
-
-        Args:
-            url: The table's location.
-            topic_id: The topic. Records of other topics, and of an earlier one of that name, are left out.
+        """Open the table at a URL. Records of other topics, and of an earlier one of that name, are left out.
 
         Raises:
             ArchiveUnavailable: The table does not exist or cannot be read.
@@ -237,11 +233,7 @@ class LakeTable:
         return known.entries[0].first if known.entries else known.end
 
     def scan(self, partition: int, start: int, end: int, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, in order, as `records.arrow.schema` has them.
-
-        Raises:
-            ArchiveUnavailable, OffsetOutOfRange: As for `read`.
-        """
+        """Yield the rows of a range, in order, as `records.arrow.schema` has them. Raise as `read`."""
         position = start
         while position < end:
             found = self._again(partial(self._next_rows, partition, position, end, include_headers=include_headers))
@@ -300,12 +292,8 @@ _APPEND_TIME = 1
 def batches(group: pa.Table, offset: int, end: int, limit: int, most: int) -> Iterator[StoredBatch]:
     """Yield the records from `offset` to before `end` as batches of at most `most` bytes.
 
-    Args:
-        group: Rows in offset order.
-        offset: First offset.
-        end: Offset after the last.
-        limit: Total bytes. The batch that reaches them is the last.
-        most: Maximum bytes of a batch, unless one record is larger.
+    `group` has rows in offset order. The batch that reaches `limit` bytes is the last. A single larger record may
+    exceed `most`.
     """
     offsets = group["offset"].to_numpy()
     start, stop = np.searchsorted(offsets, [offset, end])

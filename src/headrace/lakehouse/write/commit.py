@@ -139,14 +139,9 @@ class BatchArchiver:
         skip_lost: bool = False,
         step: Step = lambda _: None,
     ) -> None:
-        """Prepare.
+        """Prepare. `targets` must be loaded before `extents`, the current log start and end offsets.
 
-        Args:
-            targets: The topics by name, loaded before `extents`.
-            extents: Current log start and end offsets of these topics.
-            group: Commits the tables' offsets.
-            skip_lost: Whether to accept records that retention has deleted.
-            step: See `Step`.
+        `skip_lost` accepts records that retention has deleted.
         """
         self._targets = targets
         self._extents = extents
@@ -322,7 +317,6 @@ class BatchArchiver:
 
 
 def _within(known: pa.Schema, found: Sequence[pa.Schema], refused: dict[str, str]) -> pa.Schema:
-    """Return the columns that a table may get; those above its limit join `refused`."""
     room = MOST_COLUMNS - leaves(known)
     names = {folded(name) for name in known.names}
     kept = []
@@ -356,8 +350,6 @@ def _set_aside(
     """Commit the dead letters of a batch, before its other records.
 
     Args:
-        target: The topic.
-        files: The files with the dead letters.
         after: The fences of the topic's table after the batch.
         known: The dead-letter table's fences when the files were written.
 

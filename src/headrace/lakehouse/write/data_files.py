@@ -71,12 +71,7 @@ class Statistics:
     """Statistics of one file's rows, collected while they are written."""
 
     def __init__(self, columns: pa.Schema, *, leave_out: frozenset[str] = frozenset()) -> None:
-        """Start without rows.
-
-        Args:
-            columns: Columns of the file.
-            leave_out: Names of columns without statistics.
-        """
+        """Start without rows. Columns in `leave_out` get no statistics."""
         numbers = itertools.count()
         self._leaves = [leaf for leaf in _leaves(columns, (), (), numbers) if leaf.names[0] not in leave_out]
         self._unbounded: set[tuple[str, ...]] = set()
@@ -200,7 +195,6 @@ def _longest(column: pa.Array) -> int:
 
 
 def _reached(rows: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
-    """Return a column or a field of structs; null where the struct is."""
     column = rows.column(path[0])
     return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
 
@@ -217,14 +211,12 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _floor(value: Any, kind: pa.DataType) -> str:
-    """Return JSON of a bound at or below `value`. Raise Unbounded."""
     if isinstance(value, str):
         return _quoted(value[:_PREFIX])
     return instant(value, kind, up=False) if pa.types.is_timestamp(kind) else _exact(value, kind)
 
 
 def _ceiling(value: Any, kind: pa.DataType) -> str:
-    """Return JSON of a bound at or above `value`. Raise Unbounded."""
     if isinstance(value, str):
         return _quoted(_cut_up(value))
     return instant(value, kind, up=True) if pa.types.is_timestamp(kind) else _exact(value, kind)
@@ -297,13 +289,8 @@ class OpenFile:
         statistics: Statistics,
         open_writer: Callable[[Any], pq.ParquetWriter],
     ) -> None:
-        """Create the file.
-
-        Args:
-            place: The table's location.
-            path: Path relative to the table, unique to this attempt.
-            statistics: Collects statistics of the rows.
-            open_writer: Makes Parquet's writer for a sink.
+        """Create a file whose relative `path` is unique to this attempt. `open_writer` makes Parquet's writer for a
+        sink.
         """
         self.path = path
         self.statistics = statistics
@@ -347,7 +334,6 @@ def with_field_ids(columns: pa.Schema) -> pa.Schema:
 
 
 def _numbered(fields: list[pa.Field], numbers: Iterator[int]) -> Iterator[pa.Field]:
-    """Yield the fields of one level with numbers, before fields below them get theirs."""
     ids = [next(numbers) for _ in fields]
     for number, field in zip(ids, fields, strict=True):
         kind = _numbered_type(field.type, numbers)

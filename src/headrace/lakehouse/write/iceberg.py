@@ -173,8 +173,7 @@ class IcebergTwin:
     def sync(self, snapshot: Snapshot) -> int:
         """Make the Iceberg table list the Delta table's files, and return the number of changes.
 
-        Raises:
-            CatalogUnavailable: The catalog cannot do it now.
+        Raise CatalogUnavailable.
         """
         from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
 
@@ -220,8 +219,7 @@ class IcebergTwin:
     def listed(self, *, since: datetime) -> set[str]:
         """Return the URLs of all files in snapshots, after expiring snapshots older than `since`.
 
-        Raises:
-            CatalogUnavailable: The catalog cannot list them now.
+        Raise CatalogUnavailable.
         """
         try:
             self._table.refresh()
@@ -250,7 +248,6 @@ def file_url(place: Place, relative: str) -> str:
 
 
 def _widen(transaction: Any, columns: pa.Schema) -> None:
-    """Give the table these columns with the files' field IDs; older files have only names."""
     from pyiceberg.io.pyarrow import pyarrow_to_schema  # noqa: PLC0415
     from pyiceberg.table import TableProperties  # noqa: PLC0415
     from pyiceberg.table.update import (  # noqa: PLC0415

@@ -45,12 +45,9 @@ class Place:
 
     @classmethod
     def of(cls, text: str, storage: Mapping[str, str] | None = None, *, schemes: Collection[str] = SCHEMES) -> "Place":
-        """Return the place that a user names.
+        """Return the place of a directory, a `file:` URL, or an object store's URL with one of `schemes`.
 
-        Args:
-            text: A directory, a `file:` URL, or the URL of an object store.
-            storage: delta-rs' storage options.
-            schemes: Accepted object store schemes; empty accepts all of delta-rs.
+        Empty `schemes` accept all of delta-rs.
 
         Raises:
             TableError: The URL's scheme is unknown, or delta-rs cannot use the path.
@@ -152,7 +149,7 @@ class Place:
         self.delete(relative)
 
     def write(self, relative: str, content: bytes) -> str:
-        """Write a small file atomically and return its location."""
+        """Write a small file and return its location."""
         with self.create(relative) as file:
             file.write(content)
         return f"{self.uri}/{relative}"

@@ -61,12 +61,9 @@ def compact(
     target_bytes: int = data_files.FILE_BYTES,
     after_commit: Callable[[Snapshot], None] = lambda _: None,
 ) -> Compacted:
-    """Join neighboring small files of each partition, in offset order.
+    """Join neighboring small files of each partition, in offset order. `after_commit` gets the table.
 
-    Args:
-        table: The table.
-        target_bytes: Approximate size of a joined file. Files above three quarters of it stay as they are.
-        after_commit: Called with the table after each commit.
+    Joined files have about `target_bytes`. Files above three quarters of it stay as they are.
 
     Raises:
         Conflict: Another process is maintaining the table.
@@ -107,11 +104,7 @@ def expire(
     """Remove leading files of each partition whose records are all older. Return (files, records).
 
     A file with a younger record stops it, so that a partition has no gaps. Vacuum deletes the files later, for the sake
-    of current readers.
-
-    Raises:
-        Conflict: Another process is maintaining the table.
-        TableError, StoreUnavailable: The table cannot be read or written.
+    of current readers. Raise as `compact`.
     """
     snapshot = table.snapshot()
     old: list[_Listed] = []
@@ -127,11 +120,11 @@ def expire(
 
 
 def vacuum(table: ArchiveTable, *, older_than_h: int, spare: Iterable[str] = (), dry_run: bool = False) -> list[str]:
-    """Delete files that were unlisted for long enough or never committed. Return their paths.
+    """Delete files that were unlisted for `older_than_h` hours or never committed. Return their paths.
 
     Args:
         table: The table.
-        older_than_h: Hours to keep unlisted files for readers of an older version.
+        older_than_h: Time for readers of an older version.
         spare: Files that other tables list, relative to the table.
         dry_run: Only return the paths.
 
@@ -211,7 +204,6 @@ def _widened(batch: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
 
 
 def _listed(snapshot: Snapshot) -> list[_Listed]:
-    """Return the archive's files; files without its statistics are not touched."""
     return [
         _Listed(
             path=row["path"],

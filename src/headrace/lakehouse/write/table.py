@@ -145,12 +145,7 @@ class ArchiveTable:
     """A Delta table with records of topics."""
 
     def __init__(self, place: Place, columns: pa.Schema = COLUMNS, *, make: bool = True) -> None:
-        """Open the table at `place`, or create it.
-
-        Args:
-            place: The location.
-            columns: Columns of a new table; an existing one may have more.
-            make: Whether to create the table if it is missing.
+        """Open the table at `place`. Create it with `columns` if it is missing and `make` is set.
 
         Raises:
             TableError: The place has other content, the columns differ, or writing is not allowed.
@@ -180,8 +175,7 @@ class ArchiveTable:
     def snapshot(self) -> "Snapshot":
         """Return the current version of the table. Earlier snapshots become invalid.
 
-        Raises:
-            TableError, StoreUnavailable: The table cannot be read.
+        Raise TableError, StoreUnavailable.
         """
         try:
             self._table.update_incremental()
@@ -204,14 +198,9 @@ class ArchiveTable:
         return None if found is None else str(found)
 
     def widen(self, known: pa.Schema, found: Sequence[pa.Schema]) -> bool:
-        """Add value columns, and return whether there were any. Earlier snapshots become invalid.
+        """Add columns of `found` that `known` lacks, and return whether there were any.
 
-        Args:
-            known: Columns of the loaded version.
-            found: Columns that tasks have found in addition.
-
-        Raises:
-            TableError, StoreUnavailable: The columns cannot be added.
+        Earlier snapshots become invalid. Raise TableError, StoreUnavailable.
         """
         names = {name.casefold() for name in known.names}
         new = [one for one in merged(found) if one.name.casefold() not in names]
@@ -268,8 +257,7 @@ class Snapshot:
     def offsets(self, topic_id: str, partition: int, start: int, end: int) -> pa.Array:
         """Return the int64 offsets of one partition's records from `start` to before `end`, unordered.
 
-        Raises:
-            TableError, StoreUnavailable: A file cannot be read.
+        Raise TableError, StoreUnavailable.
         """
         files = self._place.files()
         found = [pa.array([], pa.int64())]

@@ -68,12 +68,7 @@ def write_range(
 ) -> Written:
     """Write a range of one partition; no file if the log has nothing left of it.
 
-    Args:
-        destination: The target.
-        stream: The partition's Redis key.
-        offsets: The range.
-        unreadable: Gets a line for each skipped batch.
-        traces: Gets some traces of the records, if requested.
+    `unreadable` gets a line for each skipped batch, and `traces` some traces of the records.
 
     Records of a typed table that cannot be written go to the dead-letter table. If a file fails, the range is written
     again, with a trial of each batch in memory.
@@ -161,7 +156,6 @@ def _write(
 
 
 def _tried(rows: pa.RecordBatch) -> None:
-    """Raise the errors that writing these records would raise."""
     with data_files.writer(pa.BufferOutputStream(), rows.schema) as writer:
         writer.write_batch(rows)
 

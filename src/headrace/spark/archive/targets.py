@@ -42,8 +42,7 @@ class Registrar:
     def register(self, target: Target, archived: Mapping[int, int]) -> str | None:
         """Register a table and its progress. Return one line, once, if another table is registered.
 
-        Raises:
-            StorageUnavailable: Redis does not answer.
+        Raise StorageUnavailable.
         """
         document = archives.ArchiveDocument(
             topic=target.topic,
@@ -88,14 +87,7 @@ class Targets:
     """The subscribed topics, with a table for each."""
 
     def __init__(self, settings: ArchiveSettings, log: LogReader, registrar: Registrar, on_note: OnNote) -> None:
-        """Start without topics.
-
-        Args:
-            settings: The archive's settings.
-            log: Access to the topics.
-            registrar: Registers the tables with the server.
-            on_note: Gets one line for the user per event.
-        """
+        """Start without topics. `on_note` gets one line for the user per event."""
         self._settings = settings
         self._log = log
         self._registrar = registrar
@@ -190,11 +182,7 @@ class Targets:
         return self._log.extents({name: self._topics[name] for name in self._targets if name in self._topics})
 
     def standing(self, fences: Mapping[str, Mapping[int, int]]) -> dict[str, Standing]:
-        """Return the tables' progress for these fences.
-
-        Raises:
-            SparkError: The storage does not answer.
-        """
+        """Return the tables' progress for these fences. Raise SparkError."""
         extents = self.extents()
         standing = {}
         for name, found in fences.items():

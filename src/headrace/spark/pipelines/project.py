@@ -122,7 +122,7 @@ def create(folder: Path, topic: str, servers: str, login: Mapping[str, str] | No
         folder: A new or empty folder.
         topic: The topic to sample.
         servers: `HOST:PORT`, several separated by commas.
-        login: `kafka.*` options, written to a private file that git ignores. Certificates stay where they are.
+        login: `kafka.*` options, written to a private file that git ignores.
 
     Raises:
         ProjectExists: The folder exists and is not empty.
@@ -221,7 +221,6 @@ def _text(dataset: str) -> str:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """Return the name with leading underscores until it is unique."""
     others = {one.lower() for one in taken}
     while name.lower() in others:
         name = f"_{name}"

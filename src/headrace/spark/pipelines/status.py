@@ -230,7 +230,6 @@ def _add(flow: Flow, progress: Mapping[str, Any]) -> None:
 
 
 def _row(stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row of the event log, which has values and a schema with names."""
     if not {"values", "schema"} <= stored.keys():
         return stored
     schema = stored["schema"]

@@ -353,7 +353,6 @@ def _equal(content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", size
 def _bytes(
     content: "np.ndarray[Any, Any]", starts: "np.ndarray[Any, Any]", at: int, count: int
 ) -> "np.ndarray[Any, Any]":
-    """Return `count` bytes from `at` of each key, as little-endian words."""
     import numpy as np  # noqa: PLC0415
 
     word = np.zeros(len(starts), np.uint32)

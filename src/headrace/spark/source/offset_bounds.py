@@ -57,10 +57,6 @@ Positions = Everywhere | AtOffsets | AtTime | AtTimes
 def parse(edge: Literal["starting", "ending"], given: Mapping[str, str]) -> Positions | None:
     """Return the bound of `startingOffsets` or `endingOffsets` and related options, or None without any.
 
-    Args:
-        edge: Start or end.
-        given: The options, names in lower case.
-
     Raises:
         OptionError: A value is invalid.
     """

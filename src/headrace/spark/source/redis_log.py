@@ -42,7 +42,7 @@ _TIMEOUT_S: Final = 30.0
 _RETRIES: Final = 5
 """About 1.5 s, enough for a restart of Valkey and short for a wrong address."""
 _CHUNK_BYTES: Final = 1 << 20
-"""Bytes of one answer. With 4 MiB, reading took a third longer because Redis left the CPU caches."""
+"""Bytes of one answer. With 4 MiB, which exceeds the CPU caches, Redis took a third longer."""
 _FIRST_ENTRIES: Final = 8
 _MOST_ENTRIES: Final = 4096
 _NO_END: Final = 1 << 62
