@@ -159,7 +159,6 @@ class Client:
     """Lazy Kafka clients for one server. Raise CommandFailed at once if the server does not answer."""
 
     def __init__(self, server: KafkaServer, patience_s: float = _CONNECT_S) -> None:
-        """Connect, waiting up to `patience_s`."""
         self.address = shown(server.address)
         self._server = server
         self._patience_s = patience_s

@@ -91,7 +91,7 @@ class TeachingGroup(click.Group):
 
     command_class = TeachingCommand
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return names in the order of definition, which is by use."""
         return list(self.commands)
 

@@ -376,7 +376,6 @@ def _there(told: KafkaServer, address: Address, where: str) -> KafkaServer:
 
 
 def _is_one(one: Address, other: Address) -> bool:
-    """Return whether both addresses are one place, as far as known without DNS."""
     named = one.host.lower() == other.host.lower()
     return one.port == other.port and (named or (_is_here(one.host) and _is_here(other.host)))
 

@@ -349,15 +349,11 @@ def configure(level: str, style: str, **everywhere: object) -> StderrWriter:
 
 
 class _Lines:
-    """The logger of structlog for lines of any level."""
-
     def __init__(self, writer: StderrWriter) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = writer.write
 
 
 class _FromLogging(logging.Handler):
-    """Passes the records of libraries to structlog."""
-
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger()
         tell = log.error if record.levelno >= logging.ERROR else log.warning

@@ -62,7 +62,7 @@ _PLAINER = {
 class LazyGroup(click.Group):
     """A group whose commands are imported on demand, listed in the order of COMMANDS."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return names in the order of COMMANDS."""
         return list(COMMANDS)
 
@@ -191,7 +191,7 @@ def _message(error: click.ClickException) -> str:
 def _unwritten(error: OSError) -> int:
     # Otherwise Python's flush at exit would fail and complain again.
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # stays open to the end of the process
-    if not isinstance(error, BrokenPipeError):  # a closed reader (`headrace ... | head`) needs no message
+    if not isinstance(error, BrokenPipeError):
         _complain(f"headrace: cannot write the answer: {error.strerror or error}")
     return Status.FAILED
 

@@ -185,7 +185,7 @@ def _workers(leader: int) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):
             if os.getsid(number) == leader and os.getpgid(number) != leader:
                 found.append(number)
     return found
@@ -288,7 +288,6 @@ class Watch:
     """Receives the messages of one archive from successive processes."""
 
     def __init__(self, wanted: Wanted, figures: Figures, show: Show) -> None:
-        """Prepare. `figures` start counting now."""
         told = {name: wanted.settings[name] for name in ("redis", "table", "group", "trigger_s")}
         self._of = msgspec.convert(told, Archived)
         self._figures = figures

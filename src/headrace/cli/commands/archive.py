@@ -288,7 +288,7 @@ def serve_metrics(figures: Figures, address: str) -> str:
     class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE_S
 
-        def do_GET(self) -> None:  # the library's name
+        def do_GET(self) -> None:
             # A web page in a local browser could send requests under its own host name (DNS rebinding).
             asked = self.headers.get("host", "").rpartition(":")[0].strip("[]")
             found = self.path == "/metrics" and asked in {plain, "localhost"}

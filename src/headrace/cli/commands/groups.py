@@ -77,7 +77,7 @@ def lag(
         client.partitions(topic)
     seen = look(client, names, topic)
     if watch:
-        with contextlib.suppress(KeyboardInterrupt):  # the normal end
+        with contextlib.suppress(KeyboardInterrupt):
             _Watch(kafka, client, names, topic).run(seen, every, most, as_json)
     elif as_json:
         print_json(msgspec.to_builtins(seen))
@@ -112,8 +112,6 @@ def look(client: Client, names: tuple[str, ...], topic: str | None) -> list[Grou
 
 
 class _Watch:
-    """Watches the lag and continues after a lost server."""
-
     def __init__(self, kafka: KafkaServer, client: Client, names: tuple[str, ...], topic: str | None) -> None:
         self._kafka = kafka
         self._client = client

@@ -153,7 +153,6 @@ def _show(flows: "list[Flow]", ends: "dict[TopicPartition, int]") -> None:
 
 
 def _need_spark() -> None:
-    """Report missing packages before importing them."""
     for name in ("pyspark", "deltalake"):
         try:
             found = version(name)

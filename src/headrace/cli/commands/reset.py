@@ -107,7 +107,6 @@ def _target(earliest: bool, latest: bool, offset: int | None, to_time: str | Non
 
 
 def _partitions(client: Client, texts: Iterable[str]) -> list[Partition]:
-    """Return the partitions in `flights` and `flights:0,2`. Raise CommandFailed for missing ones."""
     chosen: set[Partition] = set()
     for text in texts:
         topic, colon, numbers = text.partition(":")

@@ -88,7 +88,7 @@ def tail(
     view = _View(client, topic, printer, most, key)
     if to_end:
         view.left = {number: end for number, end in log.ends.items() if starts[number] < end}
-        starts = {number: starts[number] for number in view.left}  # other partitions are not needed
+        starts = {number: starts[number] for number in view.left}
     # Assigned, not subscribed. librdkafka requires a group anyway and looks for its coordinator.
     consumer = client.consumer(
         view.heard,
@@ -142,8 +142,6 @@ class Printer:
 
 
 class _View:
-    """Selects the records to show and detects the end."""
-
     def __init__(self, client: Client, topic: str, printer: Printer, most: int | None, key: str | None) -> None:
         self.left: dict[int, int] | None = None
         """Partition -> end offset of unfinished partitions; None: continue forever."""
@@ -249,7 +247,6 @@ def _headers(message: Message) -> record_lines.Headers | None:
 
 
 def _place(message: Message) -> tuple[str, int, int]:
-    """Return topic, partition and offset, which every consumed message has."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None

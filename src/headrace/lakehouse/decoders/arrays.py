@@ -134,7 +134,7 @@ def _bool(kind: Kind, value: Any) -> bool:
 
 def _int(kind: Kind, value: Any) -> int:
     if type(value) is float and value.is_integer() and abs(value) <= _EXACT:
-        return int(value)  # JSON has no other 1 than 1.0
+        return int(value)
     if type(value) is not int:
         raise _mismatch(kind, value)
     if not _INT64[0] <= value <= _INT64[1]:

@@ -281,7 +281,7 @@ def _union(made: Type, kind: Kind) -> Read:
 
     def read(data: Value, at: int) -> tuple[Any, int]:
         place = data[at] >> 1
-        if data[at] & 0x81:  # negative, or more than one byte
+        if data[at] & 0x81:
             place, at = _long(data, at)
         else:
             at += 1

@@ -188,7 +188,7 @@ def inferred(values: Sequence[Any], depth: int = 1) -> Kind | None:
         groups = Counter(_GROUPS[type(one)] for one in values if shows_type(one))
     if not groups:
         return None
-    group = groups.most_common(1)[0][0]  # the first of several equally frequent groups
+    group = groups.most_common(1)[0][0]
     if group == "number":
         return _number([one for one in values if type(one) in _NUMBERS])
     if group == "list":

@@ -72,9 +72,7 @@ class _Reader:
     def kind(self, described: Any, path: str, above: tuple[int, ...], root: Any) -> Kind:
         """Return the kind of the schema of the field `path`.
 
-        Args:
-            above: Enclosing schemas by identity: a recursive schema becomes JSON.
-            root: The document for its references.
+        `above` are the enclosing schemas by identity: a recursive schema becomes JSON. References are in `root`.
         """
         self._seen += 1
         if self._seen > 20 * MOST_COLUMNS:
@@ -108,7 +106,7 @@ class _Reader:
         if kind == "array":
             items = described.get("items", True)
             if isinstance(items, list) or "prefixItems" in described:
-                return JSON  # a place for each
+                return JSON
             return array(self.kind(items, f"{path}[]", inside, root))
         if not isinstance(kind, str) or kind not in _TYPES:
             raise SchemaError(f"field {path or '(the whole)'}: type {str(kind)[:60]!r} is not known")
@@ -220,7 +218,6 @@ class _Reader:
 
 
 def _common(kinds: Sequence[Kind]) -> Kind:
-    """Return the common kind. Mixed numbers become fractions; other mixtures, and no kinds, become JSON."""
     if kinds and all(one == kinds[0] for one in kinds):
         return kinds[0]
     return FLOAT if kinds and all(one in {INT, FLOAT} for one in kinds) else JSON

@@ -85,7 +85,7 @@ def _objects(text: pa.Array, deepest: int, faults: Faults) -> list[dict[str, Any
         except RecursionError:
             faults[row] = f"the value is nested deeper than {deepest} levels"
             read.append(None)
-        except (msgspec.MsgspecError, ValueError) as error:  # UnicodeDecodeError is one
+        except (msgspec.MsgspecError, ValueError) as error:
             faults[row] = _why(value, error)
             read.append(None)
         else:

@@ -1,4 +1,4 @@
-"""Compile `.proto` files to descriptors, and turn Protobuf messages into kinds of columns."""
+"""Compile `.proto` files, and turn Protobuf messages into kinds of columns."""
 
 import re
 import subprocess
@@ -37,9 +37,7 @@ _SAID: Final = re.compile(r"\S+\.proto:.*")
 def compiled(text: str, where: str, others: Mapping[str, str] | None = None, folder: str | None = None) -> bytes:
     """Return the descriptors of a `.proto` file's text.
 
-    Args:
-        others: Imported files, by import name.
-        folder: A folder with more imports.
+    Imports are in `others`, by import name, and in `folder`.
 
     Raises:
         OptionError: The file is invalid; the message quotes the compiler.

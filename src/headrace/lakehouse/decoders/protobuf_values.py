@@ -193,7 +193,6 @@ class Bound:
     """Decides from the bytes alone whether a value can exceed the limit of messages: most cannot."""
 
     def __init__(self, whole: Layout) -> None:
-        """Prepare; `whole` is the layout of the values."""
         self._cells = 0
         first: set[int] = set()
         seen, left = {whole.name}, [whole]

@@ -97,7 +97,6 @@ class Encoder:
 
 
 def _fraction(text: str) -> bytes:
-    """Encode a number with a point or an exponent from its text, which the JSON reader provides."""
     before, _, behind = text.partition(".")
     if behind.isdigit() and len(text) < _LONGEST_NUMBER:
         unscaled, scale = int(before + behind), len(behind)
@@ -191,7 +190,7 @@ _KINDS: Final[dict[type, Callable[[Any, dict[str, int]], bytes]]] = {
     list: _array,
     str: lambda value, _: _text(value),
     int: lambda value, _: _whole(value),
-    bytes: lambda value, _: value,  # a fraction
+    bytes: lambda value, _: value,
     bool: lambda value, _: _TRUE if value else _FALSE,
     type(None): lambda _value, _names: _NULL,
 }

@@ -140,8 +140,6 @@ def _now_ms() -> int:
 
 
 class _When(msgspec.Struct, frozen=True):
-    """Times of the report."""
-
     told_ms: int
 
 

@@ -118,8 +118,6 @@ def clip(offsets: Range, fences: Mapping[TopicPartition, int]) -> Range:
 
 @dataclass
 class _Done:
-    """Additions of this batch to one table so far."""
-
     files: list[WrittenFile] = field(default_factory=list)
     dead: list[WrittenFile] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
@@ -349,9 +347,8 @@ def _set_aside(
 ) -> None:
     """Commit the dead letters of a batch, before its other records.
 
-    Args:
-        after: The fences of the topic's table after the batch.
-        known: The dead-letter table's fences when the files were written.
+    `after` are the fences of the topic's table after the batch. `known` are the dead-letter table's fences when the
+    files were written.
 
     Raises:
         Conflict: Another archive has committed to the dead-letter table since.

@@ -37,8 +37,6 @@ INSTANTS: Final = tuple(
 
 @dataclass
 class _Leaf:
-    """A primitive column or field and its statistics."""
-
     path: tuple[int, ...]
     names: tuple[str, ...]
     type: pa.DataType
@@ -289,9 +287,7 @@ class OpenFile:
         statistics: Statistics,
         open_writer: Callable[[Any], pq.ParquetWriter],
     ) -> None:
-        """Create a file whose relative `path` is unique to this attempt. `open_writer` makes Parquet's writer for a
-        sink.
-        """
+        """Create a file whose relative `path` is unique to this attempt."""
         self.path = path
         self.statistics = statistics
         self._place = place
@@ -316,7 +312,7 @@ class OpenFile:
     def abandon(self) -> None:
         """Delete the file in any state."""
         with contextlib.suppress(pa.ArrowException, OSError, ValueError):
-            self._writer.close()  # while its output still exists
+            self._writer.close()
         self._place.abandon(self._sink, self.path)
 
 

@@ -202,7 +202,6 @@ def failed(place: Place, what: str, error: Exception) -> TableError | StoreUnava
 
 
 def _shortest(text: str) -> str:
-    """Return the last part of a nested error, which has the store's own reason."""
     code = re.search(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text)
     if code:
         return f"{code[1]}: {code[2]}"

@@ -178,8 +178,6 @@ def _traced(batches: Iterator[pa.RecordBatch], traces: list[str]) -> Iterator[pa
 
 
 class _Series:
-    """The files of one range in one table, in order."""
-
     def __init__(self, destination: Destination, table: Place, partition: int) -> None:
         self._destination = destination
         self._table = table

@@ -233,7 +233,7 @@ class Archive:
                     self._take(error, failures)
                 else:
                     return
-        except Exception as error:  # raised by `wait`
+        except Exception as error:
             self._error = error
 
     def _take(self, error: Exception, failures: int) -> None:
@@ -271,7 +271,7 @@ class Archive:
     def _run_query(self) -> None:
         failure: list[SparkError] = []
 
-        def archive_batch(frame: DataFrame, batch_id: int) -> None:  # Spark's signature
+        def archive_batch(frame: DataFrame, batch_id: int) -> None:
             with self._working:
                 if self._stopping.is_set():
                     raise SparkError("stopping")
@@ -315,7 +315,7 @@ class Archive:
             if query is not None and query.isActive:
                 query.stop()
         except (Py4JError, PySparkException, ConnectionError):
-            return  # the JVM has ended
+            return
 
     def _start_query(self, archive_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         settings = self._settings

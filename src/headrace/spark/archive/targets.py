@@ -30,7 +30,6 @@ class Registrar:
     """Writes the documents of one archive's topics."""
 
     def __init__(self, url: str) -> None:
-        """Prepare a lazy connection."""
         self._redis = connect(url)
         self._key = Keyspace().documents(archives.KIND)
         self._elsewhere: dict[str, str] = {}

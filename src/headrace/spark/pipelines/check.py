@@ -110,12 +110,11 @@ def _missing(use: Use) -> Iterator[str]:
 
 
 def _cluster(use: Use) -> ClientOptions | None:
-    """Return the cluster of the options, or None. Raise OptionError for invalid options."""
     kafka = {name: value for name, value in use.options.items() if name.startswith(client_options.PREFIX)}
     if client_options.SERVERS in kafka or client_options.PROPERTIES in kafka:
         return client_options.parse(kafka)
     if kafka:
-        client_options.parse({**kafka, client_options.SERVERS: "computed:1"})  # whether the others are known
+        client_options.parse({**kafka, client_options.SERVERS: "computed:1"})
     return None
 
 

@@ -117,7 +117,6 @@ def _spec(folder: Path) -> str:
 
 
 def _moved(folder: Path) -> list[str]:
-    """Return the problems of a project from an earlier version, which gave Spark encoded paths."""
     right = file_url(folder / STATE / "storage")
     spec = (folder / _spec(folder)).read_text("utf-8", "replace")
     if is_plain(folder) or f"storage: {right}" not in spec.splitlines():
@@ -166,7 +165,6 @@ def _wait(command: list[str], folder: Path, variables: dict[str, str], told: Cal
 
 
 def _stop(process: "subprocess.Popen[str]") -> None:
-    """End the run and all of its processes: the JVM and Python workers."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -36,7 +36,6 @@ class Teller:
     """Reports one run."""
 
     def __init__(self, folder: Path, urls: Sequence[str]) -> None:
-        """Report the start to the storages at these URLs."""
         self._folder = folder
         self._started_ms = _now_ms()
         self._key = Keyspace().documents(PIPELINE_RUNS)

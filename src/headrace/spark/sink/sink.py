@@ -181,7 +181,6 @@ class _TaskWriter:
         self._rows = 0
 
     def add(self, batch: "pa.RecordBatch") -> None:
-        """Add rows. Raise WriteRefused for rows that make no record, or that brokers reject."""
         self._rows += batch.num_rows
         for topic, rows in _by_topic(batch, self._options.topic):
             for number, chosen in self._by_partition(topic, rows):
