@@ -36,7 +36,7 @@ class TopicProgress:
     batch_dead: int = 0
     """Records of the batch that went to the dead-letter table."""
     dead_table: str = ""
-    """URI of the dead-letter table."""
+    """Name of the dead-letter table."""
     dead_reason: str = ""
     """Why the first of them failed."""
 

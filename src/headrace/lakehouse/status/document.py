@@ -46,12 +46,12 @@ class Teller:
     """Writes the documents of one archive, one per topic, from its own thread."""
 
     def __init__(self, told: Told, figures: Figures, look: Callable[[], Mapping[str, Standing]] | None = None) -> None:
-        """Write the documents now, every few seconds, and after each change.
+        """Write the documents now, every few seconds, and after each `news`.
 
         Args:
-            told: The archive.
+            told: Description of the archive.
             figures: Counters, which are updated while the archive runs.
-            look: Updates the progress of the tables if nothing else does.
+            look: Returns the tables' progress, if nothing else updates `figures`.
         """
         self._of = told
         self._figures = figures

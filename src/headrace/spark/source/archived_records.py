@@ -25,7 +25,7 @@ _TASK_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """The archive of a topic and the offsets below which partitions are read from it."""
+    """The archive of a topic and the start of each partition in it."""
 
     id: str
     table: str

@@ -83,7 +83,7 @@ def ids(positions: Positions | None) -> dict[str, str]:
 
 
 def without(positions: Positions | None, topics: Collection[str], position: int) -> Positions | None:
-    """Return the bound with LATEST or EARLIEST (`position`) for every partition of these topics."""
+    """Return explicit offsets with LATEST or EARLIEST (`position`) for these topics."""
     if not isinstance(positions, AtOffsets) or not topics:
         return positions
     return AtOffsets(tuple((one, position if one.topic in topics else offset) for one, offset in positions.offsets))

@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.to_json({one: extent.end for one, extent in found.items()}, ids(self._topics))
 
     def stop(self) -> None:
-        """Close connections when the query or Spark ends."""
+        """End quietly with the query or Spark."""
         worker.leave()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -218,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_records(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark will not request offsets below `end` again."""
+        """Commit the group's offsets. Spark will not request offsets below `end` again."""
         self._commit_group(end, time.monotonic())
 
     def _log(self) -> Log:
