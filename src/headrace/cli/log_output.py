@@ -188,7 +188,6 @@ class Repeats:
     """A structlog processor that holds back repeated lines and makes their summaries."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start empty. `clock` returns monotonic seconds."""
         self._clock = clock
         self._lines: dict[Hashable, _Window] = {}
         # Each has its own limit, so lines that a client makes up do not affect flood counts.
@@ -233,7 +232,6 @@ class Repeats:
         return window
 
     def _flood_of_client(self, method: str, line: Line, now: float) -> _Window | None:
-        """Return the window of a line's event and client, or None without a client."""
         if not isinstance(client := line.get("client"), str):
             return None
         name, who = line.get("event"), holder(client)

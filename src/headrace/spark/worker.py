@@ -14,11 +14,10 @@ _SECOND: Final = 2
 
 
 def settle() -> None:
-    """Freeze loaded objects at the start of each task, so that garbage collections after the first task skip them.
+    """Freeze loaded objects at the second task, so that later garbage collections skip them.
 
-    Spark collects garbage after each task, which scans every object of every module. That takes 25 to 50 ms of a core,
-    more than the other Python work of a small micro-batch. Objects that exist at the second task usually last as long
-    as the worker. Does nothing outside Spark's workers.
+    Call it at the start of each task. Spark collects garbage after each one, which takes 25 to 50 ms of a core: more
+    than the other Python work of a small micro-batch. Does nothing outside Spark's workers.
     """
     if TaskContext.get() is not None and next(_tasks) == _SECOND:
         gc.freeze()

@@ -44,7 +44,6 @@ class ArchiveFailed(Exception):
     """The archive has ended and a new process would end the same way. The message is one line."""
 
     def __init__(self, text: str, *, missing: bool = False) -> None:
-        """Prepare; `missing`: a named topic does not exist."""
         super().__init__(text)
         self.missing = missing
 

@@ -115,7 +115,6 @@ class Sending:
         return len(self._producer)
 
     def _listen_to_silence(self) -> None:
-        """Detect a hung server, which keeps its connections but acknowledges nothing."""
         if not self.waiting:
             self._heard_at = time.monotonic()
         elif time.monotonic() - self._heard_at > _SILENCE_S:

@@ -263,7 +263,6 @@ class Range:
     """Log start and end offsets of a topic's selected partitions, and the start of the read."""
 
     def __init__(self, client: Client, topic: str, only: tuple[int, ...]) -> None:
-        """Load the offsets. Raise CommandFailed if the topic or a partition does not exist."""
         there = client.partitions(topic)
         for number in only:
             if number not in there:

@@ -56,7 +56,6 @@ class JsonDecoder:
             made = column(kind, within(kind, read, sizes, faults), faults)
             if len(faults) == before:
                 return Decoded(made, faults)
-            # Records that are set aside add no columns.
             read = [None if row in faults else value for row, value in enumerate(read)]
 
 

@@ -69,7 +69,6 @@ class Statistics:
     """Statistics of one file's rows, collected while they are written."""
 
     def __init__(self, columns: pa.Schema, *, leave_out: frozenset[str] = frozenset()) -> None:
-        """Start without rows. Columns in `leave_out` get no statistics."""
         numbers = itertools.count()
         self._leaves = [leaf for leaf in _leaves(columns, (), (), numbers) if leaf.names[0] not in leave_out]
         self._unbounded: set[tuple[str, ...]] = set()

@@ -91,7 +91,6 @@ class ArchiveFile:
     """An archive file that is being written: records of one partition, in offset order."""
 
     def __init__(self, place: Place, topic: str, topic_id: str, partition: int, first: pa.RecordBatch) -> None:
-        """Create the file; `first` is the first batch to be written."""
         self.columns = first.schema
         self.rows = 0
         self._topic = topic

@@ -237,7 +237,6 @@ class Archive:
             self._error = error
 
     def _take(self, error: Exception, failures: int) -> None:
-        """Report an error and pause if a retry may help; otherwise raise it."""
         if isinstance(error, Py4JNetworkError | ConnectionError) or (
             isinstance(error, Py4JError | PySparkException) and not self._java_lives()
         ):
@@ -345,7 +344,6 @@ class Archive:
         return (writer.trigger(availableNow=True) if self._once else writer).start()
 
     def _fences(self) -> str:
-        """Return the tables' fences, for a query without a checkpoint."""
         return ranges.fences_json(
             {
                 TopicPartition(name, number): offset

@@ -67,7 +67,6 @@ class Teller:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        """Report any other end."""
         failed = isinstance(error, Exception)
         self._tell(State.FAILED if failed else State.STOPPED, problem=str(error)[:_MOST_PROBLEM] if failed else "")
         self._close()

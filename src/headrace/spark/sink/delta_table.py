@@ -93,7 +93,7 @@ class FileWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Delete as much as possible."""
+        """Delete the files where possible."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()

@@ -322,7 +322,6 @@ class LogReader:
     def _batches(
         self, name: str, stream: str, offsets: Range, *, fail_on_data_loss: bool
     ) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Yield base offset and bytes of the batches that hold the range."""
         position = offsets.start
         for stored in self._stored(stream, offsets):
             if stored.base_offset > position and fail_on_data_loss:

@@ -84,7 +84,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_after = float("-inf")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for executors, without connections."""
         return {**self.__dict__, "_opened": None, "_committer": None}
 
     def initialOffset(self) -> StoredOffset:  # noqa: N802  # Spark's name
