@@ -1,4 +1,4 @@
-"""`python -m headrace` is `headrace`."""
+"""Run `headrace` as `python -m headrace`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The composition of a server, and everything that belongs to its process: options, sockets, event loop, shutdown.
+"""Compose a server and run its process: options, sockets, event loop, shutdown.
 
 May import every package of the layers below. Only this package connects the broker with storage and lakehouse.
 """

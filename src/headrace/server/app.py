@@ -1,4 +1,4 @@
-"""Start and stop the parts of a server. Only the package `server` connects `storage` and `broker`."""
+"""Compose the server from storage, broker and APIs."""
 
 import asyncio
 import contextlib
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("headrace.server")
 
 _HEALTH_S = 2.0
-"""How long a health check waits for Redis."""
+"""Timeout of the Redis query in a health check."""
 _MANY_PARTITIONS = 1_000
-"""From here on opening them is shown."""
+"""The server logs progress when it opens at least this many partitions."""
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Where the server answers."""
+    """Addresses of a running server."""
 
     kafka: str
     http: str
     storage: str
     listeners: dict[str, str] = {}
-    """HOST:PORT of the Kafka listeners beside the first, by name."""
+    """HOST:PORT of the Kafka listeners after the first, by name."""
 
 
 async def serve(
@@ -83,22 +83,22 @@ async def serve(
     guest: Stop | None = None,
     log_lines_lost: Callable[[], int] = int,
 ) -> int:
-    """Run a server until SIGTERM or SIGINT, or until `guest` is asked.
+    """Run a server until SIGTERM, SIGINT or a stop request on `guest`.
 
     Args:
-        options: where it keeps its data and where it listens.
+        options: data directory and addresses.
         settings: the broker's settings.
         oci: the OCI API's settings.
         on_ready: called once every API answers.
-        clock: the time that every API goes by; None: the machine's.
-        guest: what ends it in a process that is not its own, whose signals and memory it then leaves alone.
-        log_lines_lost: tells for the metrics how many lines of the log could not be written.
+        clock: time source of every API; None: the system clock.
+        guest: stops a server in another program's process; signal handlers and memory tuning are then left alone.
+        log_lines_lost: returns the number of log lines that could not be written, for the metrics.
 
     Returns:
         The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
 
     Raises:
-        StartError: it could not start; the message says how to help that.
+        StartError: the server could not start; the message says what to change.
     """
     stop = guest or Stop()
     settings = _effective(settings, options)
@@ -126,7 +126,6 @@ async def _answering(
     stop: Stop,
     log_lines_lost: Callable[[], int],
 ) -> AsyncIterator[tuple[Ready, Brokers | None]]:
-    """Every API, answering; and this server's place among others, if there may be some."""
     counters = Counters()
     async with contextlib.AsyncExitStack() as stack:
         listening = open_listeners(options, settings, oci, stack)
@@ -172,7 +171,7 @@ async def _clusters(
     counted: StoreCounters,
     tracing: "Tracing | None",
 ) -> AsyncIterator[tuple[RedisStorage, VirtualClusters, Brokers | None]]:
-    """The storage, what is in it, and this server's place among others if there may be some; nothing is loaded."""
+    """Open the storage and join the other brokers, if any. Nothing is loaded yet."""
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
@@ -193,7 +192,6 @@ async def _clusters(
             leaders=None if brokers is None else LeaderRegistry(settings.node_id, brokers.storage.publish),
             running=given or RunningClock(clock),
         )
-        # A topic may have thousands of streams.
         keyspace = lru_cache(partial(Keyspace, settings.headrace_stream_prefix))
         clusters = VirtualClusters(
             storage,
@@ -216,7 +214,7 @@ async def _loaded(
     brokers: Brokers | None,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Known, OciService]:
-    """What is stored, loaded and kept up with: topics and groups, then who may log in, then the OCI API's resources."""
+    """Load topics and groups, then users, then the OCI API's resources, and follow other brokers' changes."""
     await clusters.start(_show_partitions)
     stack.push_async_callback(clusters.stop)
     known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
@@ -238,7 +236,7 @@ def _kafka(
     counters: Counters,
     limits: ConnectionLimits,
 ) -> KafkaListeners:
-    """The listeners of the Kafka protocol, not started."""
+    """Return the Kafka listeners, not started."""
     pool_cluster = service.catalog.pools.cluster_of
     return KafkaListeners(
         KafkaListener(
@@ -266,16 +264,16 @@ def _for_people(
     front: StartupGate,
     stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
-    """Pages, metrics and health, for whom the console knows; `otherwise` answers for what is nobody's."""
+    """Return the console, metrics and health; `otherwise` answers every other path."""
     visitors = visitors_of(observed.clusters, known)
     routes, pages = shown(observed, visitors, front, stack)
     reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
-    # What a program asks for that is nobody's was most likely meant for the OCI API, whose clients want its errors.
+    # Clients of the OCI API need its error format, so it answers unknown paths.
     return visitors.known(http_app.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
 
 
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
-    """The APIs on one socket, told apart by the path."""
+    """Route requests to the APIs by path."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
@@ -297,7 +295,7 @@ async def _observed(
     http: str,
     log_lines_lost: Callable[[], int],
 ) -> AsyncIterator[Observed]:
-    """What is told of all that; meanwhile Redis and the disk are watched. Redis is asked over a client of its own."""
+    """Watch Redis and the disk, over a separate Redis client, and yield the data for metrics and console."""
     data = options.disk if options.redis else options.data
     evicting = storage.evicting if options.redis else None
     watch = Watch(storage.ping, data, evicting=evicting, look_at_journal=storage.look_at_journal)
@@ -321,14 +319,13 @@ async def _observed(
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
-    """In its own Valkey there is nothing that is not the server's: all of it may be adopted."""
+    """Allow adoption of every stream in the embedded Valkey, which holds no other application's data."""
     if options.redis is not None or "headrace.adopt.prefixes" in settings.given:
         return settings
     return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
 
 
 def _traced(apis: ASGIApp, oci: OciService, tracing: "Tracing | None") -> ASGIApp:
-    """The APIs, continuing the traces of requests when that is asked for."""
     if tracing is None:
         return apis
     oci.traceparent = tracing.traceparent_now
@@ -336,7 +333,6 @@ def _traced(apis: ASGIApp, oci: OciService, tracing: "Tracing | None") -> ASGIAp
 
 
 def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None":
-    """What continues clients' traces, when that is asked for; `stack` ends it."""
     if not endpoint:
         return None
     try:
@@ -352,16 +348,15 @@ def _tracing(endpoint: str, stack: contextlib.AsyncExitStack) -> "Tracing | None
 
 
 def _advertise(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) -> None:
-    """Where clients find the server, and those who may read it the storage."""
     broker.advertised.update(kafka)
-    # Access rules do not hold there: where they do, it is named only where that lets nobody in.
+    # ACLs do not apply in Redis. With ACLs, advertise the storage only if it requires a password.
     if not broker.settings.authorizer_class_name or has_password(storage):
         broker.storage_url = without_password(storage)
 
 
 @contextlib.asynccontextmanager
 async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
-    """The HTTP listener. It answers before there is anything to serve, and to the last: how far the server is."""
+    """Serve HTTP from before the start until after the stop, so that probes can read the server's state."""
     listener = HttpListener(app, listening.http, limits=limits, tls=listening.tls if listening.https else None)
     await listener.start()
     try:
@@ -371,7 +366,7 @@ async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) ->
 
 
 def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, bound: socket.socket) -> Hosts:
-    """The names by which HTTP requests may call this server."""
+    """Return the host names accepted in HTTP requests."""
     address = bound.getsockname()[0]
     own = [options.http.host, address, urlsplit(oci.messages_endpoint).hostname or ""]
     if not is_loopback(address):

@@ -1,4 +1,4 @@
-"""Puts logins together: who has a password, and who may log in at which listener by what."""
+"""Compose authentication: users with passwords, tokens, and the logins that each listener accepts."""
 
 import contextlib
 from collections.abc import Callable
@@ -35,18 +35,21 @@ _log = structlog.get_logger("headrace.server")
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Whom this server knows."""
+    """Principals that this server can authenticate."""
 
     users: Users
-    """Everybody who has a password."""
+    """Users with a password."""
     tokens: Check | None
-    """Tells whose a token is; None: none are taken."""
+    """Returns the principal of a token; None: tokens are refused."""
 
 
 async def opened_logins(
     clusters: VirtualClusters, settings: BrokerSettings, first: Path | None, stack: contextlib.AsyncExitStack
 ) -> Known:
-    """Users, and what checks tokens; raises StartError. `first`: a file with who gets a password if nobody has."""
+    """Load users and token keys.
+
+    `first` is the file of the bootstrap user, created only while no user exists. Raises StartError.
+    """
     users = await _opened_users(clusters, first, stack)
     tokens = await _opened_tokens(settings, clusters.clock, stack)
     return Known(users, None if tokens is None else tokens.check)
@@ -56,11 +59,11 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
     users = Users(clusters.default.storage.documents, clusters.clock)
     stack.callback(users.close)
     await users.load()
-    # They are the whole server's: whoever may change a virtual cluster of their own does not manage them.
+    # Only the default virtual cluster manages users: they are shared by the whole server.
     clusters.default.users = users
     if first is not None and not users.exist:
         name, password = _read(first)
-        # First what the name may do: who is there already is not made again by the next start.
+        # Store the rights first: after a crash in between, the next start would find a user and not create them.
         await clusters.default.storage.documents.save({(FIRST, name): b""})
         await clusters.access.load()
         await users.create(name, password)
@@ -69,7 +72,7 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Name and password in a file; raises StartError."""
+    """Return the name and password in a file. Raises StartError."""
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -79,22 +82,22 @@ def _read(path: Path) -> tuple[str, str]:
     fits = (
         colon and 0 < len(name) <= LONGEST_NAME and 0 < len(password) <= LONGEST_PASSWORD and "\n" not in text.strip()
     )
-    # Whoever does not log in has that name, and is not to be a super user.
+    # The name of unauthenticated clients must not become a super user.
     if not fits or name == ANONYMOUS.name:
-        # Not a word of what is in it: it may be a password.
+        # Do not repeat the content, which may be a password.
         raise StartError(f"--bootstrap-user {path}: expected one line NAME:PASSWORD, found something else")
     return name, password
 
 
 async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextlib.AsyncExitStack) -> "Tokens | None":
-    """What checks the tokens of OAUTHBEARER and of HTTP's Bearer, where they are taken; raises StartError."""
+    """Return the verifier of OAUTHBEARER and HTTP Bearer tokens, if configured. Raises StartError."""
     url = settings.sasl_oauthbearer_jwks_endpoint_url
     if not url:
         if _OAUTHBEARER in _mechanisms(settings):
             raise StartError(_NO_KEYS)
         return None
     try:
-        # An extra, and slow to import.
+        # Optional dependency, and slow to import.
         from headrace.sasl.jwks import Keys, KeysUnreadable, checked  # noqa: PLC0415
         from headrace.sasl.tokens import TokenRules, Tokens  # noqa: PLC0415
     except ImportError as error:
@@ -114,8 +117,8 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
     except KeysUnreadable as error:
         if url.startswith("file:"):
             raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
-        # Others may log in without them, and they come back by themselves.
-        _log.error("the keys of tokens cannot be read; no token is accepted until they are", reason=str(error))
+        # Start anyway: other logins work, and the keys are loaded again periodically.
+        _log.error("the keys of tokens cannot be read; no token lets anybody in before they are", reason=str(error))
     rules = TokenRules(
         tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),
         settings.sasl_oauthbearer_expected_issuer,
@@ -138,14 +141,14 @@ def logins_at(
     tokens: Check | None,
     cluster_of_pool: Callable[[str], Broker | None],
 ) -> Logins | None:
-    """Who may log in at a listener; None: nobody, and nobody has to. Raises StartError."""
+    """Return the logins that a listener accepts, or None if it has no login. Raises StartError."""
     protocol, settings = bound.listener.protocol, bound.settings
     if bound.certified:
         return None
     if protocol.login and tokens is None and _OAUTHBEARER in _mechanisms(settings):
         raise StartError(_NO_KEYS)
-    # Unless tokens are verified any will do, as any key does at the HTTP API. That must not open a listener with
-    # passwords to other machines.
+    # Without token verification any token is accepted, as the HTTP API accepts any key. Do not open a password listener
+    # to other machines that way.
     any_token = not protocol.login or is_loopback(bound.host) or settings.headrace_insecure
     return ListenerLogins(
         clusters.default,

@@ -1,7 +1,6 @@
-"""`python -m headrace.server.child MODULE ...`: run a module as `python -m MODULE ...`, ended when its starter ends.
+"""`python -m headrace.server.child MODULE ...`: run a module that ends when its parent process ends.
 
-Without it a command that is killed would leave behind what it has started: a server, readers, Spark. Only Linux can ask
-for that.
+Without it, a killed command would leave its server, consumers and Spark running. Linux only.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Have SIGTERM sent to this process when the thread that started it ends; exit when it has ended already."""
+    """Send SIGTERM to this process when the parent thread ends; exit if it has ended already."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
@@ -23,7 +22,7 @@ def end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Read the parent's process id and the module from the command line, and become the module."""
+    """Read the parent's process id and the module from the command line, and run the module."""
     parent, module = sys.argv[1:3]
     end_with(int(parent))
     sys.argv = [module, *sys.argv[3:]]

@@ -1,4 +1,4 @@
-"""Puts this server among the other brokers of its Redis: the view, what follows from it, and what they change."""
+"""Connect this server with the other brokers of its Redis: membership, leadership, metadata changes."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ async def _nothing_to_follow() -> bool:
 
 
 class Brokers:
-    """This server's part."""
+    """This server's part in the cluster."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Brokers:
         neighbours: Neighbours,
         last: str,
     ) -> None:
-        """Use `joined`. `last`: a change from before anything is loaded."""
+        """Use `joined`. `last` is the id of a metadata change from before the load."""
         self.storage = storage
         self.ownership = ownership
         self._membership = membership
@@ -60,11 +60,11 @@ class Brokers:
         self._follower.last_is(change_id)
 
     async def follow(self, clusters: VirtualClusters, documents: Documents) -> None:
-        """From now on go by each view, and take over what other brokers change.
+        """Apply each cluster membership and the metadata changes of other brokers from now on.
 
         Args:
-            clusters: loaded, by the view that was joined.
-            documents: loads listeners' documents of these kinds; of all kinds for none.
+            clusters: loaded under the current cluster membership.
+            documents: loads listeners' documents of the given kinds; of all kinds if none is given.
         """
         clusters.learn_leaders(await self.storage.leaders())
         self._clusters = clusters
@@ -84,24 +84,24 @@ class Brokers:
         assert self._clusters is not None
         assert self._follower is not None
         if inside and not self.ownership.inside:
-            # What was changed meanwhile may have been dropped from the changes by now.
+            # Changes made while this broker was out of the cluster may have been trimmed.
             self._follower.load_everything()
         self.ownership.adopt(view, inside=inside)
         self._clusters.view_changed()
         self._neighbours.go_by(view)
 
     async def catch_up(self) -> None:
-        """Take over all that other brokers have changed by now, or as much as a few seconds allow."""
+        """Apply all changes that other brokers have made so far; gives up after a few seconds."""
         await self.catching_up()()
 
     def catching_up(self) -> Callable[[], Awaitable[bool]]:
-        """What takes over, later, all that other brokers have changed by then; see `oci.app.CatchingUp`."""
+        """Return a function that later applies the changes made until now; see `oci.app.CatchingUp`."""
         if self._follower is None:
             return _nothing_to_follow
         return partial(self._follower.catch_up, self._follower.taken)
 
     async def hand_over(self, *, leave: bool) -> None:
-        """Take nothing over any more; `leave`: let the others have what is this server's, before it stops answering."""
+        """Stop following changes; with `leave`, hand over partitions and leave the cluster."""
         await self.stop_following()
         if leave and self.ownership.others and self._clusters is not None:
             await self._clusters.hand_over()
@@ -115,12 +115,11 @@ class Brokers:
 
 
 def endpoints(advertised: Mapping[str, tuple[str, int]]) -> list[tuple[str, str, int]]:
-    """Name, host and port of each Kafka listener, as the other brokers tell their clients."""
+    """Return name, host and port of each Kafka listener, as advertised to clients."""
     return [(name, reached_host(name, host), port) for name, (host, port) in advertised.items()]
 
 
 def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) -> Member:
-    """This server, as the others are to know it."""
     told = endpoints(advertised)
     _, host, port = told[0]
     return Member(
@@ -135,7 +134,7 @@ def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) 
 
 
 async def _first_view(membership: Membership, url: str) -> View:
-    """The view that this server is in once it has joined; `url`: of the Redis. Raises StartError."""
+    """Join, and return the cluster membership. Raises StartError."""
     try:
         return await membership.join(_log.warning)
     except NodeIdTaken as error:
@@ -158,20 +157,20 @@ async def joined(
     tls: Tls,
     lost: Callable[[str], None],
 ) -> AsyncIterator[Brokers]:
-    """This server in the view of its keyspace, until the end of the context.
+    """Join the cluster of the keyspace, and leave it at the end of the context.
 
     Args:
-        storage: gets the number of each view.
+        storage: fenced by the broker epoch.
         url: of the same Redis.
-        settings: `node.id` and how long a broker may be silent.
-        clock: tells how long.
-        advertised: where the clients of each Kafka listener reach this server, the first listener first.
-        http: where the other brokers reach its HTTP listener, a URL.
-        tls: what those that serve HTTPS are reached with.
-        lost: called with why this server can be no member any more.
+        settings: `node.id` and the session timeout of brokers.
+        clock: measures the session timeout.
+        advertised: host and port of each Kafka listener, the first listener first.
+        http: URL of the HTTP listener for other brokers.
+        tls: credentials for requests to brokers that serve HTTPS.
+        lost: called with the reason when this server can no longer be a member.
 
     Raises:
-        StartError: another server has this one's `node.id` and is alive, or Redis does not answer.
+        StartError: another live server has the same `node.id`, or Redis does not answer.
     """
     client = storage.take_along(asynchronous(url))
     beside = RedisMembership(client, storage.fence)

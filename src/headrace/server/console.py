@@ -1,4 +1,4 @@
-"""What the server shows of itself: the console to people, `/metrics` to programs."""
+"""Build the web console and `/metrics`."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,28 +27,28 @@ from headrace.storage.layout.native import id_of
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What both tell of."""
+    """Data sources of console and metrics."""
 
     clusters: VirtualClusters
     counters: Counters
     connections: Mapping[str, Callable[[], int]]
-    """How many there are now, by listener."""
+    """Current number of connections by listener."""
     clients: Callable[[], Mapping[str, tuple[int, int]]]
-    """Who is connected to the Kafka listeners: address -> connections, and requests so far."""
+    """Clients of the Kafka listeners: address -> connections and requests so far."""
     http: str
     """URL of the HTTP listener."""
     store: Callable[[], Awaitable[StoreFacts]]
-    """Asks Redis of itself."""
+    """Queries Redis."""
     storage: str
-    """Its URL, without a password."""
+    """URL of the storage, without a password."""
     data: Path | None
-    """Where the data lie, if that is on this machine."""
+    """Data directory, if it is on this machine."""
     log_lines_lost: Callable[[], int]
-    """How many lines of the log could not be written."""
+    """Number of log lines that could not be written."""
 
 
 class Entries:
-    """What the storage calls the entries of a log and of a native topic: `headrace.console.server_data.Entries`."""
+    """Names of stream entries in the storage. Implements `headrace.console.server_data.Entries`."""
 
     def of_batch(self, leader_epoch: int, next_offset: int) -> str:
         """See `Entries`."""
@@ -60,7 +60,7 @@ class Entries:
 
 
 def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
-    """Who opens the console's pages, and what they may."""
+    """Return the console's visitors and their rights."""
     settings, clock = clusters.settings, clusters.clock
     return Visitors(
         known.users,
@@ -76,9 +76,9 @@ def visitors_of(clusters: VirtualClusters, known: Known) -> Visitors:
 def shown(
     observed: Observed, visitors: Visitors, front: StartupGate, stack: contextlib.AsyncExitStack
 ) -> tuple[tuple[BaseRoute, ...], Pages]:
-    """The routes of all that is shown, and the console's pages.
+    """Return the routes of console and metrics, and the console's pages.
 
-    Pages that are open end when `front` tells that the server ends; `stack` ends what collects their figures.
+    Open pages end when `front` announces the shutdown; `stack` stops the collection of figures.
     """
     forms = Forms()
     pages = Pages(_figures(observed, stack), visitors, forms)
@@ -102,7 +102,6 @@ def _metrics(observed: Observed, visitors: Visitors) -> MetricsPage:
 
 
 def _figures(observed: Observed, stack: contextlib.AsyncExitStack) -> Figures:
-    """What the console's pages show; `stack` ends what collects it."""
     clusters, connections = observed.clusters, observed.connections
     sampler = Sampler(clusters, clusters.clock, lambda: sum(now() for now in connections.values()))
     sampler.start()

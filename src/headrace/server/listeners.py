@@ -1,4 +1,4 @@
-"""The server's listeners: their sockets, what they demand of clients, and whether they may be opened so."""
+"""Bind the server's listeners and check their security settings."""
 
 import contextlib
 import errno
@@ -22,20 +22,20 @@ from headrace.text.addresses import Address, is_everywhere
 
 
 class AddressTaken(StartError):
-    """Somebody else listens there."""
+    """Another process uses the port."""
 
 
 def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
-    """A bound socket, before anything else is started: a busy port is the commonest mistake.
+    """Return a bound socket, before anything else is started: a busy port is the most common mistake.
 
     Args:
-        address: what to bind it to.
-        where: how another address is asked for, such as `--kafka HOST:PORT`.
-        stack: closes it.
+        address: address to bind.
+        where: option that changes the address, such as `--kafka HOST:PORT`.
+        stack: closes the socket.
 
     Raises:
-        AddressTaken: somebody else has that port.
-        StartError: there is no such address, or it may not be bound.
+        AddressTaken: another process has the port.
+        StartError: the address does not exist or may not be bound.
     """
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -43,7 +43,7 @@ def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) 
         stack.callback(bound.close)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address.host, address.port))
-        # Two sockets may be bound to one port until one of them listens.
+        # Two sockets can bind one port until one of them listens.
         bound.listen(1024)
         bound.setblocking(False)
     except OSError as error:
@@ -55,7 +55,7 @@ def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) 
 
 
 def address_of(bound: socket.socket) -> str:
-    """`HOST:PORT` of a bound socket."""
+    """Return `HOST:PORT` of a bound socket."""
     host, port = bound.getsockname()[:2]
     return str(Address(host, port))
 
@@ -64,65 +64,65 @@ _log = structlog.get_logger("headrace.server")
 
 
 class BoundListener(msgspec.Struct, frozen=True):
-    """A listener of the Kafka protocol, and the socket that it has."""
+    """A Kafka listener with its socket."""
 
     listener: Listener
     socket: socket.socket
     settings: BrokerSettings
-    """As they are for this listener."""
+    """Settings of this listener."""
     tls: Tls | None
-    """What its connections begin with; None: it has no TLS."""
+    """TLS of its connections; None: plaintext."""
 
     @property
     def host(self) -> str:
-        """The address it is bound to."""
+        """The bound address."""
         host: str = self.socket.getsockname()[0]
         return host
 
     @property
     def certified(self) -> bool:
-        """Whether its clients identify themselves by certificates: then they cannot log in as well."""
+        """Whether clients authenticate with certificates, which excludes SASL."""
         return self.listener.protocol is Protocol.SSL and self.settings.ssl_client_auth != "none"
 
     @property
     def told(self) -> tuple[str, int]:
-        """Host and port that its clients are told to connect to."""
+        """Host and port that are advertised to clients."""
         told = self.listener.advertised or Address(self.listener.address.host, self.socket.getsockname()[1])
         return told.host, told.port
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """Every socket, bound, and what TLS takes."""
+    """All bound sockets, and TLS."""
 
     kafka: tuple[BoundListener, ...]
     http: socket.socket
     https: bool
     tls: Tls | None
-    """What HTTPS takes, and what other brokers are asked with; None: no listener has TLS."""
+    """TLS of HTTPS and of requests to other brokers; None: no listener has TLS."""
 
     @property
     def addresses(self) -> dict[str, str]:
-        """HOST:PORT of each Kafka listener, by name; the first is the one that was asked for first."""
+        """HOST:PORT of each Kafka listener by name, in the configured order."""
         return {each.listener.name: address_of(each.socket) for each in self.kafka}
 
     @property
     def url(self) -> str:
-        """Of the HTTP listener."""
+        """URL of the HTTP listener."""
         return f"{'https' if self.https else 'http'}://{address_of(self.http)}"
 
     @property
     def told(self) -> dict[str, tuple[str, int]]:
-        """What the clients of each Kafka listener are told."""
+        """Advertised host and port of each Kafka listener."""
         return {each.listener.name: each.told for each in self.kafka}
 
     @property
     def towards_peers(self) -> Callable[[], ssl.SSLContext]:
-        """Tells what other brokers are asked with over HTTPS; to be kept, since it keeps that."""
+        """Returns the TLS context for requests to other brokers; keep the function, which caches it."""
         assert self.tls is not None or not self.https
         return PeerContext(None if self.tls is None else self.tls.contexts.files).current
 
     def http_url(self, options: ServerOptions) -> str:
-        """Where other brokers reach the HTTP listener."""
+        """Return the URL of the HTTP listener for other brokers."""
         host = options.http.host
         if is_everywhere(host):
             host = reached_host("http", host if options.advertise is None else options.advertise.host)
@@ -130,7 +130,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def reached_host(listener: str, host: str) -> str:
-    """By which host others reach a listener: by the machine's name, which is a guess, where it is on every address."""
+    """Return the host for other machines: of a wildcard address, the machine's name, which is a guess."""
     if not is_everywhere(host):
         return host
     name = socket.gethostname()
@@ -146,7 +146,7 @@ def reached_host(listener: str, host: str) -> str:
 def open_listeners(
     options: ServerOptions, settings: BrokerSettings, oci: OciSettings, stack: contextlib.AsyncExitStack
 ) -> Listening:
-    """Bind every socket; raises StartError, SettingsError for one that accepts every client or lacks a certificate."""
+    """Bind every socket. Raises StartError; SettingsError for an insecure listener or a missing certificate."""
     where = "listeners" if settings.listeners else "--kafka HOST:PORT"
     sockets = [(each, bind_socket(each.address, where, stack)) for each in options.listeners]
     http = bind_socket(options.http, "--http HOST:PORT", stack)
@@ -167,7 +167,7 @@ def open_listeners(
 
 
 def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
-    """Raise SettingsError where settings contradict each other about who asks, or name keys that are not there."""
+    """Raise SettingsError for contradictory authentication settings or missing key files."""
     if settings.authorizer_class_name and oci.auth != "verify":
         raise SettingsError(
             f"authorizer.class.name needs authenticated clients, and oci.auth={oci.auth} does not check signatures: "
@@ -201,18 +201,18 @@ def _bound(
 
 
 class _Certificates:
-    """Certificates and names for them; listeners with the same files share what is made of these."""
+    """Certificates by file; listeners with the same files share one."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[TlsFiles, str], Tls] = {}
 
     @property
     def first(self) -> Tls | None:
-        """Those that were asked for first."""
+        """TLS of the first listener that has it."""
         return next(iter(self._made.values()), None)
 
     def needed_by(self, listener: str, settings: BrokerSettings) -> Tls:
-        """Those of a listener, with its settings; raises StartError, SettingsError where none is named."""
+        """Return the TLS of a listener. Raises StartError, and SettingsError if no certificate is configured."""
         if not settings.ssl_keystore_location:
             raise SettingsError(
                 f"{listener} needs a certificate: headrace tls create DIR makes one; "
@@ -267,24 +267,24 @@ def _kafka(bound: BoundListener, oci: OciSettings) -> Exposed:
 
 
 class KafkaListeners(ClusterListener):
-    """The listeners of the Kafka protocol, as one."""
+    """All Kafka listeners."""
 
     def __init__(self, listeners: Iterable[KafkaListener]) -> None:
         self.each = tuple(listeners)
 
     async def start(self, bound: Iterable[BoundListener], stack: contextlib.AsyncExitStack) -> None:
-        """Accept connections; `stack` ends that."""
+        """Accept connections until `stack` is closed."""
         for listener, one in zip(self.each, bound, strict=True):
             await listener.start(one.socket)
             stack.push_async_callback(listener.stop)
 
     @property
     def connections(self) -> dict[str, Callable[[], int]]:
-        """Listener -> how many connections it has now."""
+        """Return functions that count the connections, by listener."""
         return {each.name: lambda each=each: len(each.connections) for each in self.each}  # type: ignore[misc]
 
     def clients(self) -> dict[str, tuple[int, int]]:
-        """Who is connected: address -> connections, and requests on these so far."""
+        """Return connections and requests so far, by client address."""
         found: dict[str, tuple[int, int]] = {}
         for listener in self.each:
             for host, (connections, requests) in listener.clients().items():
@@ -293,6 +293,6 @@ class KafkaListeners(ClusterListener):
         return found
 
     def cluster_removed(self, name: str) -> None:
-        """Close the connections that are for a virtual cluster, which is no more."""
+        """Close the connections to a removed virtual cluster."""
         for listener in self.each:
             listener.close_cluster(name)

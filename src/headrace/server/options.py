@@ -1,6 +1,6 @@
 """The server's own options: each is a flag, a variable and a key of the configuration file.
 
-A size or a number that cannot be read raises ValueError with what was expected.
+Invalid sizes and numbers raise ValueError with the expected form.
 """
 
 import re
@@ -15,12 +15,12 @@ from headrace.text.environment import PREFIX
 
 _MOST_BROKERS = 64
 _LEAST_MEMORY = 16 << 20
-"""Bytes below which a Valkey has no room for more than itself, and a server does not start."""
+"""Smallest memory limit in bytes with which a Valkey can work."""
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 
 
 def memory_size(text: str) -> int:
-    """Bytes, written as Redis writes them: `512mb` is 512 * 1024 * 1024, `512m` is 512 000 000."""
+    """Return bytes. Units are those of Redis: `512mb` is 512 * 1024 * 1024, `512m` is 512,000,000."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"expected a size like 512mb or 4gb, found {text!r}")
@@ -33,7 +33,7 @@ def memory_size(text: str) -> int:
 
 
 def broker_count(text: str) -> int:
-    """How many brokers one machine is to have."""
+    """Return the number of brokers on one machine."""
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:4]) <= _MOST_BROKERS):
         raise ValueError(f"expected a number from 1 to {_MOST_BROKERS}, found {text!r}")
     return int(text)
@@ -43,13 +43,13 @@ DEFAULT_DATA = "./.headrace"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option of the server, as a flag, a variable and a key of the file."""
+    """An option of the server."""
 
     name: str
     metavar: str
     default: str | None
     parse: Callable[[str], object]
-    """Reads the text; raises ValueError with what was expected."""
+    """Parses the text. Raises ValueError with the expected form."""
     doc: str
 
     @property
@@ -64,7 +64,7 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def field(self) -> str:
-        """Its attribute in ServerOptions."""
+        """Attribute of ServerOptions."""
         return self.name.replace("-", "_")
 
 
@@ -87,12 +87,12 @@ def _redis_url(text: str) -> str:
 
 
 def may_be_secret(url: str) -> bool:
-    """Whether there may be a password in what is, or should be, the URL of a Redis."""
+    """Return whether a Redis URL, even a malformed one, may contain a password."""
     return "@" in url or "password" in url
 
 
 def _http_address(text: str) -> Address:
-    """Where HTTP is served, with or without a scheme."""
+    """Return the HTTP address, with or without a scheme."""
     scheme, mark, rest = text.strip().rpartition("://")
     if scheme.lower() not in {"", "http", "https"} or (mark and not scheme):
         raise ValueError(f"expected HOST:PORT or https://HOST:PORT, found {text!r}")

@@ -1,4 +1,4 @@
-"""The process of a server: its event loop, its memory, and how it ends."""
+"""The process of a server: event loop, memory and shutdown."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from headrace.storage.valkey.server import machine_memory
 
 
 class Stop:
-    """Why and how the server ends."""
+    """A request to end the server, with a reason."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -24,18 +24,18 @@ class Stop:
         self.status = 0
 
     def ask(self, reason: str, status: int = 0) -> None:
-        """End the server; the first reason counts."""
+        """End the server. Later calls have no effect."""
         if not self._asked.is_set():
             self.reason, self.status = reason, status
             self._asked.set()
 
     async def wait(self) -> None:
-        """Until somebody asks."""
+        """Wait for a stop request."""
         await self._asked.wait()
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Ask when SIGTERM or SIGINT comes."""
+        """Stop on SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
@@ -51,7 +51,7 @@ _EVERY_S = 0.1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed; None: asyncio's own."""
+    """Return uvloop's event loop factory if installed, else None for asyncio's."""
     try:
         import uvloop  # noqa: PLC0415  # optional
     except ImportError:
@@ -60,10 +60,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class DelayWatch:
-    """Measures how late the running loop comes to a timer, ten times a second."""
+    """Measures the delay of timers on the running loop, ten times per second."""
 
     def __init__(self, delays: Durations) -> None:
-        """Start at once; `delays` is increased until `stop`."""
+        """Start at once, and record into `delays` until `stop`."""
         self._delays = delays
         self._loop = asyncio.get_running_loop()
         self._due = 0.0
@@ -84,37 +84,39 @@ class DelayWatch:
 
 _MAX_INT = 2**31 - 1
 _COLLECTED = 20_000, 3, 1_250
-"""How many objects are young, how often these are walked until those left are, and that until all are: 100 000 together
-hold everybody up for some 10 ms, and all are walked once in 100 million."""
+"""Thresholds of the garbage collector's generations.
+
+100,000 young objects stall the process for about 10 ms. A full collection runs once per 100 million allocations.
+"""
 
 
 def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
-    """The budget of the cached tails, and a process that is made for serving, unless it is somebody else's."""
+    """Return the budget of the cached tails; tune the process unless it is a guest."""
     cache = CacheBudget(settings.headrace_cache_bytes)
     if not guest:
         if settings.headrace_cache_bytes < 0:
             cache.limit = default_bytes(machine_memory())
         keep_memory(cache.limit)
         raise_descriptors()
-        # What was imported stays: `settle_memory` need not walk it, which took a twelfth of a start.
+        # Keep imported objects out of `settle_memory`'s collection, which took a twelfth of the start.
         gc.freeze()
     return cache
 
 
 def shrink_beside_file(cache: CacheBudget, settings: BrokerSettings) -> None:
-    """Where the page cache has what the server drops, keep little, unless somebody says how much."""
+    """Use a small cache where reads come from the page cache, unless its size is configured."""
     if settings.headrace_cache_bytes < 0:
         cache.limit = BESIDE_FILE_BYTES
 
 
 def keep_memory(cached: int) -> None:
-    """Let glibc keep large buffers for the next ones instead of giving each back to the kernel.
+    """Let glibc reuse large buffers instead of returning each to the kernel.
 
-    Record batches are around a megabyte: by default each would be mapped, touched for the first time and unmapped,
-    which costs more than everything else that is done with it. Elsewhere than on glibc this does nothing.
+    Record batches have around a megabyte. By default each is mapped, faulted in and unmapped, which costs more than all
+    other work on it. Without glibc this does nothing.
 
     Args:
-        cached: bytes that the cached tails may have: a topic that is deleted leaves them to the next one.
+        cached: size of the cached tails in bytes, which later topics reuse after a topic is deleted.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -125,10 +127,10 @@ def keep_memory(cached: int) -> None:
 
 
 def settle_memory(cached: int) -> None:
-    """What start-up made lives on: keep the collector from walking it again and again, a stall of milliseconds.
+    """Exclude objects of the start from garbage collection, which would stall the server for milliseconds.
 
     Args:
-        cached: as for `keep_memory`; by now the cache may be the small one beside Valkey's file.
+        cached: as for `keep_memory`; the smaller size if Valkey's file is read.
     """
     keep_memory(cached)
     gc.collect()

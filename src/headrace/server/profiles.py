@@ -1,4 +1,4 @@
-"""Profiles of the command line: a TOML file with a table for each server that somebody works with. No environment.
+"""Profiles of the command line: a TOML file with a table for each server.
 
     [default]
     bootstrap = "127.0.0.1:9092"
@@ -8,7 +8,7 @@
     username = "acme/jane/ocid1.streampool.oc1..aaaa"
     password = "..."
 
-The table `default` counts where no profile is named.
+The table `default` is used if no profile is named. This module does not read the environment.
 """
 
 import os
@@ -24,18 +24,18 @@ DEFAULT = "default"
 
 
 class ProfileError(Exception):
-    """The file or the profile cannot be used. The message is one line: what was found, what to try."""
+    """The file or the profile is invalid. The message is one line with the cause and the remedy."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a profile may say; None where it says nothing."""
+    """Keys of a profile; None: not set."""
 
     bootstrap: str | None = None
-    """HOST:PORT of the Kafka listener, or several with commas between."""
+    """HOST:PORT of the Kafka listener; several are separated by commas."""
     username: str | None = None
     password: str | None = None
     ca: str | None = None
-    """PEM file with the authority of the server's certificate: connect with TLS."""
+    """PEM file of the certificate authority; enables TLS."""
     http: str | None = None
     """URL or HOST:PORT of the HTTP listener."""
     redis: str | None = None
@@ -43,10 +43,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def choose(path: Path, name: str | None) -> Profile:
-    """The profile of that name, or the one named `default`; an empty one where nobody named any and there is none.
+    """Return the named profile, or `default`; an empty one if neither is named nor exists.
 
     Raises:
-        ProfileError: the file cannot be read or others may read a password in it, or there is no such profile.
+        ProfileError: unreadable file, a password in a file that other users can read, or unknown profile.
     """
     profiles = _read(path)
     if name is None:
@@ -58,7 +58,7 @@ def choose(path: Path, name: str | None) -> Profile:
 
 
 def names(path: Path) -> list[str]:
-    """Names of the profiles in the file; raises ProfileError."""
+    """Return the names of the profiles in the file. Raises ProfileError."""
     return sorted(_read(path))
 
 

@@ -1,4 +1,4 @@
-"""Opens the storage that a server's options name: a Redis or Cluster elsewhere, or the Valkey of its data directory."""
+"""Open the storage of a server: an external Redis or Redis Cluster, or the Valkey of the data directory."""
 
 import asyncio
 import contextlib
@@ -28,12 +28,12 @@ from headrace.storage.valkey.maintenance import RedisMaintenance
 from headrace.storage.valkey.server import EmbeddedValkey
 from headrace.topics.errors import StorageUnavailable
 
-# The Valkey that a server starts for itself, as its options and settings want it.
+# The embedded Valkey.
 _log = structlog.get_logger("headrace.server")
 
 
 def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop) -> EmbeddedValkey:
-    """The server's own Valkey, not started; when it ends, so does the server. Raises StartError."""
+    """Return the embedded Valkey, not started. The server stops when it ends. Raises StartError."""
     check_embedded(settings)
     valkey = EmbeddedValkey(
         options.data,
@@ -47,7 +47,7 @@ def embedded_valkey(options: ServerOptions, settings: BrokerSettings, stop: Stop
 
 
 def log_unused_data(data: Path) -> None:
-    """One line of the log where a server over another Redis was given a data directory, more so where there is data."""
+    """Warn that the data directory is unused with an external Redis, more so if it has data."""
     if has_records(data):
         _log.warning("the records in the data directory are not served: this server uses another Redis", data=str(data))
     elif data != Path(DEFAULT_DATA):
@@ -55,7 +55,7 @@ def log_unused_data(data: Path) -> None:
 
 
 def show_valkey_loading(fraction: float) -> None:
-    """One line of the log for how far it is."""
+    """Log the progress of loading."""
     _log.info("loading", done=f"{fraction:.0%}")
 
 
@@ -68,7 +68,7 @@ _LOST_REDIS = "Redis was lost before the server was ready"
 async def opened_storage(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, counted: StoreCounters
 ) -> AsyncIterator[RedisStorage]:
-    """The storage, opened as the options say. It asks `stop` when it is lost for good."""
+    """Open the storage; calls `stop` when it is lost permanently."""
     try:
         async with contextlib.AsyncExitStack() as stack:
             opening = (
@@ -82,11 +82,11 @@ async def opened_storage(
     except StoreError as error:
         text = str(error)
         if options.redis is not None:
-            # Storage names the Redis it was given by its URL.
+            # Errors of the storage contain its URL, with the password.
             text = text.replace(options.redis, without_password(options.redis))
         raise StartError(text) from None
     except StorageUnavailable as error:
-        # Whoever serves gets over that: only a start gives up.
+        # A running server retries; a start gives up.
         if _NO_ROOM in str(error):
             raise StartError(f"the disk is full: {error}; make room, then start again") from None
         if options.redis is not None and refused(str(error)):
@@ -108,7 +108,7 @@ async def _embedded(
     try:
         return await over_valkey(url, options, settings, stack, counted, valkey.records)
     except Unreachable:
-        # Nobody else could say more of why.
+        # Only the Valkey's end explains the error.
         if not await valkey.has_ended():
             raise
         raise Unreachable(f"{_LOST_VALKEY}: {stop.reason}; start again") from None
@@ -122,29 +122,29 @@ async def over_valkey(
     counted: StoreCounters,
     records: Path | None = None,
 ) -> RedisStorage:
-    """The storage in the Valkey of the data directory, after what the journal there has.
+    """Return the storage in the embedded Valkey, after replaying the journal.
 
     Args:
         url: of the Valkey.
         options: of the server.
         settings: of the broker.
         stack: closes the client.
-        counted: counts what goes on.
-        records: the folder of its append-only file, where logs are to be read from that.
+        counted: counters of the storage.
+        records: directory of the append-only file, if logs are read from it.
 
     Raises:
-        StoreError: it cannot be used.
+        StoreError: the storage cannot be used.
     """
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
-    # The data directory's lock keeps other servers out; the epoch fences what one of them may still have under way.
+    # The lock of the data directory excludes other servers; the epoch fences their writes still in flight.
     try:
         epoch = await begin_epoch(admin, Keyspace().epoch)
     except ERRORS as error:
         raise Unreachable(
             f"the Valkey at {without_password(url)} went away during the start: {error}; start again"
         ) from None
-    # With fsync=always an acknowledgement waits for the disk, which the journal does not.
+    # With fsync=always an acknowledgment waits for the disk, which the journal does not.
     journal_bytes = settings.headrace_journal_bytes if options.fsync == "no" else 0
     path = options.data / "journal"
     return await RedisStorage.open(
@@ -166,12 +166,12 @@ async def _external(
 ) -> RedisStorage:
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)
-    # Nothing is written before this server is in a view, whose number it gets then.
+    # Nothing is written before this server has joined and received its broker epoch.
     expiry_ms = settings.producer_id_expiration_ms
     disk = None if options.disk is None else FreeSpace(options.disk)
     if disk is None:
         log_unused_data(options.data)
-    # Where the disk is known it is the embedded Valkey of several brokers, which has no replicas.
+    # With `disk` this is the embedded Valkey of several brokers, which has no replicas.
     replicas_ms = None if disk is not None else settings.replica_lag_time_max_ms
     opened = await RedisStorage.open(
         url, admin, 0, producer_expiry_ms=expiry_ms, disk=disk, counted=counted, replicas_ms=replicas_ms

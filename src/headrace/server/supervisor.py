@@ -1,7 +1,7 @@
-"""Several brokers over one embedded Valkey (`--brokers N`): this process has the Valkey, and a process for each broker.
+"""Run several brokers over one embedded Valkey (`--brokers N`): this process owns the Valkey and starts the brokers.
 
-They are brokers as those over an external Redis are, without a journal: what one has acknowledged is in the Valkey, and
-the others take over what it had. One that dies is started again. This process keeps the data directory locked.
+The brokers work as over an external Redis, without a journal: acknowledged records are in the Valkey, and the other
+brokers take over after a crash. A broker that dies is restarted. This process keeps the data directory locked.
 """
 
 import asyncio
@@ -34,34 +34,34 @@ from headrace.storage.valkey.server import machine_memory
 from headrace.text.addresses import Address
 
 _STOP_S = 15.0
-"""How long a broker may take to end in order."""
+"""Timeout of a broker's orderly shutdown."""
 _AGAIN_S = 1.0
-"""How long one that has ended stays so."""
+"""Delay before a broker is restarted."""
 _MOST_ENDS = 5
-"""How often in a row a broker may end before it was ready, until the server gives up."""
+"""Consecutive failed starts of a broker after which the server gives up."""
 _log = structlog.get_logger("headrace.server")
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a broker's process is told on its standard input, as a line of JSON."""
+    """Configuration of a broker process, a line of JSON on its standard input."""
 
     options: ServerOptions
     settings: dict[str, str]
-    """Those of the broker that are not the default, by Kafka's names."""
+    """Settings of the broker that differ from the default, by Kafka's names."""
     oci: OciSettings
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """What it answers, as a line of JSON: where it listens, or why it cannot start."""
+    """Response of a broker process, a line of JSON: its addresses, or the error."""
 
     ready: Ready | None = None
     error: str = ""
     mistake: bool = False
-    """Whether the error is one in the options, which another start does not mend."""
+    """Whether the error is one of configuration, which a restart does not fix."""
 
 
 def encode(message: Task | StatusReport) -> bytes:
-    """A message as a line of JSON."""
+    """Return a message as a line of JSON."""
     return msgspec.json.encode(message, enc_hook=os.fspath) + b"\n"
 
 
@@ -70,13 +70,11 @@ def _plain(kind: type[Any], value: Any) -> Any:
 
 
 def decode_task(line: bytes) -> Task:
-    """Read what `encode` has made."""
+    """Parse the output of `encode`."""
     return msgspec.json.decode(line, type=Task, dec_hook=_plain)
 
 
 class _Broker:
-    """One broker's process."""
-
     def __init__(self, task: Task, stop: Stop) -> None:
         self.node_id = int(task.settings["node.id"])
         self._task = task
@@ -85,7 +83,7 @@ class _Broker:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> Ready:
-        """Start it, and wait until it is ready. Raises StartError."""
+        """Start the process and wait until it is ready. Raises StartError."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace.cli.commands.broker",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
@@ -93,7 +91,7 @@ class _Broker:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            # The pipe stays open: when it ends this process has, and the broker ends too.
+            # Keep the pipe open: its end stops the broker when this process dies.
             process.stdin.write(encode(self._task))
             await process.stdin.drain()
         line = await process.stdout.readline()
@@ -106,7 +104,7 @@ class _Broker:
         return told.ready
 
     def keep(self, ready: Ready) -> None:
-        """Start it again, where it was, whenever it ends from now on."""
+        """From now on, restart the broker on the same ports when it ends."""
         self._task = msgspec.structs.replace(self._task, options=_at(self._task.options, ready))
         self._watching = asyncio.create_task(self._keep(), name=f"broker {self.node_id}")
 
@@ -131,7 +129,7 @@ class _Broker:
                     break
 
     async def end(self) -> int:
-        """End it in order, or else at once; its status."""
+        """Stop the broker, with SIGKILL after a timeout, and return its status."""
         if self._watching is not None:
             await end(self._watching)
         process = self._process
@@ -142,7 +140,7 @@ class _Broker:
         try:
             async with asyncio.timeout(_STOP_S):
                 status = await process.wait()
-            # One that was not ready yet ends as it can: it had nothing to put in order.
+            # A broker that was not ready has nothing to shut down in order.
             return 0 if self._watching is None else status
         except TimeoutError:
             _log.error("a broker does not end, and is killed", node=self.node_id)
@@ -154,7 +152,7 @@ class _Broker:
 async def serve(
     options: ServerOptions, settings: BrokerSettings, oci: OciSettings, on_ready: Callable[[Ready], None]
 ) -> int:
-    """Run as many brokers as the options say until SIGTERM or SIGINT; see `app.serve`."""
+    """Run the configured number of brokers until SIGTERM or SIGINT; see `app.serve`."""
     stop = Stop()
     with stop.on_signals():
         async with contextlib.AsyncExitStack() as stack:
@@ -189,7 +187,7 @@ async def _end_all(brokers: list[_Broker], stop: Stop) -> None:
 async def _valkey(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
 ) -> str:
-    """Start the Valkey, and put into it what only the journal of an earlier server has. Raises StartError."""
+    """Start the Valkey, and replay the journal of an earlier server into it. Raises StartError."""
     valkey = embedded_valkey(options, settings, stop)
     try:
         url = await valkey.start(show_valkey_loading)
@@ -198,7 +196,7 @@ async def _valkey(
             without = BrokerSettings.of(settings.given | {"headrace.journal.bytes": "0"})
             storage = await over_valkey(url, options, without, opening, StoreCounters())
             await storage.close()
-        # Whoever is in it has lost this data directory, and ends when it sees the view gone.
+        # Its members have lost this data directory; they end when the cluster membership disappears.
         async with clients.asynchronous(url) as client:
             await forget_view(client, Keyspace().view)
     except StoreError as error:
@@ -207,10 +205,10 @@ async def _valkey(
 
 
 def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSettings) -> list[Task]:
-    """What each broker is told: the same, but for its `node.id` and its ports, which follow each other."""
+    """Return the configuration of each broker: they differ in `node.id` and consecutive ports."""
     count = options.brokers
     own = {name: text for name, text in settings.given.items() if name != "broker.id"}
-    # In its own Valkey there is nothing that is not the server's.
+    # The embedded Valkey holds no other application's data.
     own.setdefault("headrace.adopt.prefixes", "*")
     if settings.headrace_cache_bytes < 0:
         own["headrace.cache.bytes"] = str(default_bytes(machine_memory()) // count)
@@ -221,7 +219,7 @@ def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSe
 
 
 def _moved(options: ServerOptions, by: int) -> ServerOptions:
-    """With ports that are higher; those that the system is to choose stay so."""
+    """Return the options with higher ports. Port 0 stays."""
 
     def moved(address: Address | None) -> Address | None:
         return None if address is None else Address(address.host, address.port and address.port + by)
@@ -239,7 +237,7 @@ def _moved(options: ServerOptions, by: int) -> ServerOptions:
 
 
 def _at(options: ServerOptions, ready: Ready) -> ServerOptions:
-    """With the ports that a broker has chosen."""
+    """Return the options with the ports that a broker has chosen."""
     addresses = [Address.parse(text) for text in (ready.kafka, *ready.listeners.values())]
     listeners = tuple(
         msgspec.structs.replace(each, address=Address(each.address.host, at.port))
@@ -250,7 +248,7 @@ def _at(options: ServerOptions, ready: Ready) -> ServerOptions:
 
 
 def _together(url: str, found: list[Ready]) -> Ready:
-    """Where all of them answer, with commas between."""
+    """Return the addresses of all brokers, separated by commas."""
     joined = partial(map, ",".join)
     kafka, http = joined(zip(*((each.kafka, each.http) for each in found), strict=True))
     names = found[0].listeners

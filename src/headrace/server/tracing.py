@@ -1,8 +1,8 @@
-"""Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only where traces are asked for.
+"""Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only if traces are configured.
 
-Traces that clients began are continued, none are begun: a request or a record without a `traceparent` that says
-`sampled` costs a look and nothing more. A record tells its trace in its header `traceparent`, an HTTP request in its
-(W3C Trace Context). So one trace leads from the producer through the log to whoever reads, on every way.
+The server continues the traces of clients and begins none. Without a sampled `traceparent` a request or record costs
+one check. Records carry it in the header `traceparent`, HTTP requests as W3C Trace Context. Thus a trace leads from the
+producer through the log to the consumer, through every API.
 """
 
 import time
@@ -22,22 +22,22 @@ from headrace.topics.model import Appended
 from headrace.tracing.exporter import TraceExporter, Value
 
 _OPERATION = "headrace.operation"
-"""Where the scope of an HTTP request has the name of the operation, once it is known."""
+"""Key of the operation's name in the scope of an HTTP request."""
 _current: ContextVar[Span | None] = ContextVar("headrace trace", default=None)
-"""Of the request being served."""
+"""Span of the request being served."""
 
 
 class Tracing(ClusterListener):
-    """What the server does for requests and batches that belong to a trace, as spans of an exporter."""
+    """Export spans for requests and batches that belong to a trace."""
 
     def __init__(self, exporter: TraceExporter) -> None:
-        """Begin; whoever made the exporter closes it."""
+        """The caller closes the exporter."""
         self._exporter = exporter
 
-    # Of requests by HTTP
+    # HTTP requests
 
     def http(self, app: ASGIApp) -> ASGIApp:
-        """The application, with a span around each request that tells its trace."""
+        """Wrap an application: each request with a trace context gets a span."""
 
         async def traced(scope: Scope, receive: Receive, send: Send) -> None:
             found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"]
@@ -51,7 +51,7 @@ class Tracing(ClusterListener):
                     _set_status(span, message["status"])
                 await send(message)
 
-            # Each request has a task, and so a context, of its own.
+            # Each request has its own task, and thus its own context.
             _current.set(span if span.is_recording() else None)
             with use_span(span, end_on_exit=True):
                 await app(scope, receive, told)
@@ -61,14 +61,14 @@ class Tracing(ClusterListener):
 
     @staticmethod
     def traceparent_now() -> str | None:
-        """The trace that the request being served belongs to, as the header of a record; None: it belongs to none."""
+        """Return the trace context of the current request for the header of a record, or None."""
         span = _current.get()
         if span is None:
             return None
         own = span.get_span_context()
         return f"00-{format_trace_id(own.trace_id)}-{format_span_id(own.span_id)}-{own.trace_flags:02x}"
 
-    # Of batches: `headrace.broker.topics.live.BatchTracer`
+    # Batches: `headrace.broker.topics.live.BatchTracer`
 
     def topic_added(self, broker: Broker, live: LiveTopic) -> None:
         """Trace the batches of this topic from now on."""
