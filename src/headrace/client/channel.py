@@ -1,6 +1,6 @@
-"""A blocking connection to one broker, by the codec that the server uses: requests out, answers in their order.
+"""A blocking connection to one broker that matches responses to requests.
 
-It negotiates nothing and knows no login: who asks says in which version, right or wrong.
+It does not negotiate versions or log in.
 """
 
 import itertools
@@ -16,34 +16,34 @@ from headrace.protocol.messages import RESPONSES, ProduceRequest
 
 _SIZE: Final = Struct(">i")
 _MOST_FRAME: Final = 256 << 20
-"""More than two of the largest batches that a server takes by its defaults (`socket.request.max.bytes`, 100 MB)."""
+"""Twice the largest request that a server accepts by default (`socket.request.max.bytes`, 100 MB)."""
 _STEP: Final = 16 << 20
-"""Memory is taken as bytes come, not on a server's word."""
+"""Allocate memory as bytes arrive, not by the announced size."""
 
 
 class ConnectionEnded(Exception):
-    """The other side closed the connection."""
+    """The broker closed the connection."""
 
 
 class NotKafka(DecodeError):
-    """What came cannot be an answer to what was asked."""
+    """The response does not match the request."""
 
 
 def connect(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A TCP connection for requests; every wait for the other side ends after `timeout_s`. Raises OSError."""
+    """Return a TCP connection with a timeout for each wait. Raises OSError."""
     link = socket.create_connection((host, port), timeout_s)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return link
 
 
 class Channel:
-    """Requests may be sent ahead; answers are received in the order of the requests.
+    """Pipelined requests over one connection; responses arrive in order.
 
-    Every method that waits raises OSError (TimeoutError among them) for what the network does.
+    Methods that wait raise OSError, including TimeoutError.
     """
 
     def __init__(self, link: socket.socket, client_id: str | None) -> None:
-        """Ask over a connected socket, which is this connection's from now on."""
+        """Take over a connected socket."""
         self.socket = link
         self._client_id = client_id
         self._numbers = itertools.count(1)
@@ -55,21 +55,21 @@ class Channel:
 
     @property
     def idle(self) -> bool:
-        """Whether every request has had its answer."""
+        """Whether no response is pending."""
         return not self._asked
 
     def ask(self, request: Message, version: int) -> Any:
-        """Send a request and receive its answer; nothing else may be under way."""
+        """Send a request and return its response; no other response may be pending."""
         self.send(request, version)
         return self.receive()
 
     def send(self, request: Message, version: int, *, answered: bool = True) -> None:
-        """Send a request. `answered` false: none will come, as for Produce with acks=0."""
+        """Send a request. `answered` is false for Produce with acks=0, which has no response."""
         number = next(self._numbers)
         chunks = [self.head(request.API_KEY, version, number), *request.encode(version)]
         frame = [_SIZE.pack(sum(map(len, chunks))), *chunks]
         if isinstance(request, ProduceRequest):
-            for chunk in frame:  # batches are large: not copied
+            for chunk in frame:  # avoids copies of batches
                 self.socket.sendall(chunk)
         else:
             self.socket.sendall(b"".join(frame))
@@ -77,21 +77,21 @@ class Channel:
             self._asked.append((request.API_KEY, version, number))
 
     def head(self, api_key: int, version: int, number: int = 0) -> bytes:
-        """A request's header, also for an API or a version that does not exist."""
+        """Return a request's header, also for an unknown API or version."""
         return headers.encode_request_header(api_key, version, number, self._client_id)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet.
+        """Return the response to the oldest pending request.
 
         Raises:
-            ConnectionEnded: the other side closed the connection instead.
-            DecodeError: what came is no such answer.
+            ConnectionEnded: the broker closed the connection.
+            DecodeError: invalid response.
         """
         api_key, version, frame, position = self.receive_body()
         return RESPONSES[api_key].decode(frame, position, version)
 
     def receive_body(self) -> tuple[int, int, bytes | bytearray, int]:
-        """As `receive`, undecoded: API key and version of the request, the frame, and where in it the body begins."""
+        """Return an undecoded response: API key and version of the request, frame, and start of the body in it."""
         api_key, version, number = self._asked.popleft()
         frame = self.receive_frame()
         answered, position = headers.decode_response_header(frame, 0, api_key, version)
@@ -100,7 +100,7 @@ class Channel:
         return api_key, version, frame, position
 
     def receive_frame(self) -> bytes | bytearray:
-        """One answer's bytes without their length. Raises ConnectionEnded, NotKafka."""
+        """Return the bytes of a response without their length. Raises ConnectionEnded, NotKafka."""
         size: int = _SIZE.unpack(self._exactly(_SIZE.size))[0]
         if not 0 <= size <= _MOST_FRAME:
             raise NotKafka(f"a frame of {size} bytes, and {_MOST_FRAME} at most are taken")
@@ -116,7 +116,6 @@ class Channel:
         return data
 
     def _some(self, room: memoryview, position: int, size: int) -> int:
-        """How many bytes have come, one at least; behind `position` of `size`."""
         try:
             got = self.socket.recv_into(room)
         except ConnectionResetError:

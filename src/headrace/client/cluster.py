@@ -1,6 +1,6 @@
-"""A cluster as a client sees it: who leads which partition, and requests that go to the right broker.
+"""A client's view of a cluster: leaders, and requests to the right broker.
 
-A broker that is gone or no longer leads is asked about again a few times, with pauses, before it becomes an error.
+If a broker is gone or no longer the leader, the request is retried a few times with pauses.
 """
 
 import atexit
@@ -40,7 +40,7 @@ LATEST: Final = -1
 _ATTEMPTS: Final = 8
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-# The last versions that name topics instead of giving their ids.
+# The last versions that identify topics by name.
 _LIST_OFFSETS, _METADATA, _COMMIT, _COMMITTED, _COORDINATOR = 9, 12, 9, 7, 3
 _CONFIGS, _BROKER = 4, 4
 
@@ -48,12 +48,12 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """What was known of the cluster is no longer so: worth another look and another attempt."""
+    """The metadata is outdated: refresh it and retry."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A position of a group."""
+    """A committed offset."""
 
     offset: int
     metadata: str
@@ -65,49 +65,49 @@ class TopicInfo:
 
     name: str
     id: UUID
-    """Nil where the brokers are too old to have ids."""
+    """Nil if the brokers do not support topic ids."""
     partitions: tuple[int, ...]
     internal: bool
 
 
 class Cluster:
-    """The connections of one process to one cluster. Not for several threads."""
+    """Connections to one cluster. Not thread-safe."""
 
     def __init__(self, options: ClientOptions) -> None:
-        """Connects with the first question."""
+        """The first request connects."""
         self.options = options
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
 
     def __del__(self) -> None:
-        """Spark never tells a reader that it is done (`stop` is not called): its connections end with it."""
+        """Close the connections: Spark does not always call `stop` on a reader."""
         self.close()
 
     def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def topics(self, names: Collection[str] | None) -> dict[str, TopicInfo]:
-        """The topics of these names, or all of them.
+        """Return the topics of these names, or all.
 
         Raises:
-            UnknownTopic: one of the names is no topic's.
+            UnknownTopic: a topic does not exist.
             LoginRefused, ServerUnavailable.
         """
         return self.trying(lambda: self._topics(names))
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset whose record is not older than a time in ms (or EARLIEST, LATEST); -1 where there is none.
+        """Return the first offsets at or after a time in ms (or EARLIEST, LATEST); -1 if none.
 
         With `kafka.isolation.level=read_committed` the latest is the last stable offset.
         """
         return self.trying(lambda: self._offsets_at(times)) if times else {}
 
     def leader(self, partition: TopicPartition) -> Connection:
-        """A connection to the partition's leader. Raises Stale when there is none now."""
+        """Return a connection to the partition's leader. Raises Stale if it has none."""
         if partition not in self._leaders:
             self._topics([partition.topic])
         broker = self._brokers.get(self._leaders.get(partition, -1))
@@ -116,10 +116,10 @@ class Cluster:
         return self._connection(broker)
 
     def trying(self, action: Callable[[], T]) -> T:
-        """Run `action`, again where a fresh look at the cluster may help.
+        """Run `action`; refresh the metadata and retry if it is outdated.
 
         Raises:
-            ServerUnavailable: it did not help.
+            ServerUnavailable: the retries failed.
         """
         for attempt, pause in enumerate(pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), 1):
             try:
@@ -132,12 +132,12 @@ class Cluster:
         raise AssertionError("unreachable")
 
     def forget(self) -> None:
-        """Drop what is known of leaders, and every connection."""
+        """Drop all metadata and connections."""
         self.close()
         self._leaders.clear()
 
     def broker_setting(self, name: str) -> str | None:
-        """What a broker says of one of its settings; None when it has none of that name, or does not tell us."""
+        """Return the value of a broker setting; None if unknown or not authorized."""
         return self.trying(lambda: self._broker_setting(name))
 
     def _broker_setting(self, name: str) -> str | None:
@@ -155,29 +155,29 @@ class Cluster:
         return next((entry.value for entry in result.configs if entry.name == name), None)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commit positions as tools do, outside of the group's generations.
+        """Commit offsets as tools do, without group membership.
 
         Raises:
-            GroupCommitFailed: the group has members, or a partition was refused.
+            GroupCommitFailed: the group has members, or the broker rejects a partition.
             LoginRefused, ServerUnavailable.
         """
         self.trying(lambda: self._commit(group, offsets, metadata))
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        """The group's positions, each with its metadata."""
+        """Return the group's committed offsets with their metadata."""
         return self.trying(lambda: self._committed(group))
 
     def _connection(self, place: tuple[str, int]) -> Connection:
         found = self._connections.get(place)
         if found is None or not found.idle:
-            # An answer nobody waited for would be taken for the next one.
+            # Its pending response would be matched to the next request.
             if found is not None:
                 found.close()
             found = self._connections[place] = Connection(*place, self.options)
         return found
 
     def _any(self) -> Connection:
-        """A connection to whichever broker answers."""
+        """Return a connection to any broker that responds."""
         failure: ServerUnavailable | None = None
         for place in dict.fromkeys((*self._connections, *self.options.servers, *self._brokers.values())):
             try:
@@ -287,7 +287,7 @@ class Cluster:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers under their topic, as requests want them."""
+    """Group partition numbers by topic, as in requests."""
     grouped: dict[str, list[int]] = defaultdict(list)
     for topic, number in partitions:
         grouped[topic].append(number)
@@ -295,7 +295,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def on_topic(operation: str, name: str) -> str:
-    """The right to do something with a topic, as access rules have it."""
+    """Return the ACL operation on a topic, for messages."""
     return f"{operation} on topic {name!r}"
 
 
@@ -304,17 +304,17 @@ def _on_group(operation: str, name: str) -> str:
 
 
 def check(code: int, what: str, needs: str) -> None:
-    """Raise what an error code means; nothing for none.
+    """Raise the exception for an error code, if it is one.
 
     Args:
-        code: of an answer.
-        what: was asked for.
-        needs: the right that it takes.
+        code: error code of the response.
+        what: the operation, for the message.
+        needs: the required ACL.
 
     Raises:
-        Stale: another attempt may help.
-        LoginRefused: access rules.
-        UnknownTopic, ServerUnavailable: the rest.
+        Stale: a retry may help.
+        LoginRefused: not authorized.
+        UnknownTopic, ServerUnavailable: other errors.
     """
     if code:
         _fail(code, what, needs)
@@ -334,7 +334,7 @@ _kept: dict[tuple[int, ClientOptions], Cluster] = {}
 
 
 def kept(options: ClientOptions) -> Cluster:
-    """This process's connections to a cluster, kept from one task to the next; a forked process gets its own."""
+    """Return this process's connections to a cluster, shared by its tasks; a forked process opens its own."""
     key = (os.getpid(), options)
     if key not in _kept:
         _kept[key] = Cluster(options)

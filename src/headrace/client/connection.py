@@ -1,7 +1,6 @@
-"""One blocking connection to one broker: TLS, login, requests and their answers in order.
+"""A blocking connection to one broker with TLS, login and version negotiation.
 
-The login is SASL PLAIN (RFC 4616), SCRAM (RFC 5802, 7677) or OAUTHBEARER (RFC 7628). Only a token is read, from its
-file.
+Logins: SASL PLAIN (RFC 4616), SCRAM (RFC 5802, 7677) and OAUTHBEARER (RFC 7628) with a token from a file.
 """
 
 import base64
@@ -35,14 +34,14 @@ _OLDEST_API_VERSIONS: Final = 0
 
 
 class Connection:
-    """Requests may be sent ahead; answers come in the order of the requests."""
+    """Pipelined requests; responses arrive in order."""
 
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
-        """Connect, learn what the broker speaks, log in.
+        """Connect, negotiate versions and log in.
 
         Raises:
-            ServerUnavailable: nobody there, or nobody who speaks Kafka's protocol.
-            LoginRefused: the broker does not know this user.
+            ServerUnavailable: no broker at this address.
+            LoginRefused: the login failed.
         """
         self.place = f"{host}:{port}"
         self._options = options
@@ -57,21 +56,21 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._link.close()
 
     @property
     def idle(self) -> bool:
-        """Whether every request has had its answer."""
+        """Whether no response is pending."""
         return self._link.idle
 
     def ask(self, request: Message, *, highest: int = 99) -> Any:
-        """Send a request, in the newest version up to `highest` that both sides speak, and wait for its answer."""
+        """Send a request in the newest common version up to `highest`, and return the response."""
         self.send(request, highest=highest)
         return self.receive()
 
     def send(self, request: Message, *, highest: int = 99) -> None:
-        """Send a request whose answer `receive` will give."""
+        """Send a request; `receive` returns its response."""
         version = self._version(type(request), highest)
         try:
             self._link.send(request, version)
@@ -79,23 +78,23 @@ class Connection:
             raise self._gone(error) from error
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet.
+        """Return the response to the oldest pending request.
 
         Raises:
-            ServerUnavailable: the connection ended, or the answer makes no sense.
+            ServerUnavailable: the connection ended, or the response is invalid.
         """
         with self._told():
             return self._link.receive()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What goes wrong while an answer is awaited, as ServerUnavailable."""
+        """Convert errors of a wait to ServerUnavailable."""
         try:
             yield
         except OSError as error:
             raise self._gone(error) from error
         except channel.ConnectionEnded as error:
-            known = len(self._versions) > 1  # more than what is tried first
+            known = len(self._versions) > 1  # the negotiation is complete
             hint = "" if known else " (does it want TLS or a login? see option kafka.security.protocol)"
             raise ServerUnavailable(f"{self.place} closed the connection{hint}") from error
         except channel.NotKafka as error:
@@ -127,7 +126,7 @@ class Connection:
         for version in (_API_VERSIONS, _OLDEST_API_VERSIONS):
             self._versions = {request.API_KEY: (version, version)}
             self.send(request)
-            # A broker that does not know the version says so in version 0 (KIP-511).
+            # A broker responds to an unsupported version of ApiVersions in version 0 (KIP-511).
             with self._told():
                 _, _, frame, position = self._link.receive_body()
             code = int.from_bytes(frame[position : position + 2], "big", signed=True)
@@ -170,11 +169,11 @@ class Connection:
 
 
 def _tls(options: ClientOptions) -> ssl.SSLContext:
-    """Raises ValueError for PEM that is none."""
+    """Raises ValueError for invalid PEM."""
     context = ssl.create_default_context(cadata=options.authorities)
     context.check_hostname = options.verify_host
     if options.certificate is not None:
-        # The ssl module takes a client's certificate from a file only.
+        # The ssl module loads client certificates only from files.
         with tempfile.TemporaryDirectory(prefix="headrace-tls-") as folder:
             path = Path(folder) / "client.pem"
             path.touch(mode=0o600)
@@ -190,15 +189,14 @@ def _reason(error: Exception) -> str:
 
 
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 4_096, 1_000_000
-"""A server that asks for fewer (RFC 7677, section 4) wants a proof from which the password is soon guessed; one that
-asks for more wants our time."""
+"""With fewer iterations (RFC 7677, section 4) the proof reveals weak passwords; more would block the client."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 """RFC 6750, section 2.1."""
 
 
 def conversation(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
-    """Yields what to send; is sent what the server answered. It ends when the server needs no more.
+    """Yield the messages of a login; the generator receives the server's challenges.
 
     Raises:
         LoginRefused: the server cannot prove that it knows the password (SCRAM).
@@ -210,10 +208,10 @@ def conversation(mechanism: str, username: str, password: str) -> Generator[byte
 
 
 def token_conversation(path: str) -> Generator[bytes, bytes, None]:
-    """The same for OAUTHBEARER, with the token that is in a file now.
+    """Yield the messages of OAUTHBEARER with the current token of a file.
 
     Raises:
-        LoginRefused: there is none. Nothing of what is in the file is told.
+        LoginRefused: no valid token. The message never contains the file's content.
     """
     try:
         token = Path(path).read_text("ascii").strip()
@@ -223,7 +221,7 @@ def token_conversation(path: str) -> Generator[bytes, bytes, None]:
     if _TOKEN.fullmatch(token) is None:
         raise LoginRefused(f"{path} holds no token: expected one, and nothing else")
     if (yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()):
-        # Section 3.2.3: a server that says why waits to hear that it was understood, and then refuses.
+        # Section 3.2.3: the client acknowledges the error before the server ends the exchange.
         yield b"\x01"
 
 

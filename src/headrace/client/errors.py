@@ -1,31 +1,31 @@
-"""Kafka's error codes that a client reacts to, and the errors that clients and Spark raise.
+"""Kafka error codes that the client handles, and the exceptions of client and Spark.
 
-Each message is one line that says what to change.
+Each message is one line with the remedy.
 """
 
 import re
 from enum import IntEnum
 from typing import Final
 
-# How delta-rs writes an error with those that led to it.
+# Formatting of nested errors in delta-rs.
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _TREE: Final = re.compile(r"\s*↳\s*")
 
 
 class SparkError(Exception):
-    """Base of every error born in this room."""
+    """Base class of errors of the client and of Spark."""
 
 
 class OptionError(SparkError):
-    """An option that does not exist, has no such value, or contradicts another one."""
+    """Unknown option, invalid value or contradiction between options."""
 
 
 class UnknownTopic(SparkError):
-    """No topic of that name in this storage."""
+    """The topic does not exist."""
 
 
 class TopicReplaced(SparkError):
-    """The topic was deleted and created again: offsets of the old one mean nothing in the new one."""
+    """The topic was deleted and created again; earlier offsets are invalid."""
 
 
 class DataLoss(SparkError):
@@ -33,50 +33,50 @@ class DataLoss(SparkError):
 
 
 class StorageUnavailable(SparkError):
-    """Redis cannot be reached, or what it holds is not Headrace's."""
+    """Redis is unreachable, or its data is not Headrace's."""
 
 
 class GroupCommitFailed(SparkError):
-    """The Kafka listener could not be reached or refused the positions."""
+    """The Kafka listener is unreachable or rejected the commit."""
 
 
 class CorruptLog(SparkError):
-    """A stored record batch that cannot be read."""
+    """A stored record batch is unreadable."""
 
 
 class ServerUnavailable(SparkError):
-    """No broker of the cluster answers, or what answers does not speak the protocol."""
+    """No broker responds in the Kafka protocol."""
 
 
 class LoginRefused(SparkError):
-    """The brokers refused the user, or what the user wanted to do."""
+    """The broker rejected the login, or the user is not authorized."""
 
 
 class WriteRefused(SparkError):
-    """The brokers did not take records, or a row is not one that a record can be made of."""
+    """The broker rejected records, or a row cannot be converted to a record."""
 
 
 class TableError(SparkError):
-    """The path cannot be the table that was asked for."""
+    """The path is not the requested table."""
 
 
 class TaskFailed(SparkError):
-    """A task cannot write its range, and would fail in the same way again."""
+    """A task fails permanently."""
 
 
 class StoreUnavailable(SparkError):
-    """The object store of a table does not answer, or fails: trying again may help."""
+    """The object store of a table is unavailable; a retry may help."""
 
 
 def one_line(error: Exception | None) -> str:
-    """An error's text without colours and line ends."""
+    """Return an error's text without colors and line breaks."""
     if isinstance(error, OSError) and error.strerror and error.errno:
         return error.strerror
     return " ".join(_TREE.sub(": ", _COLOURS.sub("", str(error))).split())
 
 
 class Code(IntEnum):
-    """The codes that a client does something about."""
+    """Error codes that the client handles."""
 
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -142,5 +142,5 @@ REFUSALS: Final = frozenset(
 
 
 def code_name(code: int) -> str:
-    """The code's name as Kafka writes it; its number when a client has nothing to do with it."""
+    """Return the code's name in Kafka, or its number if the client does not handle it."""
     return Code(code).name if code in Code._value2member_map_ else f"error {code}"

@@ -1,4 +1,4 @@
-"""Reading a partition's batches with Fetch: the next request is under way while an answer is being decoded."""
+"""Read a partition's batches with Fetch, with one request in flight during decoding."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,42 +19,42 @@ _FETCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 500
 _EMPTY_ANSWERS: Final = 4
 _FETCH: Final = 12
-"""The last version that names topics instead of giving their ids."""
+"""The last version that identifies topics by name."""
 _HEAD: Final = Struct(">qi")
 _ATTEMPTS: Final = 5
 
 
 class OutOfRange(Exception):
-    """The offset asked for is below the log start or above the log end."""
+    """The offset is before the log start offset or after the log end offset."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A batch as it lies in the log."""
+    """A batch of the log."""
 
     base_offset: int
     next_offset: int
     batch: memoryview
     header: BatchHeader | None
-    """None: not even the header can be read."""
+    """None: unreadable header."""
 
 
 @dataclass
 class _Answer:
     batches: list[Fetched]
     aborted: list[tuple[int, int]]
-    """Producer id and first offset of transactions that were aborted."""
+    """Producer id and first offset of aborted transactions."""
     visible: int
-    """Where what may be read ends."""
+    """End offset of the readable records."""
 
 
 def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Fetched]:
-    """The batches that hold a range, without control batches and, with `read_committed`, without aborted ones.
+    """Yield the batches of a range, without control batches and, with `read_committed`, without aborted ones.
 
-    It ends early when the log has nothing more to give.
+    Ends early at the end of the log.
 
     Raises:
-        OutOfRange: `offsets.start` is not in the log (any more).
+        OutOfRange: `offsets.start` is not in the log.
         ServerUnavailable, LoginRefused, UnknownTopic.
     """
     position, aborting = offsets.start, _Aborted()
@@ -71,14 +71,14 @@ def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES
                 raise ServerUnavailable(str(error)) from error
             sent = None
             cluster.forget()
-            cluster.topics([offsets.partition.topic])  # waits for the cluster to be there again
+            cluster.topics([offsets.partition.topic])  # waits until the cluster is available
             continue
         if not answer.batches:
             empty += 1
             if empty > _EMPTY_ANSWERS:
                 if answer.visible <= position:
                     raise OutOfRange(f"offset {position} of {offsets.partition}")
-                return  # compaction or transactions left nothing there
+                return  # compaction or transactions left a gap
             continue
         empty = failures = 0
         position = max(position + 1, answer.batches[-1].next_offset)
@@ -89,7 +89,7 @@ def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES
 
 
 class _Aborted:
-    """Which transactional producers are inside an aborted transaction, as Kafka's consumers keep track of it."""
+    """Producers inside an aborted transaction, tracked as in Kafka's consumers."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, int]] = []
@@ -97,7 +97,7 @@ class _Aborted:
         self._known: set[tuple[int, int]] = set()
 
     def learn(self, aborted: list[tuple[int, int]]) -> None:
-        """Add what an answer says: (producer id, first offset)."""
+        """Add the aborted transactions of a response: (producer id, first offset)."""
         for one in aborted:
             if one not in self._known:
                 self._known.add(one)
@@ -105,14 +105,14 @@ class _Aborted:
         self._coming.sort(key=lambda one: one[1])
 
     def readable(self, one: Fetched) -> bool:
-        """Whether a batch has records for the reader; asked in the order of the log."""
+        """Return whether a batch has visible records; call it in the order of the log."""
         header = one.header
         if header is None:
-            return True  # whoever decodes it says what is wrong
+            return True  # the decoder reports the error
         while self._coming and self._coming[0][1] < one.next_offset:
             self._open.add(self._coming.pop(0)[0])
         if header.is_control:
-            # A marker ends the producer's transaction, whichever way it ended.
+            # A marker ends the producer's transaction, committed or aborted.
             self._open.discard(header.producer_id)
             return False
         return not (header.is_transactional and header.producer_id in self._open)
@@ -146,7 +146,7 @@ def _send(cluster: Cluster, partition: TopicPartition, position: int, fetch_byte
 
 
 def _send_quietly(cluster: Cluster, partition: TopicPartition, position: int, fetch_bytes: int) -> "Connection | None":
-    """Ask ahead; a failure shows when the answer is wanted."""
+    """Send a request ahead; errors are raised when the response is read."""
     try:
         return _send(cluster, partition, position, fetch_bytes)
     except (Stale, ServerUnavailable):
@@ -168,7 +168,7 @@ def _receive(connection: "Connection", partition: TopicPartition, position: int,
 
 
 def split(records: memoryview | None) -> list[Fetched]:
-    """The batches of a records field; a last one that was cut off is left out."""
+    """Split a records field into batches; drops an incomplete last one."""
     found: list[Fetched] = []
     view, position = memoryview(records or b""), 0
     while position + _HEAD.size <= len(view):

@@ -1,6 +1,6 @@
-"""Offsets of a query: how far one batch goes, which ranges the tasks read. Pure: no log, no clock.
+"""Offsets of a query: the end of each batch, and the ranges of its tasks. Pure functions without I/O.
 
-Everywhere an end offset is the next one to read, never the last one read.
+End offsets are exclusive.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,13 +25,13 @@ class TopicPartition(NamedTuple):
 Offsets = dict[TopicPartition, int]
 """Next offset by partition."""
 ID: Final = "id"
-"""The key of a topic's id, next to its partitions, in an offset as Spark's checkpoint keeps it."""
+"""Key of a topic's id, next to its partitions, in the offsets of Spark's checkpoint."""
 _NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Extent:
-    """What a partition's log holds: offsets `start` up to, not including, `end`."""
+    """Offsets of a partition's log; `end` is exclusive."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets `start` up to, not including, `end` of one partition."""
+    """Offsets of one partition; `end` is exclusive."""
 
     partition: TopicPartition
     start: int
@@ -50,15 +50,14 @@ class Range:
 
 
 def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent]) -> Offsets:
-    """`start` plus the partitions that were added since: those are read from where their log starts."""
+    """Add new partitions to `start`, from their log start offset."""
     return {partition: start.get(partition, extent.start) for partition, extent in log.items()}
 
 
 def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
-    """The end of a batch of at most `max_rows` offsets, shared out in proportion to what waits in each partition.
+    """Return the end of a batch of at most `max_rows` offsets, in proportion to the backlog of each partition.
 
-    What rounding leaves over goes to the partitions with the largest remainders, so the sum is exact and every
-    partition is read sooner or later.
+    The remainder of the rounding goes to the partitions with the largest fractions, so that each one progresses.
     """
     waiting = {partition: max(0, end[partition] - start[partition]) for partition in start}
     total = sum(waiting.values())
@@ -77,15 +76,15 @@ def limit_bytes(
     max_bytes: int,
     sizes: Mapping[TopicPartition, float],
 ) -> Offsets:
-    """The end of a batch of about `max_bytes` bytes, shared out in proportion to what waits in each partition.
+    """Return the end of a batch of about `max_bytes`, in proportion to the backlog of each partition.
 
-    Every batch moves by one record at least, however large.
+    Every batch has at least one record of any size.
 
     Args:
         start: first offsets.
-        end: offsets that the batch does not go beyond.
-        max_bytes: stored bytes of all partitions together.
-        sizes: bytes that one offset takes, by partition.
+        end: exclusive upper bounds.
+        max_bytes: stored bytes of all partitions.
+        sizes: bytes per offset, by partition.
     """
     waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
     total = sum(waiting.values())
@@ -108,13 +107,13 @@ def split(
     at_least: int | None = None,
     max_records: int | None = None,
 ) -> list[Range]:
-    """The ranges to read, one task each: one per partition, or more where it asks for more.
+    """Return the range of each task: one per partition, or several.
 
     Args:
         start: first offsets.
-        end: offsets to stop before.
-        at_least: a hint at how many tasks there should be; large partitions are cut in proportion to their size.
-        max_records: no range is longer.
+        end: exclusive ends.
+        at_least: desired number of tasks; large partitions are split in proportion to their size.
+        max_records: longest range.
     """
     whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
     whole = [item for item in whole if item.end > item.start]
@@ -141,10 +140,10 @@ def _cut(item: Range, pieces: int) -> list[Range]:
 def within_log(
     start: Mapping[TopicPartition, int], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> Offsets:
-    """`start` moved into the log.
+    """Return `start`, limited to the log.
 
     Raises:
-        DataLoss: with `fail_on_data_loss`, an offset below the log start or above the log end.
+        DataLoss: an offset is outside of the log and `fail_on_data_loss` is set.
     """
     moved = {}
     for partition, offset in start.items():
@@ -166,7 +165,7 @@ def within_log(
 def check_partitions(
     position: Iterable[TopicPartition], log: Mapping[TopicPartition, Extent], *, fail_on_data_loss: bool
 ) -> None:
-    """Raise DataLoss, with `fail_on_data_loss`, when the query has been reading partitions that are gone."""
+    """Raise DataLoss if partitions of the query are gone and `fail_on_data_loss` is set."""
     gone = sorted(set(position) - set(log))
     if gone and fail_on_data_loss:
         raise DataLoss(
@@ -176,9 +175,9 @@ def check_partitions(
 
 
 def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_IDS) -> dict[str, dict[str, int | str]]:
-    """Return offsets as Spark's checkpoint keeps them: `{topic: {partition: next, "id": topic id}}`.
+    """Return offsets in the form of Spark's checkpoint: `{topic: {partition: next, "id": topic id}}`.
 
-    Without the ids this is the form of Spark's Kafka source. A topic that has no id, or an empty one, gets none.
+    Without ids this is the form of Spark's Kafka source.
     """
     stored: dict[str, dict[str, int | str]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -190,7 +189,7 @@ def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = _NO_
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    """Return the offsets of what `to_json` made, or Spark's Kafka source.
+    """Return the offsets in the output of `to_json` or of Spark's Kafka source.
 
     Raises:
         OptionError: the checkpoint is another source's.
@@ -207,7 +206,7 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
 
 
 def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
-    """Return the topic ids of what `to_json` made, by topic; none for checkpoints of earlier versions.
+    """Return the topic ids in the output of `to_json`; earlier versions wrote none.
 
     Raises:
         OptionError: an id is not text.
@@ -219,5 +218,5 @@ def ids_from_json(stored: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replaced(known: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Return the topics whose present id is another than the known one. A topic without an id on one side is not."""
+    """Return the topics whose id has changed. Ignores topics without an id."""
     return sorted(topic for topic, one in known.items() if one and present.get(topic) and present[topic] != one)

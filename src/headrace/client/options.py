@@ -1,6 +1,6 @@
-"""The `kafka.*` options: where the brokers are and how to log in, named as Kafka's own clients name them.
+"""The `kafka.*` options: brokers and login, with the names of Kafka's clients.
 
-`kafka.properties.file` names a file of such settings, as Kafka's own tools take it by `--command-config`.
+`kafka.properties.file` names a file of such settings, like `--command-config` of Kafka's tools.
 """
 
 import re
@@ -14,17 +14,17 @@ from urllib.parse import unquote, urlsplit
 from headrace.client.errors import OptionError
 
 PROPERTIES_FILE: Final = "properties.file"
-"""Behind `kafka.`: names such a file."""
+"""Option after `kafka.` that names a file of settings."""
 _PAIR: Final = re.compile(r"(?P<name>(?:\\.|[^\\=:\s])+)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The settings of a file, written as java.util.Properties reads them.
+    """Return the settings of a file in the format of java.util.Properties.
 
     Raises:
-        OptionError: it cannot be read. Nothing of what is in it is told.
+        OptionError: unreadable file. The message never contains its content.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -40,12 +40,12 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def write_properties(settings: dict[str, str]) -> str:
-    """The text of a file with these settings."""
+    """Return these settings in the format of java.util.Properties."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _property_lines(text: str) -> list[str]:
-    """The lines that say something; one that ends with an odd number of backslashes goes on in the next."""
+    """Return logical lines: an odd number of backslashes at the end continues a line."""
     lines: list[str] = []
     going_on = False
     for raw in text.splitlines():
@@ -112,8 +112,7 @@ _USED: Final = frozenset(
 )
 _WITHOUT_MEANING: Final = frozenset(
     (
-        # Kafka's consumers and producers have them; a query reads ranges and writes whole batches, so nothing depends
-        # on them. Jobs that were written for Spark's Kafka source keep running with them.
+        # Settings of Kafka's clients without effect here, accepted so that jobs for Spark's Kafka source keep running.
         "group.id",
         "max.poll.records",
         "max.poll.interval.ms",
@@ -172,45 +171,45 @@ _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """How to reach a cluster, and as whom. Travels to the executors; equal options share one connection there."""
+    """Addresses and credentials of a cluster. Sent to executors, where equal options share a connection."""
 
     servers: tuple[tuple[str, int], ...]
     tls: bool = False
     verify_host: bool = True
     authorities: str | None = field(default=None, repr=False)
-    """PEM text of the certificates to trust; None: those of the system."""
+    """PEM text of trusted certificates; None: the system's."""
     certificate: str | None = field(default=None, repr=False)
-    """PEM text of our own certificate chain and key."""
+    """PEM text of the client's certificate chain and key."""
     key_password: str | None = field(default=None, repr=False)
     mechanism: str | None = None
-    """SASL; None: no login."""
+    """SASL mechanism; None: no login."""
     username: str = ""
     password: str = field(default="", repr=False)
     token_file: str | None = None
-    """Where the token of OAUTHBEARER is; read for each connection, where that is made."""
+    """File with the OAUTHBEARER token, read for each connection on the machine that connects."""
     client_id: str = "headrace-spark"
     read_committed: bool = False
     timeout_s: float = 30.0
     acks: int = -1
     codec: int = 4
-    """Compression of what is written."""
+    """Compression of written batches."""
     batch_bytes: int = 1 << 20
-    """A batch of records to be written is not made larger, unless one record is."""
+    """Maximum size of a written batch in bytes, except for a larger single record."""
 
     def __str__(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.servers)
 
 
 def parse(given: Mapping[str, str]) -> ClientOptions | None:
-    """The options that begin with `kafka.`; None without `kafka.bootstrap.servers`.
+    """Return the options that begin with `kafka.`; None without `kafka.bootstrap.servers`.
 
-    Those of a file that `kafka.properties.file` names count where an option does not say otherwise.
+    They override the file `kafka.properties.file`.
 
     Args:
         given: all options, names in lower case.
 
     Raises:
-        OptionError: a name that Kafka does not have, a value that does not fit, a JKS file.
+        OptionError: unknown name, invalid value or JKS file.
     """
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     path = kafka.pop(PROPERTIES_FILE, None)
@@ -244,7 +243,7 @@ def parse(given: Mapping[str, str]) -> ClientOptions | None:
 
 
 def plain_login(username: str | None, password: str, ca: str | None) -> dict[str, str]:
-    """The options, without `kafka.`, of somebody who logs in by SASL PLAIN, over TLS where there is an authority."""
+    """Return options, without `kafka.`, for SASL PLAIN, over TLS if `ca` is given."""
     settings = {"security.protocol": ("SASL_" if username else "") + ("SSL" if ca else "PLAINTEXT")}
     if username:
         quoted = [re.sub(r'([\\"])', r"\\\1", text) for text in (username, password)]
@@ -286,7 +285,6 @@ def _servers(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _login(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Fields of `ClientOptions` that say who logs in, and by what."""
     mechanism = kafka.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in MECHANISMS:
         raise OptionError(f"option 'kafka.sasl.mechanism' must be one of {', '.join(MECHANISMS)}, not {mechanism}")
@@ -310,13 +308,13 @@ def _login(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
-    """The path of a file with a token, as Kafka's FileJwtRetriever takes it (KIP-768, KIP-1139)."""
+    """Return the path of a token file, from the settings of Kafka's FileJwtRetriever (KIP-768, KIP-1139)."""
     for name, text, class_name in (
         ("sasl.jaas.config", jaas, "OAuthBearerLoginModule"),
         ("sasl.login.callback.handler.class", kafka.get("sasl.login.callback.handler.class", ""), _HANDLER),
         ("sasl.oauthbearer.jwt.retriever.class", kafka.get("sasl.oauthbearer.jwt.retriever.class", ""), _RETRIEVER),
     ):
-        # None of them says more than that there is a file.
+        # The login module only repeats that there is a token file.
         if text.strip() and text.split(maxsplit=1)[0].rstrip(";").rpartition(".")[2] != class_name:
             raise OptionError(f"option 'kafka.{name}' must name {class_name} for OAUTHBEARER: tokens come from a file")
     if "unsecuredLogin" in jaas:
@@ -331,7 +329,7 @@ def _token_file(kafka: Mapping[str, str], jaas: str) -> str:
 
 
 def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str | None:
-    """PEM text given in options, or in the file that an option names."""
+    """Return PEM text from options or from the file that an option names."""
     texts = [kafka[name] for name in inline if name in kafka]
     location = kafka.get(f"ssl.{store}.location")
     if not texts and location is None:
@@ -342,7 +340,7 @@ def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str |
             f"'kafka.ssl.{store}.type' is {kind}, which only a JVM reads: give PEM, and set kafka.ssl.{store}.type=PEM"
         )
     if texts:
-        # Kafka takes PEM on one line too, with spaces where lines end.
+        # Kafka accepts PEM on one line, with spaces for line breaks.
         return "\n".join(_lines(text) for text in texts)
     try:
         return Path(str(location)).read_text("utf-8")
@@ -352,7 +350,6 @@ def _pem(kafka: Mapping[str, str], store: str, inline: tuple[str, ...]) -> str |
 
 
 def _lines(text: str) -> str:
-    """PEM whose line ends were made spaces, as it stands in properties files."""
     if "\n" in text.strip():
         return text
     blocks = re.findall(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", text)

@@ -1,6 +1,6 @@
-"""Whole batches to their partitions' leaders, in order, with one request per leader under way.
+"""Send whole batches to partition leaders, in order, with one request in flight per leader.
 
-A batch whose answer is lost is sent again: at least once, never out of order within a partition.
+Unacknowledged batches are sent again: at least once, in order within a partition.
 """
 
 from collections import defaultdict, deque
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 Batch = bytes | bytearray
 _WAITING_BYTES: Final = 16 << 20
-"""So much is put together while answers are waited for."""
+"""Maximum bytes buffered while responses are pending."""
 _REQUEST_BYTES: Final = 8 << 20
 _ATTEMPTS: Final = 8
 _PRODUCE: Final = 12
-"""The last version that names topics instead of giving their ids."""
+"""The last version that identifies topics by name."""
 
 
 class Producer:
-    """Sends batches while the next ones are being made. Not for several threads."""
+    """Sends batches asynchronously. Not thread-safe."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -39,10 +39,10 @@ class Producer:
         """Acknowledged batches, by partition."""
 
     def send(self, partition: TopicPartition, batch: Batch) -> None:
-        """Take a batch; it goes out as soon as there is room under way.
+        """Queue a batch; blocks while the buffer is full.
 
         Raises:
-            WriteRefused: a batch, this one or an earlier one, was not taken.
+            WriteRefused: the broker rejected this batch or an earlier one.
             UnknownTopic, LoginRefused, ServerUnavailable.
         """
         self._waiting[partition].append(batch)
@@ -51,18 +51,17 @@ class Producer:
             self._turn()
 
     def flush(self) -> None:
-        """Return when every batch is acknowledged. Raises as `send`."""
+        """Wait until every batch is acknowledged. Raises as `send`."""
         while self._size or self._sent:
             self._turn()
 
     def _turn(self) -> None:
-        """Collect the answers that are due, then send what waits."""
         lost = self._collect()
         self._losses = 0 if lost is None else self._losses + 1
         if self._losses > _ATTEMPTS:
             raise ServerUnavailable(str(lost))
         if lost is not None:
-            # Everything that was under way waits again; a fresh look finds the leaders, or says what is wrong.
+            # All batches in flight wait again; the refresh finds the leaders or reports the error.
             self._cluster.forget()
             partitions = {partition.topic for partition in self._waiting}
             self._cluster.trying(lambda: self._send_waiting(partitions))
@@ -74,7 +73,7 @@ class Producer:
             self._cluster.trying(lambda: self._send_waiting(()))
 
     def _send_waiting(self, refresh: Iterable[str]) -> None:
-        """One batch of each waiting partition, to the leaders that have nothing under way."""
+        """Send one batch of each waiting partition to leaders without a request in flight."""
         names = list(refresh)
         if names:
             self._cluster.topics(names)
@@ -114,7 +113,7 @@ class Producer:
         )
 
     def _collect(self) -> Exception | None:
-        """Read the answers under way; what could not be acknowledged waits again, before what came later."""
+        """Read pending responses; batches without acknowledgment wait again, in their order."""
         sent, self._sent = self._sent, []
         lost: Exception | None = None
         for connection, batches in sent:
