@@ -1,5 +1,5 @@
-"""The demo: a year of flights through a consumer group into a lakehouse table, checked to the record.
+"""The demo: a year of flights through a consumer group into a lakehouse table, with every figure verified.
 
-Everything in it is a client of an API, as a user's programs would be: the server, the readers and Spark are processes
-of their own. This package starts them, watches them through the Kafka listener and compares what they report.
+Server, consumers and Spark are separate processes that use only public APIs. This package starts and watches them, and
+compares their reports.
 """

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: bars and the group on a terminal, a line every few seconds elsewhere."""
+"""Progress of the demo: bars on a terminal, else a line every few seconds."""
 
 import time
 from collections import deque
@@ -21,7 +21,7 @@ _REFRESH_PER_S = 8
 
 @dataclass
 class Member:
-    """A reader: what became of it, and what it has."""
+    """State and progress of a consumer."""
 
     pid: int
     note: str = "starting"
@@ -29,14 +29,14 @@ class Member:
 
 
 class Counter:
-    """A number that goes up, and how fast it has of late."""
+    """A growing number and its rate."""
 
     def __init__(self) -> None:
         self.value = 0
         self._samples: deque[tuple[float, int]] = deque()
 
     def set(self, value: int) -> None:
-        """Note the value of this moment."""
+        """Record the current value."""
         self.value = value
         now = time.monotonic()
         self._samples.append((now, value))
@@ -45,7 +45,7 @@ class Counter:
 
     @property
     def rate(self) -> float:
-        """Per second, over the last two seconds."""
+        """Return the rate per second over the last two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (began, first), (ended, last) = self._samples[0], self._samples[-1]
@@ -53,7 +53,7 @@ class Counter:
 
 
 class Board:
-    """The state of the demo, and how it looks."""
+    """State and display of the demo."""
 
     def __init__(self, console: Console) -> None:
         self.total = 0
@@ -61,9 +61,9 @@ class Board:
         self.read = Counter()
         self.archived = Counter()
         self.again = 0
-        """Deliveries of what had been read before."""
+        """Duplicate deliveries."""
         self.lag = 0
-        """Of the readers' group, by its committed positions."""
+        """Lag of the consumers' group."""
         self.archive_lag = 0
         self.version = 0
         self.state = ""
@@ -87,19 +87,19 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Leave the last picture standing."""
+        """Keep the final picture on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def say(self, what: str, style: str = "") -> None:
-        """Something happened: one line, with the seconds since the start."""
+        """Print an event with the seconds since the start."""
         line = Text(f"{time.monotonic() - self._began:6.1f} s  ", style="dim")
         line.append(what, style=style or "default")
         self._console.print(line, soft_wrap=True)
 
     def tick(self) -> None:
-        """Call it often: where no bars are drawn, it says now and then how far things are."""
+        """Print progress now and then if there are no bars; call it often."""
         now = time.monotonic()
         if self._live is not None or not self.total or now < self._next_line:
             return

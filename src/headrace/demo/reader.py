@@ -1,7 +1,7 @@
-"""`python -m headrace.demo.reader`: one member of the consumer group, a process of its own that can be killed.
+"""`python -m headrace.demo.reader`: one member of the consumer group, in a process that can be killed.
 
-At least once: it says what it read first and commits afterwards, so what is committed was always said. Killed in
-between, the next owner of its partitions reads the same records again.
+Delivery is at least once: it reports records before it commits them. After a kill in between, the next member reads
+them again.
 """
 
 import signal
@@ -21,7 +21,7 @@ _LAST_COMMIT_S = 10.0
 
 
 class Event(msgspec.Struct):
-    """What the reader wants of an event."""
+    """Fields of an event that the consumer needs."""
 
     carrier: str
     month: int
@@ -32,7 +32,7 @@ _events = msgspec.json.Decoder(Event)
 
 
 class Reader:
-    """Reads until it is told to stop, with its share of the partitions changing under it."""
+    """Consumes until it is stopped, through rebalances."""
 
     def __init__(self, kafka: str, group: str, topic: str, name: str) -> None:
         self._consumer = Consumer(
@@ -42,7 +42,7 @@ class Reader:
                 "client.id": name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                # The members that stay keep reading while a dead one's time-out runs.
+                # Other members continue during the session timeout of a dead one.
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
@@ -55,18 +55,18 @@ class Reader:
         self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def stop(self) -> None:
-        """End after the batch at hand."""
+        """Stop after the current batch."""
         self._stopping = True
 
     def run(self) -> None:
-        """Read, say, commit; leave the group at the end. Raises KafkaException."""
+        """Read, report, commit, and finally leave the group. Raises KafkaException."""
         committed = time.monotonic()
         while not self._stopping:
             self._consume()
             if time.monotonic() - committed >= _COMMIT_S:
                 self._commit()
                 committed = time.monotonic()
-        # Others leave too, and nobody may be left who would read again what a rebalance refused.
+        # After the last member has left, no member would read uncommitted records again.
         last = time.monotonic() + _LAST_COMMIT_S
         while not self._commit(wait=True) and time.monotonic() < last:
             self._consume()
@@ -78,10 +78,10 @@ class Reader:
             self._read[part.partition] = part.first + len(part.months)
 
     def _commit(self, *, wait: bool = False) -> bool:
-        """Commit how far every partition was said; what is refused in a rebalance is read again by somebody.
+        """Commit the reported offsets; return whether they were accepted.
 
-        Without waiting, but at the end: while the group rebalances, the coordinator answers nothing else. False when it
-        was refused.
+        Asynchronous, except at the end: the coordinator responds to nothing else during a rebalance. Records of a
+        rejected commit are delivered again.
         """
         offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in self._read.items()]
         if not offsets:
@@ -92,7 +92,7 @@ class Reader:
             else:
                 self._consumer.commit(offsets=offsets)
         except KafkaException as error:
-            print(f"commit: {error}", file=sys.stderr, flush=True)  # its log
+            print(f"commit: {error}", file=sys.stderr, flush=True)  # to its log
             return False
         return True
 
@@ -113,14 +113,14 @@ class Reader:
 
 
 def by_partition(records: Iterable[Message]) -> list[Read]:
-    """What was fetched together, parted. Raises KafkaException for an error after which nothing comes any more."""
+    """Group records by partition. Raises KafkaException for permanent errors."""
     parts: dict[int, Read] = {}
     for record in records:
         if (error := record.error()) is not None:
             if error.fatal():
                 raise KafkaException(error)
-            # Of a connection that ended, such as a killed broker's: the client makes another one.
-            print(f"instead of records: {error}", file=sys.stderr, flush=True)  # its log
+            # Connection errors, such as those of a killed broker: the client reconnects.
+            print(f"instead of records: {error}", file=sys.stderr, flush=True)  # to its log
             continue
         partition, offset = record.partition(), record.offset()
         assert partition is not None
@@ -136,7 +136,7 @@ def by_partition(records: Iterable[Message]) -> list[Read]:
 
 
 def say(message: Told) -> None:
-    """Tell whoever started this process."""
+    """Send a message to the parent."""
     tell(sys.stdout.buffer, message)
 
 

@@ -1,4 +1,4 @@
-"""The end of the demo: every figure next to the one it must equal, whether it does, and what to try on the server."""
+"""Final report: each figure next to its expected value, and next steps."""
 
 import os
 import shlex
@@ -18,59 +18,59 @@ from headrace.demo.flights import WHOLE, Figure, Figures, Group, Tally, carriers
 from headrace.demo.messages import Queried, Read, Ready
 
 _SHOWN = 20
-"""Differences listed at most; the first of many say enough."""
+"""Maximum number of listed differences."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Something that must hold, and what speaks against it."""
+    """A condition and its violations."""
 
     claim: str
     against: list[str]
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there are no violations."""
         return not self.against
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What each part of the demo says."""
+    """Results of each part of the demo."""
 
     package: Figures
-    """Computed straight from the package."""
+    """Computed from the package."""
     airlines: Mapping[str, str]
-    """What the carriers are called."""
+    """Airline of each carrier."""
     readers: Figures
     """Counted by the consumer group."""
     acknowledged: int
     checksum: int
-    """Of what was sent."""
+    """Of the sent values."""
     unread: list[str]
     again: int
     lags: Mapping[str, int]
-    """Of each group, at the end."""
+    """Final lag by group."""
     table: Queried
 
     @property
     def total(self) -> int:
-        """How many flights there are."""
+        """Number of flights."""
         return self.package[WHOLE].flights
 
     @property
     def by_airline(self) -> dict[Group, Figure]:
-        """The package's, by the airlines' names instead of their codes."""
+        """Expected figures by airline's name."""
         return {
             (carrier and self.airlines.get(carrier, ""), month): one for (carrier, month), one in self.package.items()
         }
 
     @property
     def table_figures(self) -> dict[Group, Figure]:
-        """As Spark computed them."""
+        """Figures computed by Spark."""
         return {(carrier, month): figure for carrier, month, figure in self.table.figures}
 
 
 def check(outcome: Outcome) -> list[Check]:
-    """All that must hold."""
+    """Return all checks."""
     total, table = outcome.total, outcome.table
     return [
         Check(f"the server acknowledged all {total:,} flights", _unequal(total, outcome.acknowledged)),
@@ -113,7 +113,7 @@ def _gaps(table: Queried) -> list[str]:
 
 
 def show(console: Console, outcome: Outcome, checks: Sequence[Check]) -> None:
-    """Print the figures by carrier and by month, then the checks."""
+    """Print the figures by carrier and month, then the checks."""
     by_carrier = [(carrier, (carrier, None)) for carrier in carriers([*outcome.package, *outcome.table_figures])]
     by_month = [(str(month), (None, month)) for month in months([*outcome.package, *outcome.table_figures])]
     everything = ("all", WHOLE)
@@ -180,17 +180,17 @@ def show_next_steps(
 
 
 def _storage(url: str) -> str:
-    """The options by which redis-cli finds it."""
+    """Return the options of redis-cli."""
     found = urlsplit(url)
     if found.scheme == "redis+cluster":
-        # It is told of the others.
+        # redis-cli discovers the other nodes.
         host, _, port = found.netloc.partition(",")[0].rpartition(":")
         return f"-c -h {host} -p {port}"
     return f"-s {shlex.quote(unquote(found.path))}"
 
 
 def _program() -> str:
-    """How the user can type the `headrace` of this environment."""
+    """Return the command for the `headrace` of this environment."""
     here = Path(sys.argv[0]) if Path(sys.argv[0]).name == "headrace" else Path(sys.executable).with_name("headrace")
     found = shutil.which("headrace")
     if found is not None and Path(found).resolve() == here.resolve():
@@ -199,18 +199,18 @@ def _program() -> str:
 
 
 class Coverage:
-    """What all readers together have read."""
+    """Records read by all consumers together."""
 
     def __init__(self) -> None:
         self.seen = 0
-        """Different records."""
+        """Number of distinct records."""
         self.again = 0
-        """Deliveries of records that had been read before."""
+        """Duplicate deliveries."""
         self._seen: dict[int, bytearray] = {}
         self._tally = Tally()
 
     def add(self, read: Read) -> None:
-        """Count the records of one delivery that are new."""
+        """Add a delivery."""
         marks = self._seen.setdefault(read.partition, bytearray())
         end = read.first + len(read.months)
         if len(marks) < end:
@@ -227,11 +227,11 @@ class Coverage:
         self.again += end - read.first - new
 
     def figures(self) -> dict[Group, Figure]:
-        """The figures of what was read."""
+        """Return the figures of the distinct records."""
         return self._tally.figures()
 
     def missing(self, ends: dict[int, int]) -> list[str]:
-        """Where records up to the ends of the logs (offset after the last, by partition) were not read."""
+        """Return gaps before the log end offsets, by partition."""
         lines = []
         for partition, end in sorted(ends.items()):
             marks = self._seen.get(partition, bytearray())

@@ -1,4 +1,4 @@
-"""The course of the demo. One thread decides: children, sender and watch tell it things, it acts on them in order."""
+"""Run the demo. One thread handles the events of children, sender and watch in order."""
 
 import contextlib
 import queue
@@ -31,32 +31,32 @@ _STALLED_S = 180.0
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on. The message says why, and where to look."""
+    """The demo failed. The message has the reason and where to look."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How the demo was asked for."""
+    """Options of the demo."""
 
     leave: bool
-    """End when done, instead of waiting for Ctrl-C."""
+    """Exit when done, without waiting for Ctrl-C."""
     data: Path
     kafka: str | None
-    """HOST:PORT; None: the usual one, or a free port."""
+    """HOST:PORT; None: the default or a free port."""
     http: str | None
     rate: int
-    """Flights per second; 0: as fast as it goes."""
+    """Flights per second; 0: unlimited."""
     flights: int | None
-    """Only the first so many; None: all."""
+    """Number of flights; None: all."""
     cluster: bool = False
     """Three brokers over a Redis Cluster, one of which is killed."""
 
 
 def run(options: Options, console: Console) -> int:
-    """Run the demo; returns the exit status: 0 only if every figure agreed.
+    """Run the demo and return the exit status: 0 if every figure agrees.
 
     Raises:
-        DemoFailed: it could not be brought to its end.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP before the end; every process has been ended.
+        DemoFailed: the demo cannot complete.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP; every process has been ended.
     """
     with _signals_interrupt() as interrupts:
         demo = Demo(options, console, interrupts)
@@ -67,7 +67,7 @@ def run(options: Options, console: Console) -> int:
         except (KafkaException, TimeoutError) as error:
             raise DemoFailed(f"the server did not answer: {error} (its log: {demo.server_log})") from None
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nothing is to stop the clearing up
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # protects the cleanup
                 signal.signal(number, signal.SIG_IGN)
             demo.close()
 
@@ -76,7 +76,7 @@ class Demo:
     """One run."""
 
     def __init__(self, options: Options, console: Console, interrupts: Sequence[int]) -> None:
-        """`interrupts` gets the numbers of the signals that ask it to end."""
+        """`interrupts` receives the signals that end the demo."""
         self._options = options
         self._interrupts = interrupts
         self._console = console
@@ -87,7 +87,7 @@ class Demo:
         self._spark: Child | None = None
         self._readers: dict[str, Child] = {}
         self._leaving: set[Child] = set()
-        """Those that may end: killed, or told to."""
+        """Killed or stopped by the demo."""
         self._queried: messages.Queried | None = None
         self._sender: Sender | None = None
         self._watch: Watch | None = None
@@ -96,7 +96,7 @@ class Demo:
         self._package: Figures = {}
 
     def run(self) -> int:
-        """From an empty directory to the exit status."""
+        """Run everything, and return the exit status."""
         began = time.monotonic()
         with self._board:
             ready = self._start()
@@ -114,16 +114,16 @@ class Demo:
         return 0 if agreed else 1
 
     def log(self, name: str) -> Path:
-        """Where a process's standard error goes."""
+        """Return a process's log file."""
         return self._options.data / f"{name}.log"
 
     @property
     def server_log(self) -> Path:
-        """Of the server, or the first broker."""
+        """Log of the server or first broker."""
         return self.log("broker-1" if self._options.cluster else "server")
 
     def close(self) -> None:
-        """End every process: those that use the server before the server."""
+        """End every process, clients before the server."""
         self._board.close()
         clients = [child for child in (*self._readers.values(), self._spark) if child is not None]
         self._leaving.update(clients)
@@ -135,10 +135,10 @@ class Demo:
         self._leaving.update(self._servers.all)
         self._servers.close()
 
-    # The beginning.
+    # Start
 
     def _start(self) -> messages.Ready:
-        """Server and Spark started, the topic made, the package read."""
+        """Start server and Spark, create the topic, read the package."""
         options, board = self._options, self._board
         file = flights.package_file()
         prepare_directory(options.data)
@@ -177,10 +177,10 @@ class Demo:
     def _named(self) -> Path:
         return self._options.data.absolute() / "flights-with-airlines"
 
-    # The stream.
+    # Stream
 
     def _stream(self, ready: messages.Ready) -> None:
-        """Send, read with a death in the middle, archive; ends when all has arrived everywhere."""
+        """Send, consume with one kill, and archive until all records have arrived."""
         board, total = self._board, self._package[WHOLE].flights
         assert self._watch is not None
         assert self._sender is not None
@@ -207,7 +207,7 @@ class Demo:
         self._board.say(f"{name} started, pid {child.pid}")
 
     def _kill_one(self) -> None:
-        """SIGKILL to the reader whose partitions have most records."""
+        """Send SIGKILL to the consumer with the most records."""
         board = self._board
         name = max(self._readers, key=lambda name: sum(board.ends.get(p, 0) for p in board.members[name].partitions))
         child, member = self._readers[name], board.members[name]
@@ -221,14 +221,14 @@ class Demo:
         member.note, member.partitions = "killed", []
 
     def _kill_a_broker(self) -> None:
-        """Where there are several: what it had is missed for three seconds, and the others have it."""
+        """Kill a broker of several: after three seconds the others take over."""
         killed = self._servers.kill_one()
         if killed is not None:
             self._leaving.add(killed)
             self._board.say(f"{killed.name} killed with SIGKILL, pid {killed.pid}", "bold red")
 
     def _shared(self) -> bool:
-        """Whether all partitions have an owner, and every living reader has some."""
+        """Whether all partitions are assigned, some to every living consumer."""
         living = [self._board.members[name] for name, child in self._readers.items() if child not in self._leaving]
         held = sorted(partition for member in living for partition in member.partitions)
         return held == list(range(PARTITIONS)) and all(member.partitions for member in living)
@@ -238,10 +238,10 @@ class Demo:
         assert self._sender is not None
         return self._sender.done and self._coverage.seen >= total and self._board.archived.value >= total
 
-    # The end.
+    # End
 
     def _look_back(self) -> report.Outcome:
-        """Ask everybody for the figures."""
+        """Collect all figures."""
         assert self._spark is not None
         assert self._sender is not None
         assert self._watch is not None
@@ -271,7 +271,7 @@ class Demo:
         )
 
     def _stay(self, ready: messages.Ready) -> None:
-        """Leave the server to the user until Ctrl-C. Raises DemoFailed when it ends before."""
+        """Keep the server running until Ctrl-C. Raises DemoFailed if it ends before."""
         assert self._watch is not None
         report.show_next_steps(
             self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table
@@ -281,16 +281,16 @@ class Demo:
         self._leaving.update(self._servers.all)
         self._console.print("\nstopping")
 
-    # What is heard.
+    # Events
 
     def _hear(self, child: Child, message: Heard) -> None:
         self._inbox.put((child, message))
 
     def _until(self, reached: Callable[[], bool], what: str, stalled_s: float = _STALLED_S) -> None:
-        """Act on what is heard until something is reached. Raises DemoFailed when all were silent for three minutes."""
+        """Handle events until a condition holds. Raises DemoFailed after three minutes without an event."""
         self._moved = time.monotonic()
         while not reached():
-            if self._interrupts:  # raised where nobody is asked, such as a destructor, it was lost
+            if self._interrupts:  # may be lost if raised in a destructor
                 raise KeyboardInterrupt
             with contextlib.suppress(queue.Empty):
                 child, message = self._inbox.get(timeout=0.1)
@@ -359,7 +359,7 @@ class Demo:
             board.say(f"group {READERS} is {seen.state}, lag {board.lag:,}; {_shares(seen)}", "cyan")
 
     def _blame_server(self) -> None:
-        """Raise DemoFailed when the server has gone, or goes now: others may notice it before its end is heard."""
+        """Raise DemoFailed if the server has ended or is ending: its clients may fail first."""
         ended = self._servers.ended(_NOTICED_S)
         if ended is not None:
             assert ended.status is not None
@@ -374,7 +374,7 @@ class Demo:
 
 
 def _shares(seen: Seen) -> str:
-    """The members and, when the group has shared them out, their partitions."""
+    """Return the members with their partitions, once assigned."""
     if not any(seen.members.values()):
         return f"members {', '.join(seen.members)}" if seen.members else "no members"
     return "; ".join(f"{name} has {_listed(partitions)}" for name, partitions in seen.members.items())
@@ -386,7 +386,7 @@ def _listed(partitions: list[int]) -> str:
 
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[Sequence[int]]:
-    """SIGTERM and SIGHUP do what Ctrl-C does; the numbers of those that came."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C; yields the received signals."""
     interrupts: list[int] = []
 
     def interrupt(number: int, _frame: FrameType | None) -> None:

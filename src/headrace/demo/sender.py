@@ -1,4 +1,4 @@
-"""Sends the flights to the topic, at a pace that can be watched, in a thread of its own."""
+"""Send the flights to the topic at a visible pace, in a thread."""
 
 import logging
 import threading
@@ -12,33 +12,33 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from headrace.demo.flights import Flight, in_order
 
-# What matters of the log of librdkafka comes as an error of a record.
+# Relevant errors of librdkafka arrive with the records.
 _SILENT = logging.getLogger("headrace.demo.librdkafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 _SLICE_S = 0.02
 _AT_ONCE = 2_000
-"""Flights between two looks at what was acknowledged and at the stop sign."""
+"""Flights between checks of acknowledgments and of the stop flag."""
 
 
 class Sender:
-    """An idempotent producer; `sent` and `acknowledged` count while it runs."""
+    """An idempotent producer that counts `sent` and `acknowledged`."""
 
     def __init__(self, kafka: str, topic: str, flights: Path, *, rate: int, limit: int | None) -> None:
         """Prepare.
 
         Args:
             kafka: HOST:PORT.
-            topic: which exists.
+            topic: an existing topic.
             flights: the package's file.
-            rate: flights per second; 0: as fast as it goes.
-            limit: how many of the first flights; None: all.
+            rate: flights per second; 0: unlimited.
+            limit: number of flights; None: all.
         """
         self.sent = 0
         self.acknowledged = 0
         self.checksum = 0
-        """The sum of the CRC-32 of every value sent."""
+        """Sum of the CRC-32 of every sent value."""
         self.error: str | None = None
         self.done = False
         self._topic = topic
@@ -59,15 +59,15 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="flights sender", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until all was sent and acknowledged."""
+        """Wait until all records are acknowledged."""
         self._thread.join()
 
     def stop(self) -> None:
-        """Send no more, and wait for the thread."""
+        """Stop sending, and wait for the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -79,7 +79,7 @@ class Sender:
                 pass
         except KafkaException as error:
             self.error = str(error)
-        except Exception as error:  # a thread's error reaches nobody by itself
+        except Exception as error:  # errors of threads are not reported otherwise
             self.error = f"{type(error).__name__}: {error}"
         self.done = True
 
@@ -93,7 +93,7 @@ class Sender:
                 self._stop.wait(_SLICE_S)
 
     def _send(self, flights: Iterator[Flight], due: int) -> bool:
-        """Send so many, or what is left; whether there may be more."""
+        """Send up to the due number; return whether more may follow."""
         encode = msgspec.json.Encoder().encode
         for _ in range(due):
             flight = next(flights, None)
@@ -110,7 +110,7 @@ class Sender:
         while not self._stop.is_set():
             try:
                 self._producer.produce(self._topic, key=key, value=value, on_delivery=self._delivered)
-            except BufferError:  # as many as may wait for their acknowledgement do
+            except BufferError:  # the queue is full
                 self._producer.poll(0.1)
             else:
                 return

@@ -1,6 +1,6 @@
-"""What serves the demo: one server, or three brokers over a Redis Cluster of three primaries with a replica each.
+"""The demo's servers: one, or three brokers over a Redis Cluster of three primaries and three replicas.
 
-They listen on the usual ports, or on free ones where those are taken.
+They use the default ports if free.
 """
 
 import contextlib
@@ -36,25 +36,25 @@ _NODE_OPTIONS = {
     "appendfsync": "no",
     "save": "",
     "maxmemory-policy": "noeviction",
-    # Primaries and replicas end at once: nobody is left to wait for.
+    # All nodes stop together: do not wait for replicas.
     "shutdown-timeout": "0",
 }
 
 
 class ServersFailed(Exception):
-    """They could not be started. The message says why."""
+    """A server did not start; the message has the reason."""
 
 
 class Servers:
-    """From when it is made to `close`."""
+    """The running servers."""
 
     def __init__(self, data: Path, hear: Hear, say: Callable[[str, str], None]) -> None:
-        """Nothing runs yet.
+        """Prepare.
 
         Args:
-            data: the demo's directory; logs lie there, too.
-            hear: takes what they say, their ready lines first.
-            say: told of what people may want to know, with a style.
+            data: directory of data and logs.
+            hear: receives their messages, starting with the ready line.
+            say: prints a message with a style.
         """
         self.brokers: list[Child] = []
         self.killed: Child | None = None
@@ -64,13 +64,13 @@ class Servers:
         self._directory: DataDirectory | None = None
 
     def start_one(self, kafka: str | None, http: str | None) -> None:
-        """A server with its embedded Valkey. Raises ServersFailed."""
+        """Start a server with its embedded Valkey. Raises ServersFailed."""
         self.brokers.append(self._serve("server", kafka, http, "--data", str(self._data)))
 
     def start_cluster(self, kafka: str | None, http: str | None) -> None:
-        """Brokers over a cluster, the first of them at these addresses. Raises ServersFailed."""
+        """Start brokers over a cluster, the first at these addresses. Raises ServersFailed."""
         try:
-            # No server has the directory, so nobody else says that it is in use.
+            # No server locks the directory in this mode.
             self._directory = DataDirectory.open(self._data)
         except StoreError as error:
             raise ServersFailed(str(error)) from None
@@ -118,19 +118,19 @@ class Servers:
         return Address(_LOOPBACK, port)
 
     def heard(self, child: Child, ready: Ready) -> None:
-        """A broker's ready line."""
+        """Record a broker's ready line."""
         self._said[child] = ready
 
     @property
     def ready(self) -> Ready | None:
-        """Where clients find them: all Kafka listeners, the first one's HTTP; None until all are ready."""
+        """Return all Kafka listeners and the first HTTP listener, once all are ready."""
         said = [self._said[child] for child in self.brokers if child in self._said]
         if not said or len(said) < len(self.brokers):
             return None
         return Ready(",".join(each.kafka for each in said), said[0].http, said[0].storage)
 
     def kill_one(self) -> Child | None:
-        """SIGKILL to a broker, where there are several; who it was."""
+        """Send SIGKILL to one of several brokers, and return it."""
         if len(self.brokers) > 1:
             self.killed = self.brokers[1]
             self.killed.kill()
@@ -138,11 +138,11 @@ class Servers:
 
     @property
     def all(self) -> Sequence[Child]:
-        """Those that have to run."""
+        """Processes that must run."""
         return [child for child in (*self.brokers, *self._nodes) if child is not self.killed]
 
     def ended(self, within_s: float) -> Child | None:
-        """One that should run and does not, or ends within a time; None where there is none."""
+        """Return a process that has ended, or ends within a time."""
         deadline = time.monotonic() + within_s
         while True:
             for child in self.all:
@@ -153,7 +153,7 @@ class Servers:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """End them, brokers before what they store in."""
+        """End the brokers, then their storage."""
         end(self.brokers)
         end(self._nodes)
         if self._directory is not None:
@@ -164,7 +164,7 @@ class Servers:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment; a server that finds one taken ends, and says so."""
+    """Return free ports; a server that finds one taken fails with a message."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:
@@ -177,10 +177,10 @@ HTTP = "127.0.0.1:8080"
 
 
 def choose_address(asked: str | None, usual: str) -> tuple[str, bool]:
-    """HOST:PORT for the server, and whether the usual port was in use; what was asked for stays as it is.
+    """Return HOST:PORT of the server, and whether the default port was in use.
 
     Raises:
-        ValueError: what was asked for is no HOST:PORT.
+        ValueError: invalid HOST:PORT.
     """
     if asked is not None:
         return str(Address.parse(asked)), False
@@ -192,7 +192,7 @@ def choose_address(asked: str | None, usual: str) -> tuple[str, bool]:
 
 def _in_use(address: Address) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the server binds: a port is not in use because a connection of its last owner is still closing.
+        # Bind like the server: closing connections of an earlier process do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.host, address.port))
@@ -205,22 +205,25 @@ def _in_use(address: Address) -> bool:
 _PATIENCE_S = 60.0
 _LOOK_S = 0.02
 _CALM_MS = 30_000
-"""So long a silence is a death, once they are formed: on a busy machine two seconds are none, and with whoever is
-replaced goes what its replica has not got. Before that they say the sooner what they know, the sooner they miss."""
+"""Node timeout of the formed cluster.
+
+On a busy machine, two seconds of silence are normal, and a failover loses unreplicated writes. During formation a
+shorter timeout speeds up gossip.
+"""
 
 
 class NotFormed(Exception):
-    """The servers did not become a cluster in time; the message says what was waited for."""
+    """The cluster did not form in time."""
 
 
 def form(nodes: Sequence[Address], primaries: int) -> None:
-    """Give the first of them all slots, as many each, and each of the others one of those to follow, in turn.
+    """Form a cluster: the first `primaries` nodes share the slots, the others replicate them in turn.
 
-    Returns when every replica has all that its primary has, and all of them agree on who has which slots.
+    Returns when replicas are in sync and all nodes agree on the slots.
 
     Raises:
-        NotFormed: a minute was not enough.
-        redis.RedisError: one of them refused.
+        NotFormed: it took more than a minute.
+        redis.RedisError: a node refused.
     """
     for epoch, node in enumerate(nodes, 1):
         _wait_for(partial(_answers, node), f"{node} to answer")
@@ -245,7 +248,7 @@ def _ask(node: Address, *command: str | int) -> Any:
     with redis.Redis(
         node.host, node.port, decode_responses=True, socket_timeout=30, retry=Retry(NoBackoff(), 0)
     ) as link:
-        # The text as it is: redis-py makes something else of some answers.
+        # redis-py would transform some responses.
         link.response_callbacks.clear()
         return link.execute_command(*command)
 
@@ -266,12 +269,12 @@ def _own(node: Address) -> list[str]:
 
 
 def _bus(node: Address) -> int:
-    """The port at which other nodes reach it: `ip:port@bus,host`."""
+    """Return the cluster bus port: `ip:port@bus,host`."""
     return int(_own(node)[1].partition("@")[2].partition(",")[0])
 
 
 def _agree(nodes: Sequence[Address]) -> bool:
-    """Whether every one says that all is well, and all say the same of roles and slots."""
+    """Return whether all nodes are healthy and agree on roles and slots."""
     told = set()
     for node in nodes:
         if "cluster_state:ok" not in _ask(node, "CLUSTER", "INFO"):
@@ -284,7 +287,7 @@ def _agree(nodes: Sequence[Address]) -> bool:
 
 
 def _followed(node: Address, primary: Address) -> bool:
-    """Ask to follow; whether that was possible: a node that has not heard of the other one refuses."""
+    """Start replication; False if the node does not know the primary yet."""
     try:
         _ask(node, "CLUSTER", "REPLICATE", _own(primary)[0])
     except redis.ResponseError:

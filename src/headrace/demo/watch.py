@@ -1,4 +1,4 @@
-"""Looks at the consumer groups through the Kafka listener, as any Kafka tool does."""
+"""Watch the consumer groups through the Kafka listener."""
 
 import contextlib
 import logging
@@ -26,29 +26,29 @@ _SILENT.propagate = False
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The groups at one moment."""
+    """State of the groups."""
 
     state: str
-    """Of the readers' group, as Kafka calls it."""
+    """State of the consumers' group, in Kafka's terms."""
     members: dict[str, list[int]]
-    """Client id -> partitions, as the group's leader gave them out."""
+    """Client id -> assigned partitions."""
     positions: dict[str, dict[int, int]]
-    """Group -> partition -> committed position."""
+    """Group -> partition -> committed offset."""
     ends: dict[int, int]
-    """Where each partition's log ends."""
+    """Log end offset by partition."""
 
     def lag(self, group: str) -> int:
-        """Records that the group has not committed."""
+        """Return the group's lag."""
         positions = self.positions.get(group, {})
         return sum(max(0, end - positions.get(partition, 0)) for partition, end in self.ends.items())
 
 
 class Watch:
-    """Asks four times a second and hands on what it saw, from a thread of its own."""
+    """Polls four times per second, in a thread."""
 
     def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
-        """`groups`: the readers' group, whose members are watched, and the archive's."""
-        # librdkafka asks the leader that it knows until that grows old, and a leader that has died does not answer.
+        """`groups`: the consumers' group, whose members are watched, and the archive's."""
+        # librdkafka asks a known leader until the metadata expires, even if it is dead.
         self._admin = AdminClient(
             {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}, logger=_SILENT
         )
@@ -59,18 +59,18 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def create_topic(self) -> None:
-        """Raises KafkaException."""
+        """Create the topic. Raises KafkaException."""
         topic = NewTopic(self._topic, num_partitions=self._partitions)
         self._admin.create_topics([topic])[self._topic].result(timeout=_PATIENCE_S)
 
     def stream(self, partition: int) -> str:
-        """The Redis key of a partition's stream, as the server tells it. Raises KafkaException."""
+        """Return the Redis key of a partition's stream. Raises KafkaException."""
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         entries = self._admin.describe_configs([resource])[resource].result(timeout=_ANSWER_S)
         return str(entries[_STREAMS].value).split(",")[partition]
 
     def look(self) -> Seen:
-        """Ask now. Raises KafkaException, TimeoutError."""
+        """Poll once. Raises KafkaException, TimeoutError."""
         readers = self._admin.describe_consumer_groups([self._groups[0]])[self._groups[0]]
         asked = {
             name: self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name]
@@ -97,7 +97,7 @@ class Watch:
         )
 
     def look_again(self) -> Seen:
-        """Ask for a minute at most: a broker may have died a moment ago. Raises what `look` raises."""
+        """Poll, with retries for a minute after a broker's death. Raises as `look`."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -107,14 +107,14 @@ class Watch:
                     raise
 
     def start(self, on_seen: Callable[[Seen], None]) -> None:
-        """Look again and again; `on_seen` is called from another thread. What fails is looked at again."""
+        """Start polling; `on_seen` runs on another thread. Errors are retried."""
         thread = threading.Thread(target=self._run, args=(on_seen,), name="watch", daemon=True)
         thread.start()
-        # A signal between the two lines leaves a thread that nobody waits for: it ends with the process.
+        # A signal before this line leaves a daemon thread, which ends with the process.
         self._thread = thread
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,6 +1,6 @@
-"""For your tests, and ours: a real server on free ports, as a process of its own or in the test's.
+"""A real server for tests, on free ports, in a process or in a thread of the test.
 
-Names are imported when they are first asked for: pytest imports this package at every start, for its plugin.
+Names are imported on first use, because pytest imports this package for its plugin at every start.
 """
 
 import importlib

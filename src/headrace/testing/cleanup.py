@@ -1,4 +1,4 @@
-"""Removes every topic and group of a server, so that the next test finds none."""
+"""Remove all topics and groups of a server between tests."""
 
 from contextlib import closing
 
@@ -20,13 +20,13 @@ _ATTEMPTS = 20
 
 
 def sweep(kafka: str) -> None:
-    """Remove all topics, then all groups: members that a test forgot to close are made to leave.
+    """Remove all topics, then all groups; open members are removed.
 
     Args:
         kafka: HOST:PORT of the Kafka listener.
 
     Raises:
-        AssertionError: the server refuses to remove something.
+        AssertionError: the server refuses a removal.
     """
     host, port = kafka.rsplit(":", 1)
     with closing(Channel(connect(host, int(port), _PATIENCE_S), "sweeping")) as connection:
@@ -45,7 +45,7 @@ def _remove_topics(connection: Channel) -> None:
 
 
 def _remove_groups(connection: Channel) -> None:
-    # A group that goes with its topic just now says so with COORDINATOR_NOT_AVAILABLE: it is looked for again.
+    # A group that is being removed with its topic responds with COORDINATOR_NOT_AVAILABLE: retry.
     for _ in range(_ATTEMPTS):
         groups = [group.group_id for group in connection.ask(ListGroupsRequest(), 4).groups]
         if not groups:

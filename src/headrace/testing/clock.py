@@ -1,4 +1,4 @@
-"""Clocks that move when told to, so that tests of timers take no time."""
+"""Clocks that tests advance, so that tests of timers take no time."""
 
 import asyncio
 import heapq
@@ -10,13 +10,15 @@ import msgspec
 from headrace.broker.runtime.clock import SystemClock
 
 _PATIENCE_S = 30
-"""How long `MovableClock.advance` waits for the server's event loop."""
+"""Seconds that `MovableClock.advance` waits for the server's event loop."""
 _SETTLE_S = 5
-"""How long it waits for what the timers began, all of it writes of milliseconds."""
+"""Seconds that it waits for tasks started by the timers, which take milliseconds."""
 _STEPS = 100
 _STEP_S = 0.5
-"""How often, and how long each time, it waits for what those began in turn: a group writes one change after the other.
-Not for ever, since what clients ask for meanwhile looks the same."""
+"""Seconds that it waits, each time, for their follow-up tasks: a group stores one change after another.
+
+The number of waits is limited, because requests of clients start tasks too.
+"""
 
 
 def _ms(seconds: float, minutes: float, hours: float) -> int:
@@ -24,19 +26,19 @@ def _ms(seconds: float, minutes: float, hours: float) -> int:
 
 
 class ManualTimer(msgspec.Struct):
-    """An arranged call; `cancel` calls it off."""
+    """A scheduled call."""
 
     deadline_ms: int
     number: int
     callback: Callable[[], None] | None = msgspec.field(default=None)
 
     def cancel(self) -> None:
-        """Call it off; harmless when it has run."""
+        """Cancel the call; no effect once it has run."""
         self.callback = None
 
 
 class _Timers:
-    """Arranged calls in the order of their deadlines, and of their arrangement where these are equal."""
+    """Scheduled calls by deadline, then in the order of scheduling."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ManualTimer]] = []
@@ -48,13 +50,13 @@ class _Timers:
         return timer
 
     def first(self) -> int | None:
-        """The deadline of the next call; None: there is none."""
+        """Return the earliest deadline, or None."""
         while self._heap and self._heap[0][2].callback is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def run_first(self) -> None:
-        """Make the next call. There must be one."""
+        """Run the earliest call. There must be one."""
         _, _, timer = heapq.heappop(self._heap)
         callback, timer.callback = timer.callback, None
         assert callback is not None
@@ -66,7 +68,7 @@ class _Timers:
 
 
 class ManualClock:
-    """Implements `headrace.broker.runtime.clock.Clock` by hand. Until `step` both of its times are the same."""
+    """A `headrace.broker.runtime.clock.Clock` under manual control. Its two times differ only after `step`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms
@@ -78,32 +80,32 @@ class ManualClock:
         return self._ticks_ms + self._stepped_ms
 
     def ticks_ms(self) -> int:
-        """Milliseconds that have passed, without steps."""
+        """Milliseconds passed, without steps."""
         return self._ticks_ms
 
     def uptime_ms(self) -> int:
-        """Milliseconds that have passed, without steps, asleep or not."""
+        """Milliseconds passed, without steps, with sleep."""
         return self._ticks_ms + self._slept_ms
 
     def sleep(self, ms: int) -> None:
-        """Let the machine sleep: its ticks stand still, nothing runs."""
+        """Simulate sleep of the machine: ticks stop, no timer runs."""
         self._stepped_ms += ms
         self._slept_ms += ms
 
     def stand_still(self, ms: int) -> None:
-        """Let time pass in which nothing runs; what is due by then runs with the next `advance`."""
+        """Let time pass without running timers; due ones run with the next `advance`."""
         self._ticks_ms += ms
 
     def step(self, ms: int) -> None:
-        """Set the wall clock forward, or back; no time passes."""
+        """Set the wall clock forward or back; no time passes."""
         self._stepped_ms += ms
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
-        """Arrange `callback` for when `advance` reaches `deadline_ms`."""
+        """Schedule `callback` for the time `deadline_ms`."""
         return self._timers.add(deadline_ms, callback)
 
     def advance(self, ms: int) -> None:
-        """Let time pass, running what is due in order of its deadline, each at its own time."""
+        """Let time pass, running due timers in the order of their deadlines, each at its own time."""
         end = self._ticks_ms + ms
         while (deadline_ms := self._timers.first()) is not None and deadline_ms <= end:
             self._ticks_ms = max(self._ticks_ms, deadline_ms)
@@ -112,14 +114,14 @@ class ManualClock:
 
     @property
     def pending(self) -> int:
-        """How many timers are arranged and not called off."""
+        """Number of scheduled timers."""
         return self._timers.pending
 
 
 class MovableClock(SystemClock):
-    """The machine's clock, for a server in this process, that `advance` moves on from any thread.
+    """The system clock, which tests can advance from any thread. For a server in this process.
 
-    It goes on by itself as every clock does. `step` sets it, as an administrator or NTP sets a machine's.
+    Time also passes by itself. `step` sets the wall clock, as an administrator or NTP does.
     """
 
     def __init__(self) -> None:
@@ -135,56 +137,56 @@ class MovableClock(SystemClock):
         return super().now_ms() + self._ahead_ms + self._stepped_ms
 
     def ticks_ms(self) -> int:
-        """Milliseconds that have passed since some time, `advance` included and `step` not."""
+        """Milliseconds passed, including `advance` but not `step`."""
         return super().ticks_ms() + self._ahead_ms
 
     def uptime_ms(self) -> int:
-        """The same, with the time that the machine has slept."""
+        """The same, including sleep of the machine."""
         return super().uptime_ms() + self._ahead_ms
 
     def step(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
-        """Set the wall clock forward, or back when negative. No time passes: no timer fires, no session ends by it.
+        """Set the wall clock forward, or back if negative. No timer fires and no session expires.
 
-        Timestamps, signatures, cursors and retention go by the wall clock.
+        Timestamps, signatures, cursors and retention use the wall clock.
         """
         self._stepped_ms += _ms(seconds, minutes, hours)
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
-        """Arrange `callback` on the event loop that the clock is bound to; called from that loop only."""
+        """Schedule `callback` on the bound event loop; call it only on that loop."""
         timer = self._timers.add(deadline_ms, callback)
         self._arm()
         return timer
 
     @property
     def ahead_ms(self) -> int:
-        """How much time `advance` has let pass."""
+        """Milliseconds added by `advance`."""
         return self._ahead_ms
 
     @property
     def moved(self) -> bool:
-        """Whether it shows another time than the machine's."""
+        """Whether it differs from the system clock."""
         return bool(self._ahead_ms or self._stepped_ms)
 
     def reset(self) -> None:
-        """Go back to the machine's time; raises RuntimeError while a server goes by this clock."""
+        """Return to the system's time. Raises RuntimeError while a server uses the clock."""
         if self._loop is not None:
             raise RuntimeError("stop the server first: time does not go back for one that runs")
         self._ahead_ms = self._stepped_ms = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Work for this event loop from now on; timers of an earlier one are forgotten. None: for no loop."""
+        """Use this event loop from now on, without the timers of an earlier one; None: no loop."""
         self._loop = loop
         self._timers = _Timers()
         self._wake = None
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
-        """Let time pass: once this returns, every timer that is due has fired, in order, each at its own time.
+        """Let time pass: on return, every due timer has fired, in order, each at its own time.
 
-        What they set going has been done, too, groups are stored as they now are; only the trimming of logs, which
-        is checked every five minutes of that time, may come a moment later.
+        The tasks that they started have ended, and groups are stored. Only the trimming of logs, checked every five
+        minutes of that time, may end later.
 
         Raises:
-            ValueError: less than nothing: time does not go back.
+            ValueError: negative time.
         """
         ms = _ms(seconds, minutes, hours)
         if ms < 0:
@@ -205,7 +207,7 @@ class MovableClock(SystemClock):
             await asyncio.wait(begun, timeout=patience_s)
             known |= begun
             patience_s = _STEP_S
-            # What has been done may have arranged calls for a time that has passed by now.
+            # These tasks may have scheduled calls that are already due.
             self._pass(0)
 
     def _pass(self, ms: int) -> None:
@@ -222,7 +224,7 @@ class MovableClock(SystemClock):
             self._arm()
 
     def _arm(self) -> None:
-        """Have the event loop wake us at the first deadline: one timer of the loop stands for all of ours."""
+        """Schedule one timer of the event loop, for the earliest deadline."""
         first = self._timers.first()
         if self._wake is not None:
             if self._wake[0] == first:

@@ -1,4 +1,4 @@
-"""A real server in a thread of the test's process: sockets, storage and APIs as ever, and a clock that can be moved.
+"""A real server in a thread of the test's process, with a movable clock.
 
 with InProcessServer(num_partitions=3) as s:
     producer = Producer({"bootstrap.servers": s.kafka})
@@ -29,7 +29,7 @@ _ANY_PORT = "127.0.0.1:0"
 
 
 class InProcessServer:
-    """`headrace serve` in a thread with an event loop of its own. Clients must be in other threads than that one."""
+    """`headrace serve` in a thread with its own event loop. Use clients in other threads."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class InProcessServer:
         bootstrap_user: Path | None = None,
         **given: object,
     ) -> None:
-        """Prepare; nothing runs yet.
+        """Prepare the server without starting it.
 
         Args:
-            data: where its data lies, kept afterwards; None: a temporary directory, removed by `close`.
+            data: data directory, kept afterwards; None: a temporary directory, removed by `close`.
             redis: URL of an external Redis; None: the embedded Valkey.
-            clock: the time it goes by; None: a new clock.
-            https: serve HTTP with TLS, which `ssl_keystore_location` is given for.
+            clock: clock of the server; None: a new one.
+            https: serve HTTPS; requires `ssl_keystore_location`.
             bootstrap_user: file with NAME:PASSWORD of the first user.
-            given: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
+            given: broker settings (Kafka's names) or OCI settings, with underscores for dots: `num_partitions=3`.
 
         Raises:
-            TypeError: no such setting.
-            headrace.server.config.SettingsError: a setting does not take this value.
+            TypeError: unknown setting.
+            headrace.server.config.SettingsError: invalid value.
         """
         self.clock = clock or MovableClock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -77,29 +77,29 @@ class InProcessServer:
 
     @property
     def listeners(self) -> dict[str, str]:
-        """HOST:PORT of the Kafka listeners beside the first, by name."""
+        """HOST:PORT of the Kafka listeners after the first, by name."""
         return self._known.listeners
 
     @property
     def http(self) -> str:
-        """URL of the HTTP APIs, the OCI API's too."""
+        """URL of the HTTP APIs, including the OCI API."""
         return self._known.http
 
     @property
     def storage(self) -> str:
-        """URL of the storage, as redis-py's `from_url` takes it."""
+        """URL of the storage for redis-py's `from_url`."""
         return self._known.storage
 
     @property
     def data(self) -> Path:
-        """Directory of its Valkey."""
+        """Data directory."""
         if self._data is None:
             raise ServerFailed("the server has not been started")
         return self._data
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and has not ended."""
+        """Whether the server is running."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
@@ -109,22 +109,22 @@ class InProcessServer:
         return self._ready
 
     def start(self) -> None:
-        """Start, and wait until every API answers; the ports are those of the first start.
+        """Start, and wait until every API answers. Later starts use the same ports.
 
         Raises:
-            ServerFailed: it runs already.
-            headrace.server.config.StartError: it could not start; the message says why.
+            ServerFailed: it is already running.
+            headrace.server.config.StartError: the start failed; the message has the cause.
         """
         if self.running:
             raise ServerFailed("the server is running already")
         log_to_logging()
         if self._data is None:
-            # Short, and not under pytest's long tmp_path: the Valkey's socket lies in it.
+            # Not in pytest's tmp_path, whose length exceeds the limit for the Valkey's socket.
             self._temporary = tempfile.TemporaryDirectory(prefix="headrace-")
             self._data = Path(self._temporary.name) / "data"
         started: Future[Ready] = Future()
         self._stop = Stop()
-        # A daemon: a test run that is torn off in the middle must not wait for it.
+        # A daemon thread does not block the exit of an aborted test run.
         self._thread = threading.Thread(target=self._run, args=(started,), name="headrace", daemon=True)
         self._thread.start()
         try:
@@ -133,14 +133,14 @@ class InProcessServer:
             self._thread.join(_STOP_S)
             self._thread = None
             if self._ready is None:
-                # It never ran: nobody will close it.
+                # The caller does not close a server that did not start.
                 self.close()
             raise
         if self._temporary is not None and self._redis is None:
             self._guard = Guard(self.storage, self.data, Path(self._temporary.name))
 
     def stop(self) -> None:
-        """End it in order; raises ServerFailed when it does not end, or lost its storage. Nothing when not running."""
+        """Stop the server if it runs. Raises ServerFailed if it does not end, or lost its storage."""
         if self._thread is None:
             return
         if self._guard is not None:
@@ -156,12 +156,12 @@ class InProcessServer:
             raise ServerFailed(f"the server ended with status {self._status}: {self._stop.reason}")
 
     def restart(self) -> None:
-        """Stop in order, and start again on the same data, ports and clock."""
+        """Stop, and start again with the same data, ports and clock."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove its data unless the directory was given. Raises what `stop` raises."""
+        """Stop, and remove a temporary data directory. Raises as `stop`."""
         try:
             self.stop()
         finally:
@@ -178,9 +178,9 @@ class InProcessServer:
         self.close()
 
     def _load(self, kafka: str, http: str) -> tuple[config.ServerOptions, config.BrokerSettings, config.OciSettings]:
-        """The settings of a start; neither the environment nor a file has a say in tests."""
+        """Return the settings of a start, without the environment and files."""
         data = None if self._data is None else str(self._data)
-        # Settings may have listeners of their own.
+        # The settings may define listeners.
         told = None if any(each.startswith("listeners=") for each in self._sets) else kafka
         flags = {"data": data, "redis": self._redis, "kafka": told, "http": http, "bootstrap-user": self._first_user}
         return config.load(flags, self._sets, environ={})
@@ -211,7 +211,7 @@ class InProcessServer:
 
 
 def log_to_logging() -> None:
-    """Send the server's log to `logging`, where pytest catches it, unless this process has set up structlog itself."""
+    """Send the server's log to `logging`, for pytest, unless this process has configured structlog."""
     if structlog.is_configured():
         return
     structlog.configure(
@@ -227,21 +227,20 @@ def log_to_logging() -> None:
     logging.getLogger("headrace").setLevel(logging.INFO)
 
 
-# Reading ends with the process that holds the other end of the pipe. By its directory it is known that the pid is still
-# the Valkey's.
+# `read` returns when this process ends. The working directory proves that the pid still belongs to the Valkey.
 _SCRIPT = 'read -r _; [ "$(readlink "/proc/$1/cwd")" = "$2" ] && kill -KILL "$1"; rm -rf "$3"'
 
 
 class Guard:
-    """A shell that waits for the end of this process."""
+    """A shell that kills the Valkey when this process dies."""
 
     def __init__(self, storage: str, data: Path, remove: Path) -> None:
-        """Begin to watch.
+        """Start watching.
 
         Args:
             storage: URL of a Valkey that works in `data`.
             data: its directory.
-            remove: what is to be removed after it.
+            remove: directory to remove afterwards.
         """
         with redis.Redis.from_url(storage) as link:
             pid = int(link.info("server")["process_id"])
@@ -250,11 +249,11 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the tests
+            start_new_session=True,  # Ctrl-C must reach only the tests
         )
 
     def release(self) -> None:
-        """End the guard; what it watches stays."""
+        """End the guard without touching the Valkey."""
         self._shell.kill()
         self._shell.wait()
         if self._shell.stdin is not None:

@@ -1,4 +1,4 @@
-"""Clients of Oracle's `oci` package for a server in a test: a throw-away key, and no waiting for retries."""
+"""Clients of Oracle's `oci` package for tests, with a temporary key and without retries."""
 
 import uuid
 from base64 import b64decode, b64encode
@@ -14,7 +14,7 @@ from headrace.oci.api_keys import fingerprint
 
 @cache
 def throw_away_config() -> dict[str, Any]:
-    """What clients of the `oci` package are made with; the key in it is made once per process."""
+    """Return the configuration of `oci` clients, with a key made once per process."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return {
         "tenancy": "ocid1.tenancy.oc1..headrace",
@@ -27,32 +27,32 @@ def throw_away_config() -> dict[str, Any]:
 
 @cache
 def _signer() -> oci.signer.Signer:
-    """One for all clients: reading and checking a private key takes 50 ms, more than most tests do with a client."""
+    """Return a signer shared by all clients: loading a private key takes 50 ms."""
     return oci.signer.Signer.from_config(throw_away_config() | {"key_file": None})
 
 
 class OciClients:
-    """Makes clients for one server. Each of these has a compartment of its own, which is nothing but a name."""
+    """Creates clients for one server, with a separate compartment."""
 
     def __init__(self, endpoint: str, compartment_id: str | None = None) -> None:
-        """For the API at `endpoint`; `compartment_id` None: a new one."""
+        """Use the API at `endpoint`; without `compartment_id` a new one is used."""
         self.endpoint = endpoint
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
         self.config = dict(throw_away_config())
 
     @cached_property
     def admin(self) -> oci.streaming.StreamAdminClient:
-        """The client by which the other methods manage streams."""
+        """The admin client of the other methods."""
         return self.admin_client()
 
     def admin_client(self, **options: Any) -> oci.streaming.StreamAdminClient:
-        """A StreamAdminClient; `options` as it takes them. Without `retry_strategy` nothing is tried twice."""
+        """Return a StreamAdminClient with its `options`. Retries need a `retry_strategy`."""
         return oci.streaming.StreamAdminClient(
             self.config, service_endpoint=self.endpoint, **self._with_defaults(options)
         )
 
     def stream_client(self, endpoint: str | None = None, **options: Any) -> oci.streaming.StreamClient:
-        """A StreamClient for a stream's `messages_endpoint`; None: the server's. Options as for `admin_client`."""
+        """Return a StreamClient for a `messages_endpoint`; None: the server's. Options as for `admin_client`."""
         return oci.streaming.StreamClient(self.config, endpoint or self.endpoint, **self._with_defaults(options))
 
     def _with_defaults(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -60,27 +60,27 @@ class OciClients:
         return {"retry_strategy": oci.retry.NoneRetryStrategy()} | signer | options
 
     def create_stream(self, name: str, partitions: int = 1, **details: Any) -> oci.streaming.models.Stream:
-        """A new stream, in this object's compartment unless `details` (as CreateStreamDetails) say otherwise."""
+        """Create a stream in this compartment; `details` as in CreateStreamDetails."""
         if "stream_pool_id" not in details:
             details.setdefault("compartment_id", self.compartment_id)
         asked = oci.streaming.models.CreateStreamDetails(name=name, partitions=partitions, **details)
         return self.admin.create_stream(asked).data
 
     def sweep(self) -> None:
-        """Remove the stream pools, with their streams, and the connect harnesses of the compartment."""
+        """Remove the compartment's stream pools, their streams, and connect harnesses."""
         admin = self.admin
         for pool in _all(admin.list_stream_pools, self.compartment_id):
             try:
                 admin.delete_stream_pool(pool.id)
             except oci.exceptions.ServiceError as error:
-                if error.status not in {400, 409}:  # a compartment's default pool stays
+                if error.status not in {400, 409}:  # a default pool cannot be deleted
                     raise
         for harness in _all(admin.list_connect_harnesses, self.compartment_id):
             admin.delete_connect_harness(harness.id)
 
 
 class GroupReader:
-    """One instance of a consumer group, which goes on with the newest cursor that it was given."""
+    """One instance of a consumer group, which always uses its newest cursor."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class GroupReader:
         start: str = "TRIM_HORIZON",
         **details: Any,
     ) -> None:
-        """Ask for a group cursor; `details` as CreateGroupCursorDetails takes them."""
+        """Create a group cursor; `details` as in CreateGroupCursorDetails."""
         self._client = client
         self._stream_id = stream_id
         asked = oci.streaming.models.CreateGroupCursorDetails(
@@ -101,36 +101,36 @@ class GroupReader:
         self.cursor: str = client.create_group_cursor(stream_id, asked).data.value
 
     def get(self, limit: int | None = None) -> list[oci.streaming.models.Message]:
-        """The next messages, as the service tells them."""
+        """Return the next messages."""
         limits = {} if limit is None else {"limit": limit}
         answer = self._client.get_messages(self._stream_id, self.cursor, **limits)
         self.cursor = answer.headers["opc-next-cursor"]
         return list(answer.data)
 
     def values(self, limit: int | None = None) -> list[str]:
-        """The values of the next messages, as text."""
+        """Return the values of the next messages as text."""
         return [text_of(message.value) for message in self.get(limit)]
 
     def partitions(self, limit: int | None = None) -> set[int]:
-        """The partitions of the next messages."""
+        """Return the partitions of the next messages."""
         return {int(message.partition) for message in self.get(limit)}
 
     def heartbeat(self) -> None:
-        """Tell the server that this instance lives."""
+        """Send a heartbeat."""
         self.cursor = self._client.consumer_heartbeat(self._stream_id, self.cursor).data.value
 
     def commit(self) -> None:
-        """Commit what was got."""
+        """Commit the received messages."""
         self.cursor = self._client.consumer_commit(self._stream_id, self.cursor).data.value
 
 
 def put(
     client: oci.streaming.StreamClient, stream_id: str, *values: str, key: str | None = None
 ) -> list[oci.streaming.models.PutMessagesResultEntry]:
-    """Put messages of text, all with one key or without one; what the server says about each.
+    """Put text messages with one key, or without; returns the result of each.
 
     Raises:
-        AssertionError: it did not take one of them.
+        AssertionError: the server rejected a message.
     """
     entry = oci.streaming.models.PutMessagesDetailsEntry
     key64 = None if key is None else base64_of(key)
@@ -141,12 +141,12 @@ def put(
 
 
 def base64_of(text: str) -> str:
-    """Text as keys and values are sent."""
+    """Encode text as in keys and values."""
     return b64encode(text.encode()).decode()
 
 
 def text_of(base64: str) -> str:
-    """Text of a key or a value as it is received."""
+    """Decode the text of a key or value."""
     return b64decode(base64).decode()
 
 

@@ -1,7 +1,6 @@
-"""The pytest plugin: a server, clients for it and a clock to move, as fixtures. See docs/guides/testing.md.
+"""The pytest plugin: fixtures for a server, its clients and its clock. See docs/guides/testing.md.
 
-pytest imports this module at every start wherever Headrace is installed, so nothing is imported here but pytest:
-whatever a fixture needs is imported when it is first used.
+pytest imports this module at every start, so each fixture imports its dependencies on first use.
 """
 
 import importlib.util
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def headrace_settings() -> dict[str, Any]:
-    """Settings of the server that the tests share, underscores for dots; override it: `{"oci_limits": "strict"}`."""
+    """Settings of the shared server, with underscores for dots. Override it: `{"oci_limits": "strict"}`."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def headrace_server(headrace_settings: dict[str, Any]) -> "Iterator[InProcessServer]":
-    """The server that the tests of a session share, in a thread of this process. It is started when first used."""
+    """The server of the test session, in a thread of this process."""
     from headrace.testing.inprocess import InProcessServer
 
     with InProcessServer(**headrace_settings) as server:
@@ -37,8 +36,8 @@ def headrace_server(headrace_settings: dict[str, Any]) -> "Iterator[InProcessSer
 def headrace_clock(headrace_server: "InProcessServer") -> "Iterator[MovableClock]":
     """The server's clock: `headrace_clock.advance(seconds=31)` lets time pass, `step(hours=-1)` sets it.
 
-    After a test that moved it the server is started anew, on the same addresses and with the machine's time: in the
-    future, records that the next test's Kafka clients stamp with the present would be old ones.
+    After a test that moved the clock, the server is restarted with the system's time, on the same addresses. Otherwise
+    records of the next test, with timestamps of Kafka clients, would look old.
     """
     clock = headrace_server.clock
     yield clock
@@ -59,7 +58,7 @@ def headrace_kafka(headrace_server: "InProcessServer") -> Iterator[str]:
 
 @pytest.fixture
 def headrace_oci(headrace_server: "InProcessServer") -> "Iterator[OciClients]":
-    """Clients of Oracle's `oci` package with a compartment of the test's own; what it made is removed when it ends."""
+    """Clients of Oracle's `oci` package with a separate compartment, which is emptied when the test ends."""
     if importlib.util.find_spec("oci") is None:
         pytest.fail("the fixture headrace_oci needs Oracle's SDK: pip install oci", pytrace=False)
     from headrace.testing.cleanup import sweep

@@ -1,4 +1,4 @@
-"""A real server as a subprocess, for tests: started on free ports, stopped, killed, started again on the same data.
+"""A real server as a subprocess that tests can start, stop, kill and restart on the same data.
 
 with server(num_partitions=3) as s:
     producer = Producer({"bootstrap.servers": s.kafka})
@@ -36,21 +36,21 @@ _LOG_TAIL = 4_000
 
 
 class ServerFailed(Exception):
-    """The server did not start or did not stop as it should; the message has the end of its log."""
+    """The server failed to start or stop; the message has the end of its log."""
 
 
 class Addresses(msgspec.Struct, frozen=True):
-    """What the ready line says."""
+    """Addresses in the ready line."""
 
     kafka: str
     http: str
     storage: str
     listeners: dict[str, str] = {}
-    """HOST:PORT of the Kafka listeners beside the first, by name."""
+    """HOST:PORT of the Kafka listeners after the first, by name."""
 
     @classmethod
     def parse(cls, line: str) -> "Addresses":
-        """Read `ready kafka=HOST:PORT http=URL storage=URL`, and `listener.NAME=HOST:PORT`; raises ValueError."""
+        """Parse `ready kafka=HOST:PORT http=URL storage=URL`, and `listener.NAME=HOST:PORT`. Raises ValueError."""
         word, *pairs = line.split()
         values = dict(pair.split("=", 1) for pair in pairs)
         known = {name: values.pop(name, None) for name in ("kafka", "http", "storage")}
@@ -61,29 +61,29 @@ class Addresses(msgspec.Struct, frozen=True):
 
 
 class Process(Protocol):
-    """What a server asks of its process, as `subprocess.Popen` has it."""
+    """The part of `subprocess.Popen` that a server needs."""
 
     pid: int
     stdout: IO[bytes] | None
 
     def poll(self) -> int | None:
-        """Its status, None while it runs."""
+        """Return the status; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its status, once it has ended; subprocess.TimeoutExpired after so many seconds."""
+        """Wait for the status. Raises subprocess.TimeoutExpired."""
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
 
 
 class Launch(Protocol):
-    """How a process is started."""
+    """Starts a process."""
 
     def __call__(self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
-        """Start it, without input, its standard output a pipe, its standard error the log."""
+        """Start a process: no input, stdout in a pipe, stderr in the log."""
 
 
 def started(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
@@ -92,26 +92,26 @@ def started(command: Sequence[str], log: IO[bytes], environment: Mapping[str, st
 
 
 TESTING: Mapping[str, object] = {"oci_faults_header": True}
-"""Settings that servers of this package have where nothing else is said: what only tests should have."""
+"""Default settings of servers in tests."""
 launch: Launch = started
-"""How every server is started; whoever starts many may know of a faster way."""
+"""Starts every server; replace it with a faster one for many servers."""
 
 
 class Server:
-    """`python -m headrace serve` as a subprocess. Stopping it never removes its data."""
+    """`python -m headrace serve` as a subprocess. Stopping it keeps its data."""
 
     def __init__(self, data: Path, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
-        """Prepare; nothing runs yet.
+        """Prepare the server without starting it.
 
         Args:
-            data: directory of the embedded Valkey; the server's log lies beside it as `<data>.log`.
+            data: directory of the embedded Valkey; the log is `<data>.log`.
             arguments: further arguments of `serve`.
-            environment: variables beside those of this process, whose HEADRACE_* the server does not see.
+            environment: additional variables; HEADRACE_* of this process are removed.
         """
         self.data = data
         self.log_file = data.with_name(data.name + ".log")
         self.arguments = list(arguments)
-        """Arguments of `serve`; a change counts from the next start."""
+        """Arguments of `serve`; changes apply to the next start."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self._environment = inherited | dict(environment or {})
         self._process: Process | None = None
@@ -127,7 +127,7 @@ class Server:
 
     @property
     def listeners(self) -> dict[str, str]:
-        """HOST:PORT of the Kafka listeners beside the first, by name."""
+        """HOST:PORT of the Kafka listeners after the first, by name."""
         return self._known.listeners
 
     @property
@@ -137,12 +137,12 @@ class Server:
 
     @property
     def storage(self) -> str:
-        """URL of the storage, as redis-py's `from_url` takes it, but for a password: the ready line has none."""
+        """URL of the storage for redis-py's `from_url`, without a password."""
         return self._known.storage
 
     @property
     def pid(self) -> int:
-        """Process id of the server (its Valkey has its own)."""
+        """Process id of the server, not of its Valkey."""
         if self._process is None:
             raise ServerFailed("the server is not running")
         return self._process.pid
@@ -159,14 +159,14 @@ class Server:
         return self._addresses
 
     def log(self) -> str:
-        """Everything the server wrote to stderr so far, all starts together."""
+        """The server's stderr of all starts."""
         return self.log_file.read_text("utf-8", "replace") if self.log_file.exists() else ""
 
     def logged(self, text: str, start: int = 0) -> str:
-        """Wait until `text` is in the log behind its first `start` characters; the log from there on.
+        """Wait until `text` appears in the log after the first `start` characters, and return the log from there.
 
-        The server writes its log beside its work: a line may come a moment after the answer. Lines that are repeated
-        come up to ten seconds later, as one with their number. Raises ServerFailed when it does not come at all.
+        The server writes its log asynchronously, and repeated lines are combined and logged within ten seconds. Raises
+        ServerFailed if the text does not appear.
         """
         deadline = time.monotonic() + _LOGGED_S
         while text not in (log := self.log()[start:]):
@@ -176,10 +176,10 @@ class Server:
         return log
 
     def start(self) -> None:
-        """Start and wait for the ready line; the ports are those of the first start. Raises ServerFailed."""
+        """Start, and wait for the ready line. Later starts use the same ports. Raises ServerFailed."""
         if self.running:
             raise ServerFailed("the server is running already")
-        if self._process is not None:  # it has ended by itself
+        if self._process is not None:  # it has exited
             self._forget()
         if not self._ports and not any(each.startswith("--brokers") for each in self.arguments):
             self._ports = [self._hold_port() for _ in range(2)]
@@ -197,7 +197,7 @@ class Server:
         """The command line of the next start."""
         kafka, http = (f"127.0.0.1:{port}" for port in self._ports or (0, 0))
         if self._addresses is not None:
-            # Of several brokers the first: the others are on the ports behind it.
+            # Pass the first broker's ports; the others use the next ones.
             kafka, http = (each.partition(",")[0] for each in (self._addresses.kafka, self._addresses.http))
             http = http.removeprefix("http://")
         place = ["--http", http, "--data", str(self.data)]
@@ -206,7 +206,7 @@ class Server:
         return [sys.executable, "-m", "headrace", "serve", *place, *self.arguments]
 
     def stop(self) -> None:
-        """SIGTERM, and wait; raises ServerFailed unless it ends with status 0. Nothing to do when it is not running."""
+        """Send SIGTERM and wait, if it runs. Raises ServerFailed if the status is not 0."""
         if self._process is None:
             return
         self._process.terminate()
@@ -220,7 +220,7 @@ class Server:
             raise ServerFailed(self._explain(f"ended with status {status}"))
 
     def kill(self) -> None:
-        """SIGKILL to the server alone: its Valkey lives on, an orphan."""
+        """Send SIGKILL to the server only: its Valkey becomes an orphan."""
         if self._process is not None:
             self._process.kill()
             self._forget()
@@ -228,16 +228,16 @@ class Server:
 
     @property
     def storage_pid(self) -> int:
-        """Process id of the storage, asked of it; raises redis.RedisError when it does not answer."""
+        """Return the process id of the storage. Raises redis.RedisError."""
         with redis.Redis.from_url(self.storage, password=_password(self.data)) as link:
             return int(link.info("server")["process_id"])
 
     def kill_storage(self) -> None:
-        """SIGKILL to the embedded Valkey."""
+        """Send SIGKILL to the embedded Valkey."""
         os.kill(self.storage_pid, signal.SIGKILL)
 
     def wait(self, limit_s: float = _STOP_S) -> int:
-        """Wait for the server to end by itself; its exit status. Raises ServerFailed when it runs on."""
+        """Wait until the server ends, and return its status. Raises ServerFailed after `limit_s`."""
         if self._process is None:
             raise ServerFailed("the server is not running")
         try:
@@ -248,12 +248,12 @@ class Server:
         return status
 
     def restart(self) -> None:
-        """Stop in order, and start again on the same data and ports."""
+        """Stop, and start again with the same data and ports."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """End whatever runs, also a Valkey that was orphaned by `kill`. Raises what `stop` raises."""
+        """End the server and a Valkey orphaned by `kill`. Raises as `stop`."""
         try:
             self.stop()
         finally:
@@ -270,9 +270,9 @@ class Server:
         self.close()
 
     def _hold_port(self) -> int:
-        """A port that nobody else is given as a free one until `close`, also while the server is down.
+        """Reserve a port until `close`, even while the server is down.
 
-        Two sockets may be bound to one port while neither, or only the server's, listens (SO_REUSEADDR, Linux).
+        With SO_REUSEADDR on Linux, two sockets can bind a port as long as only the server's listens.
         """
         with socket.socket() as bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -286,11 +286,11 @@ class Server:
         return "--redis" not in self.arguments and "HEADRACE_REDIS" not in self._environment
 
     def _first_line(self) -> str:
-        """The first line of stdout; raises ServerFailed when the server ends or takes too long before it."""
+        """Return the first line of stdout. Raises ServerFailed at the server's end or a timeout."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        written = select.poll()  # select() knows no descriptor above 1023
+        written = select.poll()  # select() supports no descriptor above 1023
         written.register(descriptor, select.POLLIN)
         received = bytearray()
         deadline = time.monotonic() + _READY_S
@@ -315,13 +315,13 @@ class Server:
 
 
 def _password(data: Path) -> str | None:
-    """What the Valkey in a data directory asks for."""
+    """Return the password of the Valkey in a data directory."""
     file = data / "storage.password"
     return file.read_text("ascii").strip() if file.exists() else None
 
 
 def _end_storage(url: str, data: Path) -> None:
-    """Shut a Valkey down that may be there; nothing to do when none answers."""
+    """Shut down the Valkey, if it answers."""
     without_retries = Retry(NoBackoff(), 0)
     with (
         contextlib.suppress(redis.RedisError),
@@ -339,34 +339,34 @@ def server(
     environment: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[Server]:
-    """A server on free ports, ready; stopped (status 0 demanded) at the end.
+    """Run a server on free ports; it must stop with status 0 at the end.
 
     Args:
-        data: where its data lies, kept afterwards; None: a temporary directory, removed afterwards.
+        data: data directory, kept afterwards; None: a temporary directory, removed afterwards.
         redis: URL of an external Redis; None: the embedded Valkey.
         arguments: further arguments of `serve`.
-        environment: further variables of its environment.
-        settings: settings of the broker (Kafka's names) or the OCI API, underscores for dots: `num_partitions=3`.
+        environment: additional variables.
+        settings: broker settings (Kafka's names) or OCI settings, with underscores for dots: `num_partitions=3`.
 
     Raises:
         ServerFailed: it did not start, or did not stop cleanly.
-        TypeError: no such setting.
+        TypeError: unknown setting.
     """
     given = [*arguments, *(argument for text in texts_of({**TESTING, **settings}) for argument in ("--set", text))]
     if redis is not None:
         given += ["--redis", redis]
     with contextlib.ExitStack() as stack:
         if data is None:
-            # Short, and not under pytest's long tmp_path: the Valkey's socket lies in it.
+            # Not in pytest's tmp_path, whose length exceeds the limit for the Valkey's socket.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-"))) / "data"
         yield stack.enter_context(Server(data, given, environment))
 
 
 def texts_of(settings: Mapping[str, object]) -> list[str]:
-    """Settings as `KEY=VALUE`, from the names of their fields; those of one listener by their whole name.
+    """Return settings as `KEY=VALUE`, from field names; settings of one listener keep their name.
 
     Raises:
-        TypeError: one does not exist.
+        TypeError: unknown setting.
     """
     names = {key.field: key.name for key in (*BROKER_KEYS, *OCI_KEYS)}
     texts = []
