@@ -62,7 +62,7 @@ class OneBroker:
         self.ownership.adopt(View(number, tuple(members)), inside=self.ownership.node_id in nodes)
 
     def hear(self, leader: Leader) -> Leader:
-        """Whom it names after it has been told of a leader."""
+        """Return the leader that it names after an announcement."""
         news = self.leaders.news({STREAM: leader})
         if news:
             self.leaders.known |= news

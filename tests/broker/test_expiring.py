@@ -1,4 +1,4 @@
-"""What was refused of producers is forgotten in time, in every kind of partition and whoever leads it."""
+"""Rejected batches of producers expire, in every kind of partition and with every leader."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ class _Native:
 async def test_what_was_refused_is_forgotten_with_producers_that_are_silent(
     partition: LeaderPartition, clock: ManualClock, kind: str, leader: int | None
 ) -> None:
-    """Nobody knows them: their first batches were refused, and they have given them up."""
+    """No producer state exists: their first batches were rejected, and the producers have given up."""
     native: Any = _Native()
     refusing: Any = partition
     if kind == "native":

@@ -378,7 +378,7 @@ async def test_what_is_appended_while_redis_answers_is_not_waited_for(clock: Man
 
 
 class Sized(Late):
-    """Has one record, of a size that nobody knows before; and tells how much it might be."""
+    """Has one record, whose size is unknown before the read; reports an upper bound."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How often a fetch asks storage for entries whose size nobody has told, and what it takes for enough."""
+"""How often a fetch asks storage for entries of unknown size, and when it has enough."""
 
 import asyncio
 from collections.abc import Callable

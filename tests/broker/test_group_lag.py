@@ -50,7 +50,7 @@ async def turns_while(work: "asyncio.Future[list[Share]]") -> int:
 
 
 async def test_members_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10 000 members with a hundred partitions each held everybody up for a quarter of a second."""
+    """10,000 members with a hundred partitions each delayed every other client by a quarter of a second."""
     monkeypatch.setattr("headrace.broker.runtime.scheduler.SLICE_S", 0)
     found = described(assignment({"u": [number], "t": [3, 1]}) for number in range(300))
     reading = asyncio.ensure_future(shares(found, CooperativeScheduler().pace()))
@@ -76,7 +76,7 @@ async def test_what_is_no_assignment_is_no_partitions() -> None:
 
 
 async def test_a_reset_is_of_the_topics_that_there_were_when_it_was_planned(storage: MemoryStorage) -> None:
-    """One that is made again meanwhile has other records at these offsets."""
+    """A topic that is created again has other records at these offsets."""
     clusters = VirtualClusters(
         storage,  # type: ignore[arg-type]
         BrokerSettings.of({}),

@@ -1,4 +1,4 @@
-"""What other brokers have told is taken over before somebody who has to know it goes on."""
+"""Changes by other brokers are applied before a request that depends on them continues."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,7 +104,7 @@ class Site:
 
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> Any:
-    # A machine that stands still meanwhile is not to end a wait.
+    # A paused machine must not end a wait.
     monkeypatch.setattr(metadata, "_CURRENT_S", 300.0)
     monkeypatch.setattr(metadata, "_CATCH_UP_S", 300.0)
     made = Site()
@@ -145,7 +145,7 @@ async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site
     before: list[object] = []
 
     def forget(_: str) -> None:
-        # Moves are taken first: nobody is to find the topic gone between.
+        # Moves are applied first: no request may find the topic missing in between.
         before.extend(site.moves)
         site.learnt.clear()
         raise UnknownCluster("the topic is forgotten")
@@ -164,7 +164,7 @@ async def test_one_look_serves_all_who_ask_before_it_begins(site: Site) -> None:
     first = asyncio.ensure_future(site.follower.current())
     while not site.redis.looks:
         await asyncio.sleep(0)
-    # The look may be over before this is told: whoever asks now is served by the next one.
+    # The lookup may end before this announcement: later requests use the next lookup.
     site.redis.tell(Leader(11, 3))
     others = [asyncio.ensure_future(site.follower.current()) for _ in range(100)]
     await asyncio.wait([first, *others])
@@ -192,7 +192,7 @@ async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_
 async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_away(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was told last may be lost with the primary that had it; what is left says what is missing."""
+    """The last announcement may be lost with its primary; the remaining ones reveal the gap."""
     monkeypatch.setattr(metadata, "_AGAIN_S", 0)
     site.redis.stored = {STREAM: Leader(10, 2)}
     site.redis.away = True
@@ -206,7 +206,7 @@ async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_aw
 
 
 async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(site: Site) -> None:
-    """Redis failed over, say, so fast that nobody saw it, and somebody told of a leader before the next heartbeat."""
+    """For example, Redis failed over unnoticed, and another broker announced a leader before the next heartbeat."""
     site.redis.may_read.set()
     site.redis.tell(Leader(10, 2))
     await site.follower.current()
@@ -254,7 +254,7 @@ async def test_everything_is_loaded_where_the_first_changes_were_dropped_before_
 async def test_what_comes_while_the_last_change_is_asked_for_was_not_known_before(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was told that there is no such stream has to look again, though there is nothing left to wait for."""
+    """A client that got "no such stream" has to look again, although nothing is left to wait for."""
     last_change = site.redis.last_change
 
     async def asked_late() -> str:

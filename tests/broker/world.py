@@ -26,7 +26,7 @@ MOST_OFFSETS = 50
 
 
 class FailingGroups(RedisGroups):
-    """A storage of groups that can be told to refuse, or to keep waiting, and counts what it writes."""
+    """A storage of groups that can refuse or delay writes, and counts them."""
 
     refuses = False
     saved = 0
@@ -98,7 +98,7 @@ class World:
         return basket, await self.broker.instances.get(self.flights, cursor, basket, MOST_OFFSETS)
 
     async def silence(self) -> None:
-        """Everybody is out, and Redis knows it."""
+        """All members have left, and Redis knows it."""
         self.clock.advance(TIMEOUT_MS + 1)
         while any(each.instance for each in await self.broker.instances.describe(self.flights, "g")):
             await asyncio.sleep(0.001)

@@ -4,7 +4,7 @@ from headrace.testing import MovableClock
 
 
 class StandingClock(MovableClock):
-    """Time passes only when it is told to: rates can be counted exactly, however busy the machine."""
+    """Time passes only on request, so that rates are exact on a busy machine."""
 
     def __init__(self) -> None:
         """It is now."""

@@ -1,7 +1,7 @@
-"""Puts compiled modules beside the sources in PySpark's zips: `python -m tests.harness.compiled_zip FILE...`.
+"""Add compiled modules to PySpark's zips: `python -m tests.harness.compiled_zip FILE...`.
 
-Each process that Spark starts to run Python imports PySpark from a zip, and Python keeps nothing that it compiles of
-one: half a second of a core each time, for hundreds of processes in a run of the tests.
+Spark's Python processes import PySpark from a zip, for which Python caches no compiled modules. That costs half a
+second of a core each time, for hundreds of processes in a run of the tests.
 """
 
 import py_compile

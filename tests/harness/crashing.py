@@ -6,7 +6,7 @@ from tests.harness.groups import GroupContext
 
 
 class CrashingContext(GroupContext):
-    """It dies at its next write, where it is told to, and is started again."""
+    """Crashes at its next write on request, and is restarted."""
 
     crash: str | None = None
     """`before` or `after` its next write; None: it goes on."""

@@ -53,7 +53,7 @@ class Forked:
                 raise subprocess.TimeoutExpired(self._command, timeout or 0.0)
             told = os.read(self._ended, ANSWER_BYTES)
             os.close(self._ended)
-            # Whatever it was told by is gone with all that it was to tell.
+            # Without a status the forked server is gone, with all its messages.
             self._status = os.waitstatus_to_exitcode(int(told)) if told else -signal.SIGKILL
         return self._status
 
@@ -103,7 +103,7 @@ class _Nursery:
 
 
 def _circumstances(environment: Mapping[str, str]) -> list[object]:
-    """What a process inherits beside its arguments and Headrace's variables."""
+    """Return the inherited state of a process, other than its arguments and Headrace's variables."""
     variables = {name: value for name, value in environment.items() if not name.startswith(_OF_NO_ACCOUNT)}
     spaces = [Path("/proc/thread-self/ns", name).readlink() for name in _NAMESPACES]
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]

@@ -21,11 +21,11 @@ REQUEST_BYTES = 256 * 1024
 ANSWER_BYTES = 16
 """So much at most is a process id, or a status as `os.waitpid` has it, both in decimal."""
 _PASSED = 3
-"""Descriptors with a request: standard output and error of the server, and where its status is told."""
+"""Descriptors with a request: standard output and error of the server, and the pipe for its status."""
 
 
 def _until_forked(control: socket.socket) -> bool:
-    """Fork a server for each request. True in the server; False in this process, when nobody is left to ask."""
+    """Fork a server for each request. Returns True in the server, and False in this process after the last client."""
     looking = select.poll()
     looking.register(control, select.POLLIN)
     servers: dict[int, tuple[int, int]] = {}
@@ -59,7 +59,7 @@ def _until_forked(control: socket.socket) -> bool:
 def _tell_the_end(watched: int, pid: int, ended: int) -> None:
     _, status = os.waitpid(pid, 0)
     os.close(watched)
-    with contextlib.suppress(BrokenPipeError):  # nobody waits
+    with contextlib.suppress(BrokenPipeError):  # the client is gone
         os.write(ended, b"%d" % status)
     os.close(ended)
 

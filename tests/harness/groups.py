@@ -1,8 +1,7 @@
-"""A classic group on a manual clock: verbs for what members send, and everything the group answered or asked for.
+"""A classic group on a manual clock: requests of members, and all responses and effects of the group.
 
-It carries out effects as the running server does: changes go to a storage in memory before anything else, timers
-fire when the clock is moved past them, each answer reaches the request it belongs to. What must hold after every
-single event is checked here, so every test checks it.
+Effects are executed as in the running server: changes are stored in memory first, timers fire when the clock passes
+them, and each response goes to its request. The invariants are checked after every event, in every test.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A Kafka listener whose requests are asked about: whoever logs in is who they say they are."""
+"""A Kafka listener with authorization that accepts every login."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ ON = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": f"User:{ROOT}
 
 
 class Everybody:
-    """Whoever gives a name has it."""
+    """Accepts every user name."""
 
     required = False
 
@@ -83,7 +83,7 @@ class Guarded:
         await self.clusters.access.delete("default", [wanted], self.clusters.lane.pace())
 
     def connect(self, name: str | None, cluster: str = "default") -> Wire:
-        """A connection as somebody; None: without a login."""
+        """Return a connection of a user; None: without a login."""
         wire = Wire(self.address)
         if name is not None:
             wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)

@@ -1,8 +1,7 @@
-"""A group with instances on a manual clock: verbs for what they send, and logs of offsets and times.
+"""A group with instances on a manual clock: their requests, and logs of offsets and times.
 
-Built on `harness.groups`: classic members may use the same group. What a server does around the machine is done here in
-short: effects are carried out in order, a get reads what it is told to read and says what it delivered. What must hold
-after every single event is checked, so every test checks it.
+Built on `harness.groups`: classic members may use the same group. The server's part is simplified: effects run in
+order, a get reads the requested records and reports them. The invariants are checked after every event.
 """
 
 from dataclasses import dataclass, field
@@ -108,14 +107,14 @@ class InstanceContext(GroupContext):
         self.logs[topic][partition].start = log_start
 
     def lose(self, partition: int, log_end: int, topic: str = TOPIC) -> None:
-        """Redis comes back without the last records, and the log is opened anew."""
+        """Redis returns without the last records, and the log is recovered."""
         log = self.logs[topic][partition]
         del log.times[log_end:]
         epoch = log.epochs[-1][0] + 1
         log.epochs = [*(each for each in log.epochs if each[1] < log_end), (epoch, log_end)]
 
     def reopen(self, partition: int, topic: str = TOPIC) -> None:
-        """The log is opened anew, as after each start of a server, and has all that it had."""
+        """The log is recovered without loss, as after each start of a server."""
         self.lose(partition, self.logs[topic][partition].end, topic)
 
     # verbs
@@ -150,7 +149,7 @@ class InstanceContext(GroupContext):
         return self.answer_get(self.begin_get(cursor, topic), limit, most_offsets=most_offsets, topic=topic)
 
     def begin_get(self, cursor: GroupCursor, topic: str = TOPIC) -> Plan:
-        """The first half of a get: what it is told to read."""
+        """The first half of a get: return the records to read."""
         plan = self.ask(Get(token=None, topic=self.facts(topic), cursor=cursor))
         assert isinstance(plan, Plan)
         return plan

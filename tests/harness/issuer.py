@@ -1,4 +1,4 @@
-"""Somebody who gives out tokens: keys, the key set that tells of them, and tokens, good ones and others."""
+"""An issuer of tokens: keys, their key set, and tokens, valid and invalid."""
 
 import json
 import time
@@ -21,7 +21,7 @@ class Issuer:
         self.ec = ec.generate_private_key(ec.SECP256R1())
 
     def key_set(self, **more: Any) -> dict[str, Any]:
-        """What whoever checks tokens reads; `more` goes into the RSA key."""
+        """Return the key set for verifiers; `more` is added to the RSA key."""
         return {
             "keys": [
                 RSAAlgorithm.to_jwk(self.rsa.public_key(), as_dict=True) | {"kid": "rsa", "use": "sig"} | more,

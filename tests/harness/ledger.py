@@ -91,7 +91,7 @@ class Ledger:
         )
 
     def send(self, count: int) -> None:
-        """Hand `count` records to the producer, waiting where its queue is full; delivery reports are taken meanwhile.
+        """Send `count` records; collect delivery reports, and wait while the producer's queue is full.
 
         Raises LedgerBroken when the queue stays full for `_PATIENCE_S`.
         """
@@ -101,7 +101,7 @@ class Ledger:
                 producer.poll(0)
             partition = self._turn
             number = self.sent[partition]
-            # The number is the key too: a report then need not copy its value to be told apart.
+            # The number is the key too: a report is then identified without a copy of its value.
             key = _NUMBER.pack(number)
             try:
                 producer.produce(topic, key + filling, key, partition, report)
@@ -233,7 +233,7 @@ def _ends(consumer: Consumer, places: list[TopicPartition]) -> list[int]:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            consumer.list_topics(places[0].topic, timeout=_ASK_S)  # it does not ask anew by itself
+            consumer.list_topics(places[0].topic, timeout=_ASK_S)  # it does not refresh by itself
             return [consumer.get_watermark_offsets(place, timeout=_ASK_S)[1] for place in places]
         except KafkaException:
             if time.monotonic() > deadline:
@@ -242,11 +242,11 @@ def _ends(consumer: Consumer, places: list[TopicPartition]) -> list[int]:
 
 
 def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
-    """The numbers of the records in every partition, from the log start to the end, in offset order.
+    """Return the numbers of the records in every partition, in the order of offsets.
 
     Raises:
         LedgerBroken: offsets are not dense from 0, or a record cannot be read within `_PATIENCE_S`.
-        KafkaException: the consumer was told of an error.
+        KafkaException: the consumer got an error.
     """
     logs = placed(kafka, topic, partitions)
     for partition, log in enumerate(logs):
@@ -257,11 +257,11 @@ def numbers(kafka: str, topic: str, partitions: int) -> list[list[int]]:
 
 
 def placed(kafka: str, topic: str, partitions: int) -> list[list[tuple[int, int]]]:
-    """Offset and number of each record in every partition, from the log start to the end, in offset order.
+    """Return offset and number of each record in every partition, in the order of offsets.
 
     Raises:
         LedgerBroken: a record cannot be read within `_PATIENCE_S`.
-        KafkaException: the consumer was told of an error.
+        KafkaException: the consumer got an error.
     """
     consumer = Consumer(
         {

@@ -1,4 +1,4 @@
-"""A member of a classic group that does exactly what it is told: joins on one connection, fetches on another."""
+"""A scripted member of a classic group: joins on one connection, fetches on another."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
 
 
 class Member:
-    """One member. Alone in its group it makes its own assignment; `lead` makes everybody's."""
+    """One member. Alone in its group it makes its own assignment; with `lead` it makes those of all members."""
 
     def __init__(
         self, kafka: str, group: str, topic: str, *, client_id: str = "member", session_ms: int = _SESSION_MS

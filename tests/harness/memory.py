@@ -82,7 +82,7 @@ class MemoryCopies:
         return self.why
 
     def answer(self, error: Exception | None = None) -> None:
-        """Tell whoever has waited longest, and has a time to wait."""
+        """Answer the oldest waiting request that has a timeout."""
         self.asked.pop(0)(error)
 
     def come(self, error: Exception | None = None) -> None:

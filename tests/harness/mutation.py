@@ -33,12 +33,12 @@ def _change(data: bytearray, way: str, at: int, count: int, token: bytes) -> Non
 
 @st.composite
 def mutated(draw: st.DrawFn, sources: st.SearchStrategy[bytes], tokens: Sequence[bytes] = _EXTREMES) -> bytes:
-    """A source in which a few things were changed: bytes set, put in, taken out, written twice, or all cut off.
+    """Return a source with a few changes: bytes set, inserted, removed, duplicated, or the end cut off.
 
     Args:
         draw: given by Hypothesis.
-        sources: what is right.
-        tokens: what to write over it or to put in, beside single bytes.
+        sources: valid data.
+        tokens: values to overwrite or insert, in addition to single bytes.
     """
     data = bytearray(draw(sources))
     for _ in range(draw(st.integers(0, _MOST_CHANGES))):

@@ -1,4 +1,4 @@
-"""Hosts on this machine that can be cut apart: network namespaces, each with an address on one bridge. Needs root.
+"""Hosts on this machine that can be partitioned: network namespaces, each with an address on one bridge. Needs root.
 
     with Network() as network:
         one, two = network.host(), network.host()
@@ -7,9 +7,8 @@
         network.cut([one], [two])
         network.heal()
 
-The bridge, too, is in a namespace of its own, and so is the thread that makes it, with all threads and processes that
-it starts meanwhile: from there no way leads to the machine's own network, whatever a client goes on asking for. That
-thread is cut from nobody.
+The bridge is in a separate namespace, as are the thread that makes it and its threads and processes. From there no
+route leads to the machine's own network. That thread can reach every host.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ _HERE = Path("/proc/thread-self/ns/net")
 _NEEDED = "These tests make network namespaces: they need root with CAP_NET_ADMIN and CAP_SYS_ADMIN, and iproute2"
 _libc = ctypes.CDLL(None, use_errno=True)
 _chance = random.Random()
-"""Of its own: the one that all share begins anew with each test, and so would find what a killed run has left."""
+"""A separate generator: pytest-randomly resets the shared one, which would find the remains of a killed run."""
 
 
 class NotPermitted(AssertionError):
@@ -44,7 +43,7 @@ class Host:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """What this thread connects to, listens at and starts meanwhile, it does on this host."""
+        """Run the connections, listeners and processes of this thread on this host."""
         with _HERE.open() as before, Path(f"/run/netns/{self.name}").open() as there:
             _enter(there.fileno())
             try:
@@ -123,14 +122,14 @@ class Network:
                 self._mislead(two, one)
 
     def _mislead(self, host: Host, other: Host) -> None:
-        """Have one host send what is for the other one to a card that nobody has."""
+        """Make one host send packets for the other to an unknown hardware address."""
         _ip(
             "-n", host.name, "neighbour", "replace", other.address, "lladdr", _NOBODY, "dev", "eth0", "nud", "permanent"
         )
         self._cuts.append((host, other.address))
 
     def heal(self) -> None:
-        """Nobody is cut from anybody any more."""
+        """Remove all partitions."""
         for host, address in self._cuts:
             _ip("-n", host.name, "neighbour", "delete", address, "dev", "eth0")
         self._cuts.clear()

@@ -1,4 +1,4 @@
-"""Ports and addresses for programs that have to be told theirs before they start."""
+"""Ports and addresses for programs that need them before they start."""
 
 import contextlib
 import random
@@ -7,8 +7,8 @@ from pathlib import Path
 
 _LEAST, _ENOUGH = 20_000, 5_000
 _GIVEN = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-"""The first port that the kernel gives to whoever names none."""
-_chance = random.Random()  # not the one that pytest-randomly has begin anew
+"""Start of the kernel's range of ephemeral ports."""
+_chance = random.Random()  # pytest-randomly resets the shared one
 
 
 def loopback_network() -> str:
@@ -17,9 +17,9 @@ def loopback_network() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody has, and that nobody gets who asks for any port or connects to somewhere.
+    """Return free ports of 127.0.0.1 outside of the kernel's ephemeral range.
 
-    Those that the kernel gives away begin higher, so nothing but another call of this may take one before it is used.
+    Only another call of this function can take one before it is used.
     """
     with contextlib.ExitStack() as stack:
         found: list[int] = []

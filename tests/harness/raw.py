@@ -1,4 +1,4 @@
-"""A Kafka client that does exactly what it is told, right or wrong: for tests of what a server answers on the wire."""
+"""A Kafka client that sends exactly the given requests, valid or not, for tests of the wire protocol."""
 
 import socket
 from struct import Struct

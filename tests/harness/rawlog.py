@@ -1,4 +1,4 @@
-"""A log's stream and what lies beside it, seen and written as an owner's scripts and appends do, without a server."""
+"""A log's stream and the keys next to it, with an owner's scripts and appends, without a server."""
 
 from typing import Any, NamedTuple
 

@@ -124,16 +124,16 @@ class RedisCluster:
         tls: bool = False,
         calm: bool = False,
     ) -> None:
-        """Nothing runs yet.
+        """Prepare the cluster without starting it.
 
         Args:
             program: the server to run; the embedded Valkey if None.
-            primaries: how many, with as many slots each.
-            replicas: of each primary.
-            hosts: one for each of them, the primaries first; without any they run here.
-            tls: whether clients and nodes speak TLS only, and log in; the embedded Valkey cannot.
-            calm: whether nobody is replaced but by `kill` and `fail_over`. What a busy machine keeps waiting would be,
-                and with it would go what its replica has not got.
+            primaries: number of primaries, with equal shares of slots.
+            replicas: replicas of each primary.
+            hosts: one for each node, the primaries first; without any they run here.
+            tls: whether clients and nodes use only TLS, with a login; not supported by the embedded Valkey.
+            calm: whether failovers happen only by `kill` and `fail_over`. Otherwise a busy machine causes them, with a
+                loss of unreplicated writes.
         """
         self._silence_ms = CALM_MS if calm else NODE_TIMEOUT_MS
         self._hosts = hosts
@@ -193,7 +193,7 @@ class RedisCluster:
 
     @contextlib.contextmanager
     def missing_after(self, silence_ms: int) -> Iterator[None]:
-        """Meanwhile a primary is replaced after so long a silence, and voted on as often; all of `running` answer."""
+        """Use this node timeout in the context; all of `running` answer."""
         self._miss_after(silence_ms)
         try:
             yield

@@ -1,6 +1,6 @@
-"""What Redis servers and Sentinels need to speak TLS only and to let in nobody without a login; and what clients need.
+"""Configuration of Redis servers and Sentinels with TLS and a required login, and of their clients.
 
-They ask for a certificate of the same authority, as Redis does unless it is told otherwise: so do brokers show one.
+They demand a certificate of the same authority, as Redis does by default, so brokers present one.
 """
 
 import datetime as dt
@@ -95,5 +95,5 @@ class RedisTls:
 
     @property
     def arguments(self) -> list[str]:
-        """What a broker is given beside the URL."""
+        """Return a broker's options in addition to the URL."""
         return ["--redis-password-file", str(self._folder / "password"), "--redis-ca", str(self._made.authority)]

@@ -49,7 +49,7 @@ class Process:
 
     def ask(self, *command: str | int) -> list[object]:
         """What it answers to a command, as a list."""
-        # Whoever demotes a primary ends its connections, perhaps this one.
+        # A demotion of the primary ends its connections, perhaps this one.
         with redis.Redis(
             self.host, self.port, decode_responses=True, retry=Retry(NoBackoff(), 3), **self._login
         ) as link:

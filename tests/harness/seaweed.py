@@ -82,7 +82,7 @@ def seaweed(folder: Path) -> Iterator[Seaweed]:
 
 
 def _own_address() -> str:
-    """An address of this machine's loopback that nobody else has: a client of one gone never meets the next one."""
+    """Return a unique loopback address, so that clients of an earlier server never meet the next one."""
     high, low = divmod(os.getpid(), 254 * 254)
     return f"127.{100 + high}.{low // 254 + 1}.{low % 254 + 1}"
 

@@ -1,4 +1,4 @@
-"""A server that nobody reaches without TLS and a login, under access rules; and files by which Spark's side logs in."""
+"""A server that requires TLS and a login, with ACLs; and login files for Spark."""
 
 import contextlib
 import datetime as dt
@@ -27,7 +27,7 @@ from headrace.security.tls.files import GeneratedFiles, create
 from headrace.testing import Server, server
 
 PASSWORD = 'päss"wörd, \\ =2C;'
-"""Of everybody; with all that has a meaning in JAAS, SCRAM and files of properties."""
+"""Password of all users, with all special characters of JAAS, SCRAM and properties files."""
 # For JAAS, and that for java.util.Properties.
 ESCAPED = PASSWORD.replace("\\", r"\\").replace('"', r"\"").replace("\\", r"\\")
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -62,7 +62,7 @@ class BareStorage:
         return topic
 
     def create_native_topic(self, name: str, partitions: int = 1, bits: int = 10) -> Topic:
-        """A new native topic; whoever has its streams' keys may fill it."""
+        """Create a native topic; any program with its streams' keys may fill it."""
         streams = tuple(self._keys.stream(name, number) for number in range(partitions))
         config = {"headrace.storage": "native", "offset.sequence.bits": str(bits)}
         topic = Topic(name=name, id=uuid4(), streams=streams, config=config, created_ms=0)

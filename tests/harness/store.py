@@ -1,6 +1,6 @@
-"""An object store that can be told to fail: moto's S3 in a process of its own, with faults in front of it.
+"""An object store with fault injection: moto's S3 in a separate process, with a proxy.
 
-Run as a program it prints its URL. Faults are told by POST to `/_fault`, and forgotten by DELETE.
+As a program it prints its URL. POST to `/_fault` adds faults, DELETE removes them.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ class _Faults:
 
 
 def main() -> None:
-    # Only in this process, which nobody waits for.
+    # Only in this process, whose start delays no test.
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
     from werkzeug.serving import make_server  # noqa: PLC0415
 

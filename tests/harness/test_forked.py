@@ -28,7 +28,7 @@ def test_it_is_stopped_killed_and_started_again_as_any_other() -> None:
         started.start()
         os.kill(started.pid, signal.SIGKILL)
         assert started.wait(60) == -signal.SIGKILL
-        started.start()  # and takes its storage over, which nobody else would end
+        started.start()  # and takes over its storage, which would otherwise keep running
 
 
 def test_what_it_says_and_its_status_are_the_commands(tmp_path: Path) -> None:

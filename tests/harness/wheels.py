@@ -1,10 +1,10 @@
-"""Headrace as it is installed: a wheel built from this checkout, and installs of it beside the environment's own.
+"""Headrace as installed: a wheel built from this checkout, and installs of it next to the environment's.
 
     python -m tests.harness.wheels required build/wheel
     PYTHONPATH=build/wheel python -m pytest
 
-runs the tests against what users get instead of the checkout; `build` leaves the wheel itself in a directory. What
-setup.py knows instead of `required`: `none`, the twins in Python; `sanitized`, C that notices its mistakes.
+runs the tests against the wheel instead of the checkout; `build` leaves the wheel itself in a directory. Other values
+for setup.py instead of `required`: `none`, the twins in Python; `sanitized`, C with sanitizers.
 """
 
 import fcntl
@@ -28,9 +28,9 @@ _PRODUCTS = shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
 
 
 def build(folder: Path, extensions: Extensions) -> Path:
-    """Build the wheel into `folder`, from a copy, so that nothing an earlier build left gets into it.
+    """Build the wheel into `folder` from a copy, without remains of earlier builds.
 
-    Once for the same sources: whoever asks for it again gets the same file.
+    Built once for the same sources: later calls return the same file.
     """
     _BUILT.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)

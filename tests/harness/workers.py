@@ -23,7 +23,7 @@ class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc]  # xdist says n
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
-        config.option.loadscopereorder = False  # largest group first: ours are told apart by what they take
+        config.option.loadscopereorder = False  # largest group first: ours are ordered by their duration
 
     def _split_scope(self, nodeid: str) -> str:
         """The group of a test."""

@@ -1,4 +1,4 @@
-"""Nobody does what they may not: every API in every version, as somebody unknown, as a reader and as a super user."""
+"""Authorization of every API in every version: for an unknown user, a reader and a super user."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -112,7 +112,7 @@ def test_a_super_user_is_never_refused(server: Guarded, api: Api, version: int) 
     with server.connect(ROOT) as wire:
         errors, _ = asked(wire, api, version)
         if api.name != "InitProducerId":
-            # There are no transactions: nobody may have one.
+            # Transactions are not supported, so no user may begin one.
             assert not errors & UNAUTHORIZED
         else:
             assert errors <= {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}

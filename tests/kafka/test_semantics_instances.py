@@ -154,7 +154,7 @@ def test_a_classic_join_is_refused_until_the_instances_have_gone_and_finds_their
     try:
         read = consumer.consume(4, timeout=60)
         assert sorted(message.offset() or 0 for message in read) == [6, 7, 8, 9]
-        # Now it is the instances that are refused, and they are told why.
+        # Now the instances are rejected, with the reason.
         for call in (reader.get, reader.heartbeat):
             code, message = status(call)
             assert code in {400, 409}

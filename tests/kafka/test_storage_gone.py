@@ -143,7 +143,7 @@ def test_what_asks_redis_is_answered_in_time_where_it_is_stopped(asked: str, sto
             assert codes(client.receive()) <= told
             # The connection goes on.
             assert client.metadata(TOPIC).topics[0].name == TOPIC
-        # So does the server: nothing is held by what nobody waits for any more.
+        # So does the server: abandoned requests hold nothing.
         assert codes(client.ask(list_offsets(TOPIC), 7)) == {0}
 
 

@@ -175,7 +175,7 @@ Start = Callable[..., Awaitable[Owner]]
 
 @pytest.fixture
 async def start(link: Any, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
-    """Owners of one log in a Redis that is empty at first; they open it anew without a pause."""
+    """Owners of one log in an initially empty Redis; they recover it without a pause."""
     monkeypatch.setattr(recovery, "_RETRY_MS", 1)
     owners: list[Owner] = []
 
@@ -190,7 +190,7 @@ async def start(link: Any, any_redis: RedisServer, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def link(any_redis: RedisServer) -> Iterator[Any]:
-    """A Redis program beside Headrace; it begins with nothing there."""
+    """A Redis program next to Headrace, on an empty Redis."""
     with redis.Redis.from_url(any_redis.url) as found:
         found.flushall()
         yield found

@@ -1,4 +1,4 @@
-"""Send batches with a StreamAppender over a scripted connection, and record the results."""
+"""Batches passed to a StreamAppender over a scripted connection, and their results."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ def opened(wire: "Wire", entries: int = 0, name: str = STREAM) -> LeaderLog:
 
 
 class Sender:
-    """Places batches one behind the other and keeps what is told."""
+    """Appends batches one after another, and keeps their results."""
 
     def __init__(self, appender: StreamAppender, log: LeaderLog) -> None:
         self.appender = appender

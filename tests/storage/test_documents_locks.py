@@ -145,7 +145,7 @@ async def test_a_lost_lock_is_not_taken_again_by_keeping_it(
     monkeypatch.setattr(documents, "_KEPT_S", 0.001)
     first, second = await two(open_storage, raw)
     async with first.documents.locked("name") as lost:
-        # As if the first one had stood still, and another had begun and ended its change meanwhile.
+        # As if the first one had been paused while another one began and ended its change.
         raw.delete(KEY)
         commands = raw.info("commandstats")["cmdstat_evalsha"]["calls"]
         await until(lambda: raw.info("commandstats")["cmdstat_evalsha"]["calls"] > commands)
@@ -160,7 +160,7 @@ async def test_who_has_lost_a_lock_leaves_what_tells_its_holder_that_others_wait
 ) -> None:
     first, _ = await two(open_storage, raw)
     async with first.documents.locked("name"):
-        # As if the first one had stood still, and another had begun its change meanwhile, for whose end a third waits.
+        # As if the first one had been paused while another one began its change, for whose end a third one waits.
         raw.set(KEY, "another's")
         raw.set(f"{KEY}:wanted", "", px=60_000)
     assert raw.get(KEY) == "another's"
@@ -171,7 +171,7 @@ async def test_who_has_lost_a_lock_leaves_what_tells_its_holder_that_others_wait
 async def test_a_lock_whose_answer_was_lost_is_given_back_at_once(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    """Others would wait for nobody until its lease is over."""
+    """Others would wait in vain until its lease expires."""
     monkeypatch.setattr(documents, "LEASE_MS", 60_000)
     first, second = await two(open_storage, raw)
     run = first.scripts.run

@@ -15,7 +15,7 @@ LOOK = 4 << 20
 
 
 class Disk:
-    """So many bytes are free; how often somebody looked."""
+    """Free bytes, and the number of checks."""
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -43,7 +43,7 @@ def test_below_the_reserve_nothing_is_taken_until_somebody_has_made_room(free: i
 
 
 def test_what_is_taken_between_two_looks_never_reaches_into_the_reserve() -> None:
-    """Whatever others write meanwhile, our own writes alone do not use it up."""
+    """Even with writes of other programs, our own writes alone do not use it up."""
     disk = Disk(RESERVE_BYTES + (10 << 20))
     found = FreeSpace(HERE, disk)
     taken = 0

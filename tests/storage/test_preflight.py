@@ -1,4 +1,4 @@
-"""Requirements of a Redis, and warnings about one that is not persistent."""
+"""Requirements on a Redis, and the warnings for one without persistence."""
 
 import pytest
 import redis

@@ -1,4 +1,4 @@
-"""Whoever takes ever new client ids makes the server forget nobody's meter, and gets no new limit each time."""
+"""A client that keeps changing its client id evicts no other client's meter, and gets no new limit each time."""
 
 from functools import partial
 

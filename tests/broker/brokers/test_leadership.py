@@ -36,7 +36,7 @@ async def test_the_next_leader_is_named_when_it_has_opened_the_log_and_all_are_t
     assert next_one.log.is_leader
     assert told == (next_one.log.leader_epoch, 1)
     assert (next_one.log.named, other.log.named) == ((10, -1), (10, 2))
-    # What is told comes in any order beside the view.
+    # Announcements of leaders arrive in any order relative to the cluster membership.
     told = Leader(max(told.epoch, 11), 1)
     assert other.hear(told) == told
     other.go_by(2, WITHOUT_2)
@@ -53,7 +53,7 @@ async def test_who_led_it_is_named_until_a_broker_that_came_back_has_opened_the_
     assert not before.log.is_leader
     assert (before.log.named, other.log.named) == ((11, 1), (11, 1))
     assert before.hear(Leader(12, 2)) == (12, 2)
-    # The other one has not seen it in a view: nobody could be told where it is.
+    # The other broker has not seen it in a cluster membership, so it has no address to return.
     assert other.hear(Leader(12, 2)) == (12, -1)
     other.go_by(3, ALL)
     assert other.log.named == (12, 2)
@@ -73,7 +73,7 @@ async def test_a_server_without_others_names_itself_as_soon_as_it_has_opened_the
 
 
 async def test_a_log_that_another_broker_has_opened_since_is_opened_anew() -> None:
-    """Of two views that came at once the broker saw the second one only: nobody would ever be named."""
+    """The broker saw only the second of two quick changes of membership: without recovery no leader would be named."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     while not broker.told:
@@ -113,7 +113,7 @@ async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(m
 
 
 async def test_a_log_that_another_broker_is_told_to_have_opened_is_opened_anew() -> None:
-    """It is told after this broker went by the next view: what this one knows of the log may be old."""
+    """The announcement comes after this broker adopted the next membership: its knowledge of the log may be old."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     await broker.has_told()
@@ -266,7 +266,7 @@ async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkey
 
 
 async def test_what_is_known_of_a_log_that_is_open_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever deletes its records changes that meanwhile."""
+    """Deleting records changes the log start offset while the log stays open."""
     monkeypatch.setattr(leadership, "_AGAIN_S", 0)
     looks = asked = 0
 

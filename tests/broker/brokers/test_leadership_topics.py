@@ -102,7 +102,7 @@ async def _taken_over_when_it_is_gone(broker: OneBroker, clusters: VirtualCluste
 
 
 async def test_a_log_opened_for_a_topic_that_is_deleted_goes_where_one_of_its_name_has_moved_once() -> None:
-    """Nobody would ever delete what the opening has made."""
+    """No later step would delete the keys that the recovery has created."""
     broker = OneBroker(1)
     broker.storage.documents.stored["moved-topics", "default/t"] = b""
     clusters, _ = await leading_in_clusters(broker)
@@ -155,7 +155,7 @@ async def test_whether_a_topic_was_deleted_is_asked_again_where_redis_did_not_an
 
 
 async def test_nothing_is_kept_of_who_has_opened_a_log_that_no_topic_has() -> None:
-    """It was told behind the deletion of its topic; or of one that is not known yet, and that is told behind it."""
+    """The announcement follows the deletion of its topic, or precedes the announcement of its creation."""
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)
     clusters.learn_leaders({STREAM: first, "gone": Leader(7, 2)})

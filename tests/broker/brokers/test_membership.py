@@ -15,7 +15,7 @@ ME = Member(node_id=1, incarnation="a", process="pid 1", host="here", port=9092)
 
 
 class Storage:
-    """A view with one broker in it; a heartbeat that fails in a way that nobody thought of."""
+    """A cluster membership with one broker; a heartbeat that fails unexpectedly."""
 
     def __init__(self) -> None:
         self.view: View | None = None
@@ -51,7 +51,7 @@ async def test_a_failure_that_nobody_thought_of_does_not_end_the_heartbeats() ->
 
 
 async def test_a_lone_broker_that_stood_still_is_certain_of_nothing_until_it_has_asked() -> None:
-    """Another one may have come meanwhile. While it is Redis that does not answer nobody can."""
+    """Another broker may have joined. While Redis does not answer, none can."""
     storage, clock = Storage(), ManualClock()
     broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]
     await broker.join(lambda _: None)
@@ -79,7 +79,7 @@ async def test_a_lone_broker_that_stood_still_is_certain_of_nothing_until_it_has
 
 
 async def test_a_broker_whose_machine_slept_is_certain_of_nothing_until_it_has_asked() -> None:
-    """The clock of its timers stood still meanwhile, that of the others did not."""
+    """The clock of its timers was paused, those of the others were not."""
     storage, clock = Storage(), ManualClock()
     broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]
     await broker.join(lambda _: None)
@@ -122,7 +122,7 @@ class Redis:
 
 
 class Place:
-    """One broker's storage: what it was told to write under."""
+    """One broker's storage, with the broker epochs that it received."""
 
     def __init__(self, redis: Redis) -> None:
         self.redis = redis
@@ -143,7 +143,7 @@ class Place:
 
 
 async def test_a_broker_that_was_stopped_for_an_hour_says_so_and_joins_again() -> None:
-    """SIGSTOP: its clock goes on, and nothing else. It is certain of nothing, and misses nobody."""
+    """SIGSTOP: its clock continues, but nothing runs. It is uncertain, and misses no broker."""
     redis = Redis()
     other_me = Member(node_id=2, incarnation="b", process="pid 2", host="here", port=9093)
     stopped_clock, clock = ManualClock(), ManualClock()

@@ -50,7 +50,7 @@ async def test_what_was_given_up_before_it_comes_to_its_group_is_not_done(table:
 async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
     table: GroupCoordinator, clock: ManualClock
 ) -> None:
-    """One turn with all the answers of a large group would keep everybody else waiting."""
+    """All answers of a large group in one turn of the loop would delay every other client."""
     joining = await _very_many_join(table, clock)
     answered = [0]
     while answered[-1] < len(joining):
@@ -65,7 +65,7 @@ async def test_very_many_members_are_answered_in_several_turns_of_the_loop(
 async def test_answers_that_wait_for_their_turn_come_though_the_group_is_given_up(
     table: GroupCoordinator, clock: ManualClock, how: str
 ) -> None:
-    """What they tell was decided, and is stored; a member that goes on by it is told to look elsewhere."""
+    """Their content was decided and stored. A member that continues with it is redirected to another broker."""
     joining = await _very_many_join(table, clock)
     while not any(each.done() for each in joining):
         await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_a_stable_group_goes_on_after_a_restart(
     assert description is not None
     assert (description.state, description.generation) == (GroupState.STABLE, joined.generation)
     assert again.positions("g")[PARTITION].offset == 3
-    # Nobody comes back: the member is removed when its session ends.
+    # No member returns: it is removed when its session ends.
     clock.advance(10_001)
     while description.state is not GroupState.EMPTY:
         await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def test_positions_in_a_deleted_topic_go(table: GroupCoordinator, storage:
 async def test_positions_in_a_deleted_topic_go_though_storage_is_away(
     table: GroupCoordinator, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """The deletion is told once; when the topic is made again consumers would begin at the old position."""
+    """The deletion is announced once. Without it, consumers of a new topic would begin at the old offset."""
     await table.request("g", commit(5))
     storage.unavailable = True
     await table.topic_deleted(DropTopic("t"), CooperativeScheduler().pace())

@@ -191,7 +191,7 @@ async def test_a_restarted_server_knows_who_has_what_and_a_new_epoch_fences_the_
 
 
 async def test_a_description_looks_at_all_positions_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a drop waits they are a copy: one for each partition held everybody up."""
+    """During a drop the offsets are a copy: one per partition delayed every other client."""
     await world.topic(4)
     await world.cursor()
     looks = 0

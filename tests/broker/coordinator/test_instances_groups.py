@@ -144,7 +144,7 @@ async def test_a_section_whose_topic_went_with_a_crash_is_dropped_at_the_start(w
 
 
 async def test_nothing_is_left_of_an_earlier_topic_of_the_name(world: World) -> None:
-    """The topic is deleted and made again while nobody has its groups; they would begin at the old positions."""
+    """The topic is deleted and created again while no broker coordinates its groups; old offsets would apply to it."""
     live = await world.topic()
     await world.put(3)
     _, cursor = await world.get(await world.cursor())

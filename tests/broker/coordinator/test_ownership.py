@@ -141,7 +141,7 @@ async def test_positions_in_a_topic_that_is_deleted_while_the_group_is_taken_ove
 async def test_positions_in_an_earlier_topic_of_the_name_go_when_the_group_is_taken_over(
     site: Site, known: UUID | None
 ) -> None:
-    """The topic was deleted and made again while nobody coordinated the group; its consumers would skip records."""
+    """The topic was deleted and created again while the group had no coordinator; its consumers would skip records."""
     site.known = known
     other = TopicPartition("t", 1)
     await site.groups.save("g", [SaveOffsets({PLACE: OffsetAndMetadata(offset=5, topic_id=OLD)})])
@@ -261,7 +261,7 @@ async def test_a_commit_is_of_the_topic_that_there_is(site: Site) -> None:
 
 
 async def test_what_was_given_up_before_the_group_can_be_asked_is_not_done(site: Site) -> None:
-    """A member may have joined anew meanwhile, under its old name."""
+    """A member may have joined again under its old name."""
     site.may_find.set()
     joined = await site.table.request("new", join("a"), lambda: True)
     assert isinstance(joined, JoinResult)
@@ -297,7 +297,7 @@ async def test_a_commit_that_was_given_up_before_the_group_is_loaded_does_not_co
 
 
 async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:
-    """Whoever wanted it was cancelled by the view that it fails for."""
+    """The request was canceled by the change of membership that it fails for."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     asked = asyncio.ensure_future(site.table.ready("g"))
@@ -341,7 +341,7 @@ async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew
 
 
 async def test_groups_are_taken_over_by_a_broker_that_is_not_certain_yet(site: Site) -> None:
-    """It has just joined; who lists the groups, and members that are gone, wait for nobody's question."""
+    """The broker has just joined; lists of groups and the removal of members wait for no request."""
     site.may_find.set()
     certain, asked = False, asyncio.Event()
 
@@ -456,14 +456,14 @@ async def test_no_member_expires_while_others_may_lead_the_group(site: Site) -> 
     with structlog.testing.capture_logs() as logged:
         site.clock.advance(60_000)
         await asyncio.sleep(0)
-    # A server of other tests may say something meanwhile.
+    # A server of other tests may log something.
     assert [line for line in logged if line["event"].startswith("member")] == []
-    # Nobody else has come.
+    # No other broker has joined.
     certain = True
     assert await _heartbeat(site, joined) is None
     certain = False
     site.clock.advance(60_000)
-    # Or somebody has.
+    # Another broker has joined.
     site.go_by(2, 2)
     with structlog.testing.capture_logs() as logged:
         site.table.adopt()
@@ -498,7 +498,7 @@ async def test_a_member_that_does_not_come_back_after_such_a_time_is_dismissed(s
     site.clock.advance(60_000)
     certain = True
     site.clock.advance(9_000)
-    # Somebody is refused again and again: that puts it off no further.
+    # Repeated rejected requests do not postpone it.
     certain = False
     assert await site.table.ready("another") is GroupError.NOT_COORDINATOR
     certain = True

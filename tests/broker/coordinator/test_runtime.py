@@ -29,7 +29,7 @@ Event = Add | Expire
 
 
 class Counter:
-    """The machine: a sum that is forgotten when nobody adds to it for a second."""
+    """The state machine: a sum that is forgotten after a second without additions."""
 
     def __init__(self, total: int) -> None:
         self.total = total

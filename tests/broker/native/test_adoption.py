@@ -98,7 +98,7 @@ async def test_what_is_not_adopted_takes_records_as_before(
         with pytest.raises(StorageUnavailable):
             await adopt(broker.topics, "t", "mine", 0, {})
     assert isinstance(await put(broker, 0), Appended)
-    # Also where a Redis program has added the record, of which nobody has heard yet.
+    # Also if a Redis program has added the record, which no broker has noticed yet.
     raw.xadd("t:1", {"value": "x"})
     for partition in (0, 1):
         with pytest.raises(InvalidPartitions, match="has records of its own already"):

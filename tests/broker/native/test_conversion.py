@@ -94,7 +94,7 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
 async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What that one takes for the topic as it was would be in nobody's copy."""
+    """Records that the joining broker would append to the old topic would be missing in the copy."""
     storage = await open_storage(VIEW, alone=False)
     broker = over(storage, alone_in_view())
     live = await broker.topics.create("t", 1, {})
@@ -134,7 +134,7 @@ async def test_a_broker_that_is_alone_in_its_view_makes_a_log_of_a_native_topic(
 
 
 async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_storage: OpenStorage) -> None:
-    """It is told before the topic has it, while the last records are copied, say."""
+    """It is announced before the topic has it, for example while the last records are copied."""
 
     async def tell(told: Mapping[str, Leader]) -> None:
         clusters.learn_leaders(told)
@@ -158,7 +158,7 @@ async def test_the_log_that_it_became_is_named_under_its_leader_epoch(open_stora
 
 
 class Recording:
-    """A group stands at the only record; where groups are carried is kept, and something may happen meanwhile."""
+    """A group has committed the only record. Records where groups are carried, and can run a callback in between."""
 
     def __init__(self, at: int, meanwhile: Callable[[], object]) -> None:
         self._at, self._meanwhile = at, meanwhile
@@ -397,7 +397,7 @@ def away_twice(call: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[
 async def test_positions_and_old_streams_follow_where_redis_is_away_for_a_moment(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is converted by then: nobody would try again, and a copy of all records would stay in Redis."""
+    """It is converted by then: without a retry, a copy of all records would stay in Redis."""
     storage = await open_storage()
     broker = over(storage)
     live = await broker.topics.create("t", 1, {})

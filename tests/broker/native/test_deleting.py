@@ -93,7 +93,7 @@ async def test_a_group_that_is_deleted_while_redis_is_away_for_a_moment_does_not
 async def test_a_group_whose_server_dies_while_it_is_deleted_is_there_or_gone(
     open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch, died_at: int
 ) -> None:
-    """With half of it left the next one of that name would begin where it stood, and nobody could delete it again."""
+    """With half of it left, a new group of that name would begin at the old offset and could not be deleted."""
     storage = await open_storage()
     broker = over(storage)
     place = TopicPartition("t", 0)

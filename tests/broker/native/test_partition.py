@@ -1,4 +1,4 @@
-"""Where the log of a plain stream ends, and who is told of it."""
+"""The log end offset of a plain stream, and its notifications."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,7 @@ class TooFew(InDoubt):
 
 
 class Stream:
-    """Tells of no entry by itself, and answers appends as it is told to."""
+    """Announces no entry by itself, and answers appends as configured."""
 
     copies: InSyncReplicas
 
@@ -85,7 +85,7 @@ class Stream:
 
 
 def test_those_who_wait_are_told_by_whoever_hears_first_of_a_new_end() -> None:
-    """Somebody asked for the log end, say, before the entry's own message had its turn."""
+    """A request for the log end offset, for example, may come before the notification of the entry."""
     before, after = (Extent(log_start=0, log_end=end, length=end, added=end) for end in (1, 2))
     partition = NativePartition("t", 0, NativeStream("s", 16), before, cast("NativeStorage", Stream()))
     told: list[int] = []
@@ -108,7 +108,7 @@ def test_an_answer_that_was_overtaken_does_not_say_that_entries_were_lost() -> N
 
 
 def told_of(partition: NativePartition, *batches: tuple[int, int], copies: int = 1) -> list[type]:
-    """What the producer is told of batches, by epoch and sequence."""
+    """Return the responses to the producer for batches, by epoch and sequence."""
     told: list[type] = []
     for epoch, sequence in batches:
         made = Append(bytearray(61), 1, 0, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
@@ -121,7 +121,7 @@ def answering(stream: Stream, refusals: RejectedBatches | None = None) -> Native
 
 
 def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it() -> None:
-    """At OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka sends all anew, as another epoch: what was stored is there twice."""
+    """After OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka sends all again with a new epoch, which would duplicate records."""
     late, lost = OutOfOrderSequence("expected 3, found 4"), StorageUnavailable("lost")
     partition = answering(Stream(lost, late, lost, late, late, Appended(1), late))
     assert told_of(partition, (0, 3), (0, 4), (0, 4), (0, 5), (1, 4), (0, 3), (0, 5)) == [
@@ -168,7 +168,7 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
 
 
 def test_a_refused_batch_whose_acknowledged_forerunner_is_lost_is_told_so() -> None:
-    """A replica took over that lacks it. Whoever is told to try again would do so for ever."""
+    """A replica without the batch has taken over. A retriable error would make the producer retry forever."""
     late = OutOfOrderSequence("expected 2, found 3")
     partition = answering(Stream(StorageUnavailable("lost"), late, late, late, late))
     assert told_of(partition, (0, 3), (0, 4), (0, 3), (0, 2), (0, 4)) == [
@@ -216,7 +216,7 @@ def test_where_clients_are_sent_elsewhere_a_new_producer_begins_with_what_was_re
 
 
 def test_who_went_on_elsewhere_holds_nobody_up_for_good() -> None:
-    """Where records that were acknowledged there are lost, its producer is told so in the end."""
+    """If acknowledged records were lost there, its producer gets an error in the end."""
     clock = ManualClock()
     late = OutOfOrderSequence("expected 9, found 12")
     partition = answering(Stream(StorageUnavailable("lost"), late, late), RejectedBatches(clock.ticks_ms))

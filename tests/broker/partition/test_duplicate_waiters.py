@@ -15,7 +15,7 @@ AWAY = StorageUnavailable("Redis does not answer")
 
 
 class Waiting:
-    """Repeated batches, one an offset, and who was told what, in order."""
+    """Repeated batches, one per offset, and their responses in order."""
 
     def __init__(self, count: int) -> None:
         self.repeated = DuplicateWaiters()

@@ -1,4 +1,4 @@
-"""`min.insync.replicas` above 1 in one partition: who is told when, and what can be read meanwhile."""
+"""`min.insync.replicas` above 1 in one partition: the order of responses, and the readable records until then."""
 
 import asyncio
 
@@ -188,7 +188,7 @@ async def test_copies_that_were_enough_before_are_not_when_more_are_wanted(
 async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
-    """Readers of what its replicas may lack wait; nobody is told that the offset where it stands is not there."""
+    """Readers of records that replicas may lack wait; their offset is not reported as out of range."""
     told: list[int] = []
     partition.want_copies(2)
     for time_ms in (1_000, 3_000):
@@ -298,7 +298,7 @@ async def test_a_primary_that_was_replaced_does_not_say_what_is_not_there(
 
 
 async def waits(storage: MemoryStorage) -> None:
-    """Return when somebody waits for copies."""
+    """Return when an append waits for replication."""
     while not storage.logs.copies.asked:
         await asyncio.sleep(0)
 
@@ -409,7 +409,7 @@ async def test_a_reader_of_the_storage_sees_no_more_than_one_of_the_memory(
     await partition.open(create=True)
     partition.append(batch(3, timestamp=1_000), lambda _: None)
     storage.logs.answer()
-    # Whoever opens a log knows nothing of what is in it.
+    # A new leader does not know the log's replication state.
     await partition.open()
     partition.append(batch(2, timestamp=2_000), lambda _: None, 2, 1_000)
     storage.logs.answer()
@@ -454,7 +454,7 @@ async def test_whoever_waits_is_told_when_the_topic_and_the_primary_are_gone(
 
 
 async def test_a_primary_that_took_over_does_not_confirm_what_another_has_acknowledged() -> None:
-    """A native topic is never opened anew: nothing else would tell that its entries may be gone."""
+    """A native topic has no recovery, so nothing else would reveal that its entries may be gone."""
     copies = MemoryCopies()
     results: list[Appended | Exception] = []
     done, other = (done_with_copies(copies, "headrace:t:0", 2, 1_000, results.append) for _ in range(2))

@@ -287,7 +287,7 @@ async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
 
     assert [type(result) for result in results] == [Appended, StorageUnavailable]
     with pytest.raises(BehindRefused):
-        partition.append(sent(2), results.append)  # was on its way to this server meanwhile
+        partition.append(sent(2), results.append)  # was in flight to this server
     for sequence in (1, 2):
         partition.append(sent(sequence), results.append)
     storage.logs.answer()
@@ -377,7 +377,7 @@ async def test_a_new_producer_begins_with_what_was_refused_where_another_broker_
 async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
-    """Not for good. What fails since that one has led it is refused anew: what was sent behind it is to come again."""
+    """Not forever. A failure after another broker has led it is rejected again; later batches must be sent again."""
     results: list[Appended | Exception] = []
     partition.lead(1)
     await partition.open()
@@ -428,7 +428,7 @@ async def test_a_new_producer_begins_with_what_was_refused_before_a_broker_unsee
 async def test_those_behind_a_refused_batch_wait_for_it_by_time_that_passes(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, step: int
 ) -> None:
-    """The wall clock may be set to and fro meanwhile."""
+    """The wall clock may be set forward and back while they wait."""
     partition.append(sent(0), lambda _: None)
     storage.logs.answer()
     partition.paused = True

@@ -19,7 +19,7 @@ from headrace.topics.producer_state import ProducerStateEntry
 async def test_many_producers_are_written_down_in_pieces_and_the_offset_with_the_last(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written down together they would hold up everybody else, and Redis too."""
+    """Written in one piece they would delay all other clients, and Redis too."""
     written: list[tuple[int | None, int]] = []
     save = storage.logs.save_producers
 
@@ -140,7 +140,7 @@ async def _refused(*_: Any, **__: Any) -> Any:
 async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_asked_who_has_led(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, *, in_doubt: bool
 ) -> None:
-    """With a full disk no write tells for hours, and nobody else has led it."""
+    """With a full disk no write reveals it for hours, and no other broker has led it."""
     partition.append(batch(), lambda _: None)
     storage.logs.answer()
     monkeypatch.setattr(storage.logs, "save_producers", _refused)
@@ -163,7 +163,7 @@ async def test_behind_a_view_that_was_missed_a_storage_that_takes_no_writes_is_a
 async def test_behind_a_view_that_was_missed_readers_wait_where_reads_do_not_tell_either(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """Another broker has led it and told nobody; or a primary without replicas may have been replaced by one."""
+    """Another broker has led it without an announcement, or has promoted a primary without replicas."""
     if error is StorageNotWritten:
         await storage.logs.open(partition.stream, lambda _: None)
 

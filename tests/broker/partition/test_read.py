@@ -48,7 +48,7 @@ class Sink:
 
 
 class Sized:
-    """A partition of one record, of a size that nobody knows before."""
+    """A partition with one record, whose size is unknown before the read."""
 
     log_end = 1
 

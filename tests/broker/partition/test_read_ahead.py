@@ -23,7 +23,7 @@ def alone(*bases: int) -> list[StoredBatch]:
 
 
 async def test_an_answer_leaves_before_what_is_behind_it_is_read() -> None:
-    """A read from the page cache takes the loop's time, and the client has nothing to do meanwhile."""
+    """A read from the page cache blocks the loop, and the client would have to wait."""
     happened: list[str] = []
 
     async def read(offset: int, limit: int, *, join: bool) -> list[StoredBatch]:

@@ -42,13 +42,13 @@ async def read_on(partition: LeaderPartition, offset: int) -> None:
 async def test_who_takes_less_than_was_read_ahead_ends_with_a_batch_by_itself(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
-    """By the first and the last header it is told how many records there were."""
+    """The first and the last header give the number of records."""
     size = await filled(partition, storage, drop_cached, 12)
     await partition.read_stored(0, 5 * size, join=True)
     await read_on(partition, 50)
     chunks, total = partition.read_cached(50, 4 * size, whole_first=True, join=True)
     assert (total, count_records(chunks, has_gaps=False)) == (4 * size, 40)
-    # Nor does whoever comes for the middle of the last one get what came as one with it.
+    # A reader that starts in the middle of the last batch does not get batches that were read together, either.
     await read_on(partition, 90)
     chunks, total = await partition.read_stored(85, size)
     assert [peek(chunk).base_offset for chunk in chunks] == [80]
@@ -88,7 +88,7 @@ async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archi
     cold: Any = Cold([*storage.logs.logs[partition.stream].batches])
     partition.cold = cold
     await partition.read_stored(0, size, join=True)
-    # Nobody here has heard of it when what follows is read.
+    # This broker does not know of the trim when it reads on.
     await storage.logs.trim(partition.stream, before_offset=20)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_a_read_that_was_under_way_when_the_log_was_opened_anew_leaves_not
 async def test_what_was_answered_is_not_held_while_more_is_read_ahead(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None]
 ) -> None:
-    """Nobody would count it."""
+    """It would not be counted."""
     size = await filled(partition, storage, drop_cached, 6)
     log = storage.logs.logs[partition.stream].batches
     log[:] = [StoredBatch(b.base_offset, b.next_offset, memoryview(bytearray(b.batch))) for b in log]

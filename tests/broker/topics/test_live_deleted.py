@@ -1,4 +1,4 @@
-"""What a deleted topic leaves behind: nothing, and nobody waits until it is gone."""
+"""A deleted topic leaves nothing, and no request waits until it is gone."""
 
 import asyncio
 import weakref
@@ -51,7 +51,7 @@ async def test_who_reads_or_writes_it_meanwhile_is_told_that_it_is_gone(world: W
     with pytest.raises(UnknownTopic):
         partition.check_readable(0)
     assert told == [0]
-    # As whoever began to read before it went, and goes on.
+    # Like a reader that began before the deletion and continues.
     assert partition.read_cached(0, 1 << 20, whole_first=True) == ([], 0)
     with pytest.raises(UnknownTopic):
         await partition.read_stored(0, 1 << 20)

@@ -93,7 +93,7 @@ async def test_what_is_where_it_was_stays_and_what_is_gone_is_not_looked_for(wor
     assert clusters.get("blue").topics.get("t") is live
     await world.storage.topics.delete(later.topic)
     await clusters.take_moves()
-    # Whoever refreshes it takes it for deleted, as it is.
+    # A refresh correctly treats it as deleted.
     assert clusters.default.topics.get("t") is later
     await refresh(clusters.default.topics, "t")
     assert not _is_known(clusters, later.topic.id)

@@ -52,7 +52,7 @@ async def trimmed(clock: ManualClock, ms: int, *partitions: Plain) -> list[str]:
 
 
 async def test_a_slot_that_is_or_was_moved_is_trimmed_a_moment_later_without_a_word() -> None:
-    """It was told of 73 s after a reshard, by which nothing was wrong any more, and done at the next interval."""
+    """A warning came 73 s after a reshard, when nothing was wrong any more; the next interval trimmed it."""
     moved, other = Plain(0, [MOVED, MOVING]), Plain(1, [])
     assert await trimmed(ManualClock(), 2_000, moved, other) == ["1: log trimmed", "0: log trimmed"]
 

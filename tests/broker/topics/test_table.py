@@ -163,7 +163,7 @@ async def test_a_stored_value_that_nobody_may_give_any_more_stays_and_hinders_no
 
 
 class SlowTopics(MemoryTopics):
-    """Answers when it is told to."""
+    """Answers on request."""
 
     def __init__(self, shared: MemoryStorage) -> None:
         super().__init__(shared)
@@ -273,7 +273,7 @@ async def test_what_another_broker_has_moved_is_not_deleted(
 ) -> None:
     for name in ("a", "b", "c"):
         await table.create(name, 1, {})
-    # Of the moves nobody has told yet.
+    # The moves have not been announced yet.
     del storage.topics.stored["a"], storage.topics.stored["b"]
     with pytest.raises(UnknownTopic):
         await table.delete("a")
@@ -286,7 +286,7 @@ async def test_what_another_broker_has_moved_is_not_deleted(
 async def test_nor_is_it_where_the_answer_to_its_deletion_is_lost(
     table: TopicTable, storage: MemoryStorage, told: Told
 ) -> None:
-    """Its records are another virtual cluster's by now: nobody is told that they are gone."""
+    """Its records belong to another virtual cluster by now: no client learns that they are gone."""
     moved = (await table.create("a", 1, {})).topic
 
     async def lost(topic: Topic) -> Topic:

@@ -54,7 +54,7 @@ class Member(ABC):
 
     @abstractmethod
     def poll(self, seconds: float, count: int = 500) -> list[Received]:
-        """Up to `count` records, waiting no longer than this; takes part in rebalances meanwhile."""
+        """Return up to `count` records within this time, while it takes part in rebalances."""
 
     @abstractmethod
     def owned(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""kafka-python 3. It compresses with libraries beside it: without them it refuses the codec."""
+"""kafka-python 3. It compresses with optional libraries: without them it refuses the codec."""
 
 import gc
 import time
@@ -78,7 +78,7 @@ class KafkaPythonMember(Member):
         """See Member."""
         self._consumer.close(autocommit=False)
         with warnings.catch_warnings():
-            # It forgets sockets whose connection was refused; they must not turn up in somebody else's test.
+            # It drops sockets whose connection was refused; the warnings must not appear in another test.
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 

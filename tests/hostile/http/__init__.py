@@ -1,1 +1,1 @@
-"""Hostile requests beside a client that pings: what one costs the others, in time and in memory."""
+"""Hostile requests next to a client that pings: the cost to other clients, in time and in memory."""

@@ -1,4 +1,4 @@
-"""Watches a server from beside: how long others wait, and how much memory it takes."""
+"""Watch a server from the outside: delays of other clients, and its memory."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import msgspec
 from headrace.testing.process import Server
 
 WORST_PING_MS = 100
-"""How long nobody may be kept waiting by another's request (issue 10, "One request must not hurt the others")."""
+"""Longest delay of a client by another's request (issue 10, "One request must not hurt the others")."""
 MOST_MEMORY = 256 << 20
 """Bytes above what the server had before, which one request may take at most; also what its Valkey may."""
 TRIES = 12
@@ -27,7 +27,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def harmless(self) -> bool:
-        """Whether it hurt nobody."""
+        """Return whether no other client was affected."""
         return (
             max(self.kafka_ms, self.http_ms) <= WORST_PING_MS
             and max(self.server_bytes, self.storage_bytes) <= MOST_MEMORY

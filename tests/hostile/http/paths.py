@@ -1,6 +1,6 @@
-"""Hostile requests to each path beside OCI's API: the console's pages and forms, other brokers' way, and the rest.
+"""Hostile requests to each path outside of OCI's API: the console's pages and forms, requests of brokers, and others.
 
-`PATHS` names one path for every route there is; `test_http` collects the routes of a server that is being started.
+`PATHS` has one path for every route; `test_http` collects the routes of a starting server.
 """
 
 import re
@@ -43,7 +43,7 @@ def _requests(path: str, target: Target) -> None:
 
 
 for _each in PATHS:
-    # Of a page that there is it would tell for as long as somebody listens.
+    # For an existing page it would send events until the client disconnects.
     case(_each, "requests")(partial(_requests, "/events?of=/nowhere" if _each == "/events" else _each))
 
 
@@ -151,7 +151,7 @@ def many_pages_of_records_that_are_hard_to_read(target: Target) -> None:
 
 @case(APPEND)
 def seals_that_nobody_has_made(target: Target) -> None:
-    """From whoever is no broker, with bodies as large as batches may be announced to be."""
+    """From a client that is no broker, with bodies of the largest announced size of batches."""
     for seal in ("x" * 60_000, "." * 60_000, "AAAA." + "0" * 64, "e30=." + "é" * 100, "W" * 20_000 + "." + "0" * 64):
         told = {SEAL: seal}
         for path in (APPEND, f"{APPEND}?cluster=default&topic=hostile-0&id=0&partition=0", f"{BASE}/streams/x"):

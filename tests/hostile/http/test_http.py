@@ -1,4 +1,4 @@
-"""No HTTP request keeps others waiting for more than 100 ms or takes more memory than 256 MiB, whoever sent it."""
+"""No HTTP request of any client delays others by more than 100 ms or takes more memory than 256 MiB."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_every_route_has_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
         found = list(routes)
     assert {"/metrics", "/events", "/login", app.RESET_PATH} <= {route.path for route in found}
     assert [route.path for route in found if not any(route.path_regex.match(path) for path in PATHS)] == []
-    # What is told apart before there are routes.
+    # Paths that are dispatched before the routes.
     assert {"/livez", "/readyz", APPEND} <= set(PATHS)
 
 
@@ -88,7 +88,7 @@ def attacked(request: pytest.FixtureRequest) -> Iterator[tuple[Target, Bystander
 
 @pytest.fixture(scope="module")
 def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Bystander]]:
-    """A broker that may have others beside it, verifies, and lets none of these in."""
+    """A broker that may have other brokers, verifies signatures, and accepts none of these."""
     keys: Path = tmp_path_factory.mktemp("keys")
     user: Path = tmp_path_factory.mktemp("user") / "first"
     user.write_text("admin:a-password\n")

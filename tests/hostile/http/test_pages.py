@@ -1,4 +1,4 @@
-"""Many pages and lists of a server with thousands of topics, open at once or asked for at once, hurt nobody."""
+"""Many pages and lists of a server with thousands of topics, open or requested at once, affect no other client."""
 
 import http.client
 import selectors
@@ -19,7 +19,7 @@ from tests.hostile.http.bystander import Bystander
 
 TOPICS, PAGES, ASKED = 8_000, 60, 200
 _LISTEN_S = 5.0
-"""The server looks every two seconds what is to be told."""
+"""The server looks for events every two seconds."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-"""What comes under a seal that is right, as from another broker: it hurts nobody either, whatever it says.
+"""Requests with a valid HMAC signature, as from another broker, affect no other client, whatever they contain.
 
-A client's body goes from one broker to another as it came, and one broker may be older than the other.
+A broker forwards a client's body unchanged, and one broker may be older than the other.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ BY_THE_WAY: dict[str, tuple[object, ...]] = {
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sealed, Bystander]]:
-    """A broker that lets in nobody but others of its keyspace, and who stands beside."""
+    """A broker that accepts only brokers of its keyspace, and its bystander."""
     keys: Path = tmp_path_factory.mktemp("keys")
     with RedisServer() as storage, server(redis=storage.url, oci_auth="verify", oci_auth_keys=keys) as started:
         with redis.Redis.from_url(storage.url) as kept:

@@ -1,4 +1,4 @@
-"""Signatures that are to be verified: whoever knows the name of a key, and has it not, hurts nobody with them."""
+"""Signatures to verify: a client that knows the name of a key but not the key affects no other client."""
 
 import base64
 import secrets
@@ -19,7 +19,7 @@ BITS = 16_384
 """The longest key with which signatures can be verified; each takes some 7 ms."""
 COUNT = 300
 ROUNDS = 3
-"""So many crowds, one after the other: who asks beside one of them may be lucky."""
+"""Number of crowds, one after the other: a single one may leave the bystander unaffected by luck."""
 PATH = f"{BASE}/streams?compartmentId={COMPARTMENT}"
 
 

@@ -1,4 +1,4 @@
-"""A stream of as many partitions as one may have: hundreds who ask about all of them at once hurt nobody."""
+"""Hundreds of requests for all partitions of a stream of maximum size affect no other client."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Attacks that no message table tells: what was found by trying, and what clients do beside sending requests."""
+"""Attacks that message tables do not contain: found by experiment, or by client behavior other than requests."""
 
 from contextlib import closing
 from struct import Struct

@@ -1,8 +1,12 @@
-"""Requests made to hurt: from the message tables every array and string at its extremes, and the rest by hand.
+"""Hostile requests: from the message tables every array and string at its extremes, and others written by hand.
 
-Each API has a seed, a request that means something to the server under attack. From it come, for the oldest and the
-newest version: every array as long as 1 MiB allows, and as long as the server allows; every string and byte field as
-long as 1 MiB allows; everything named again and again; and as many of them as 1 MiB holds, sent ahead.
+Each API has a seed, a meaningful request to the attacked server. The corpus derives these from it, for the oldest and
+the newest version:
+
+- every array as long as 1 MiB allows, and as long as the server allows
+- every string and byte field as long as 1 MiB allows
+- every name repeated
+- as many requests as 1 MiB holds, sent ahead
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +52,7 @@ class Attack(msgspec.Struct, frozen=True):
 
 
 def frame(api: int, version: int, body: bytes) -> bytes:
-    """A request as it goes over the wire."""
+    """Return a request in wire format."""
     head = headers.encode_request_header(api, version, 7, "attacker")
     return _SIZE.pack(len(head) + len(body)) + head + body
 

@@ -37,7 +37,7 @@ Frame = Callable[[bytes], bytes]
 
 
 class Guest(msgspec.Struct, frozen=True):
-    """Somebody with a name, and with what they think proves it."""
+    """A user name with credentials, valid or not."""
 
     name: str
     password: str
@@ -101,9 +101,9 @@ class Talk:
         self._wire.close()
 
     def say(self, data: bytes, *, whole: bool = True) -> bytes:
-        """Send bytes; the answer, or nothing where the connection ends instead.
+        """Send bytes, and return the response, or nothing if the connection ends.
 
-        What is sent behind something that is not `whole` is not waited for: nobody knows what the server takes it for.
+        Frames after one that is not `whole` have no expected response: the server's interpretation is unknown.
         """
         self._blind = self._blind or not whole
         try:
@@ -126,7 +126,7 @@ class Talk:
 
 
 def logged_in(address: str, guest: Guest, mechanism: str, *, bare: bool) -> bytes:
-    """All that somebody hears who logs in as it should be, and asks for all topics."""
+    """Return all responses to a client that logs in correctly and asks for all topics."""
     with Talk(address) as talk:
         answer = b""
         made = frames(guest, mechanism, bare=bare)
@@ -138,7 +138,7 @@ def logged_in(address: str, guest: Guest, mechanism: str, *, bare: bool) -> byte
 
 
 def astray(address: str, guest: Guest, chance: Random) -> bytes:
-    """All that somebody hears whose login goes wrong in some way, or in several, and who asks for all topics then."""
+    """Return all responses to a client whose login has one or several faults, and that then asks for all topics."""
 
     def change(token: bytes) -> bytes:
         return mutated_by(chance, token, _PIECES) if chance.random() < changing else token
@@ -209,4 +209,4 @@ _SPOIL: tuple[Callable[[bytes, Random], bytes] | None, ...] = (
     _large,
     lambda data, chance: mutated_by(chance, data),
 )
-"""What is done to one of the frames; nobody knows what the server takes it for then."""
+"""Changes to one of the frames, after which the server's interpretation is unknown."""

@@ -1,4 +1,4 @@
-"""Entries of any size, which Redis programs add to native topics: whoever fetches them keeps nobody else waiting."""
+"""A fetch of large entries, which Redis programs add to native topics, delays no other client."""
 
 from collections.abc import Iterator
 from contextlib import closing

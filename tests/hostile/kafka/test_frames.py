@@ -1,4 +1,4 @@
-"""SASL frames fuzzed on the wire, beside a client that pings: nobody gets where they may not, and nobody is hurt."""
+"""SASL frames fuzzed on the wire, next to a client that pings: none gains access, and no other client is affected."""
 
 import contextlib
 import hashlib
@@ -53,7 +53,7 @@ class Guests(msgspec.Struct):
         guest = chance.choice([self.jane, *self.strangers])
         heard = astray(self.address, guest, chance)
         assert HIDDEN not in heard, seed
-        # Whoever is served is told where the server is, if nothing else.
+        # An accepted client receives at least the server's address.
         assert guest is self.jane or b"127.0.0.1" not in heard, seed
 
     def all_is_well(self) -> None:

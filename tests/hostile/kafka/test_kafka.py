@@ -30,7 +30,7 @@ def test_every_api_has_a_seed() -> None:
 
 @pytest.fixture(scope="module")
 def attacked() -> Iterator[tuple[Server, Bystander]]:
-    """A server full of what hurts, and who stands beside."""
+    """A server full of harmful data, and its bystander."""
     with server(
         headrace_reads_bytes=96 * MIB, queued_max_request_bytes=96 * MIB, headrace_cache_bytes=8 * MIB
     ) as started:

@@ -1,4 +1,4 @@
-"""Whatever is told of thousands of rules, users, quotas or partitions to hundreds of clients at once hurts nobody."""
+"""Descriptions of thousands of ACLs, users, quotas or partitions for hundreds of clients affect no other client."""
 
 from collections.abc import Iterator
 from contextlib import closing

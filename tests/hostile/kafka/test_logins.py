@@ -1,4 +1,4 @@
-"""Failed logins, more than 10 000 a minute, beside a client that pings: they hurt nobody, and fill no log."""
+"""More than 10,000 failed logins per minute, next to a client that pings, affect no other client and fill no log."""
 
 import contextlib
 import datetime as dt
@@ -33,10 +33,10 @@ class Target(msgspec.Struct):
     server: Server
     context: ssl.SSLContext
     token: str
-    """Signed by somebody else in the name of a key that the server knows."""
+    """Signed with a foreign key under a key id that the server knows."""
 
     def refused(self, mechanism: str, *tokens: str, encrypted: bool = False) -> None:
-        """Try to log in; whoever answers the last token has to refuse it."""
+        """Try to log in; the server must reject the last token."""
         listener = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
         host, port = self.server.listeners[listener].rsplit(":", 1)
         link = connect(host, int(port), TIMEOUT_S)
@@ -51,9 +51,9 @@ class Target(msgspec.Struct):
             assert answer.error_code == Code.SASL_AUTHENTICATION_FAILED
 
     def guess(self, number: int) -> None:
-        """A wrong password by PLAIN, over TLS too; a wrong proof; a token that is somebody else's; a broken handshake.
+        """Try a wrong password with PLAIN, also over TLS; a wrong proof; a foreign token; a broken handshake.
 
-        A SCRAM client has to repeat the server's nonce, and needs no password to send a proof of nothing.
+        A SCRAM client has to repeat the server's nonce, and can send an invalid proof without a password.
         """
         kind = number % 5
         if kind == 0:

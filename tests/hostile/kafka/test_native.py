@@ -1,4 +1,4 @@
-"""Native topics of very many partitions, with very many groups: what is asked about all of them hurts nobody."""
+"""Requests about all native topics with very many partitions and groups affect no other client."""
 
 from collections.abc import Iterator
 from contextlib import closing

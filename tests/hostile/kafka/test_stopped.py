@@ -68,7 +68,7 @@ def test_a_redis_that_stands_still_is_not_waited_for_with_all_that_batches_open_
                 assert {answered(wire).error_code for wire in wires} == {Code.REQUEST_TIMED_OUT}
                 for wire in wires[:LEAVE]:
                     wire.close()
-                # The others send them again, as they are told to.
+                # The others send them again, as the error demands.
                 for name, (wire, producer) in stay:
                     wire.send(request(name, producer, 100_000), 9)
                 assert wires[-1].is_silent(0.5)

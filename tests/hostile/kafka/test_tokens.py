@@ -1,4 +1,4 @@
-"""Tokens that are none, at a listener that wants a login, beside a client that pings: they hurt nobody."""
+"""Invalid tokens at a listener with a login, next to a client that pings, affect no other client."""
 
 import base64
 import json
@@ -63,7 +63,7 @@ def _part(content: bytes) -> str:
 
 
 def _bearers(issuer: Issuer) -> Iterator[str]:
-    """Tokens that are not good: signed by nobody, signed by the right one and saying what they should not, and none."""
+    """Invalid tokens: unsigned, signed correctly with wrong claims, and malformed."""
     good = issuer.token("admin")
     head, claims, signature = good.split(".")
     for name, values in HEADERS.items():
@@ -97,7 +97,7 @@ def issuer() -> Issuer:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[tuple[Server, Bystander]]:
-    """A server of whose listeners the first one wants a login, and who stands beside."""
+    """A server whose first listener requires a login, and its bystander."""
     folder = tmp_path_factory.mktemp("secured")
     (folder / "first").write_text("admin:a-password\n")
     arguments = [

@@ -1,4 +1,4 @@
-"""Whoever makes, or deletes, a topic of as many partitions as one may have hurts nobody."""
+"""Creation and deletion of a topic with the maximum number of partitions affect no other client."""
 
 from collections.abc import Iterator
 from contextlib import closing

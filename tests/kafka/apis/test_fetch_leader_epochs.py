@@ -1,4 +1,4 @@
-"""A Fetch that waits while its log is opened anew is told so, as in Kafka, instead of being given what came since."""
+"""A Fetch that waits while its log is recovered gets an error, as in Kafka, instead of new records."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ def wire(server: InProcessServer) -> Iterator[Wire]:
 
 
 def leader_epoch(wire: Wire) -> int:
-    """As all have been told, which comes a moment after the topic is made."""
+    """Return the announced leader epoch; the announcement comes a moment after the topic is created."""
     found = -1
     while found < 0:
         found = wire.metadata(TOPIC).topics[0].partitions[0].leader_epoch
@@ -44,7 +44,7 @@ def leader_epoch(wire: Wire) -> int:
 
 
 def open_anew(store: RedisServer, wire: Wire) -> int:
-    """Have the log opened anew; its epoch."""
+    """Have the log recovered; return its epoch."""
     before = leader_epoch(wire)
     with redis.Redis.from_url(store.url) as link:
         link.client_kill_filter(_type="normal", skipme=True)
@@ -54,7 +54,7 @@ def open_anew(store: RedisServer, wire: Wire) -> int:
 
 
 def waited_for(server: InProcessServer, store: RedisServer, wire: Wire, epoch: int) -> Any:
-    """What a Fetch gets for a record that comes when the log has been opened anew; `epoch`: as the client knows it."""
+    """Return the response of a Fetch for a record that follows a recovery of the log; `epoch`: the client's."""
     with Wire(server.kafka) as waiting, ThreadPoolExecutor(1) as pool:
         waiting.metadata(TOPIC)
         asked = fetch_request([(TOPIC, 0, 0)], max_wait_ms=WAIT_MS, epoch=epoch)

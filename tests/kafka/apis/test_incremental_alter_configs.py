@@ -83,7 +83,7 @@ def test_items_are_added_to_lists_and_taken_from_them(wire: Wire, topic: str) ->
 
 
 def test_a_value_that_is_much_too_long_is_refused_at_once(wire: Wire, topic: str) -> None:
-    """Appending a list to a list, or subtracting one, blocked all clients for hours."""
+    """Appending a list to a list, or subtracting one, blocked the server for hours."""
     wire.create(topic)
     long = ",".join(["delete"] * 100_000)
     for operation in (SET, APPEND, SUBTRACT):

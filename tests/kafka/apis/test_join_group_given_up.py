@@ -1,4 +1,4 @@
-"""What was asked of a group is not done any more once its client was told that it takes too long."""
+"""Group requests are dropped once their client has received a timeout error."""
 
 import asyncio
 from collections.abc import Callable

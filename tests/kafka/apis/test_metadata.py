@@ -1,4 +1,4 @@
-"""What Metadata tells of a log while nobody leads it."""
+"""Metadata of a log without a leader."""
 
 from typing import Any
 

@@ -158,7 +158,7 @@ def test_every_right_but_a_needed_one_is_not_enough(server: Guarded, api: Api, n
 def test_the_needed_rights_are_enough(server: Guarded, api: Api, number: int) -> None:
     rules = needed(api, list(requests(api))[number])
     rights(server, {(SERVER if rule.of_server else POOL, rule.operation, rule.type) for rule in rules})
-    # There are no transactions: nobody may have one.
+    # Transactions are not supported, so no user may begin one.
     transactional = api.name in {"InitProducerId", "FindCoordinator"}
     of_nobody = {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED} if transactional else set()
     assert errors(server, api, number) & UNAUTHORIZED <= of_nobody

@@ -88,7 +88,7 @@ def test_connections_from_an_address_are_made_at_a_rate(limited: InProcessServer
     made: list[socket.socket] = []
     host, port = limited.kafka.split(":")
     try:
-        # Ten at once, or a few more if the clock moved.
+        # Ten at once, or a few more if time has passed.
         made += (socket.create_connection((host, int(port)), 10) for _ in range(40))
         limited.clock.advance(seconds=1)
         assert made[-1].recv(1) == b""
@@ -108,7 +108,7 @@ def test_connections_of_everybody_take_their_turns(tmp_path: Path) -> None:
         max_connection_creation_rate=1,
     ) as running:
         with contextlib.ExitStack() as stack:
-            # Ten at once, and a few more if the clock moved. The last one waits.
+            # Ten at once, and a few more if time has passed; the last one waits.
             early = [stack.enter_context(Wire(running.kafka)) for _ in range(16)]
             assert early[0].ask(METADATA, 9).brokers
             early[-1].send(METADATA, 9)

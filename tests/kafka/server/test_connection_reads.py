@@ -23,7 +23,7 @@ from headrace.topics.model import Append, PlaceDone
 
 
 class WaitingLogs(MemoryLogs):
-    """Takes batches; they are answered at once, or when somebody says `answer` if it is `slow`."""
+    """Accepts batches; answers at once, or on `answer` if it is `slow`."""
 
     slow = False
 
@@ -163,7 +163,7 @@ async def test_who_takes_next_to_nothing_while_others_wait_is_closed(client: Cli
     other.read(frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1) * 2_000)
     reads.limit = reads.used
     assert reads.used > 400_000
-    # Somebody waits from now on.
+    # A reader waits from now on.
     waiting = asyncio.ensure_future(reads.acquire(1 << 20))
     clock = cast("ManualClock", client.listener.broker.clock)
     for _ in range(13):

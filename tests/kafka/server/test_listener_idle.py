@@ -1,4 +1,4 @@
-"""Connections that nobody uses are closed; those that wait for something are not."""
+"""Idle connections are closed; connections with a pending request are not."""
 
 import contextlib
 

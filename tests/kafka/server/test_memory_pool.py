@@ -15,7 +15,7 @@ class Request:
 
 
 class Sender:
-    """A connection, and how often it was told that it may go on."""
+    """A connection, and the number of its wake-ups."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -40,7 +40,7 @@ class Full:
 
     @property
     def told(self) -> list[int]:
-        """How often each of them was told that it may go on."""
+        """Return the number of wake-ups of each connection."""
         return [sender.told for sender in self.senders]
 
 
@@ -60,7 +60,7 @@ def test_who_is_gone_leaves_its_turn_to_the_next(full: Full) -> None:
     first, second, _ = full.senders
     full.memory.forget(second)
     full.settle_one()
-    # It was told, and is gone before it could go on.
+    # It was woken, and is gone before it could continue.
     full.memory.forget(first)
     assert full.told == [1, 0, 1]
 
@@ -77,7 +77,7 @@ def test_who_was_told_keeps_its_place_until_it_has_had_its_turn(full: Full) -> N
 def test_who_cannot_use_its_turn_leaves_it_to_the_next(full: Full) -> None:
     first, second, _ = full.senders
     full.settle_one()
-    # Meanwhile it was muted: it has nothing to read for now.
+    # It has been muted in the meantime: it has nothing to read for now.
     full.memory.had_turn(first, waits=False)
     assert full.told == [1, 1, 0]
     assert full.memory.may_open(second)

@@ -28,7 +28,7 @@ def test_a_consumer_gets_nothing_and_the_time_to_wait(limited: InProcessServer, 
         second = wire.ask(fetch_request([("fetched", 0, 2)], max_bytes=1 << 20), 12)
         assert second.responses == []
         assert 5_000 < second.throttle_time_ms < 8_000
-        # By then less than all windows have passed, which count all the same: it may have to wait again.
+        # Not all windows have passed by then, but all count: the client may have to wait again.
         while not second.responses:
             assert second.throttle_time_ms > 0
             limited.clock.advance(seconds=second.throttle_time_ms / 1000)
@@ -69,7 +69,7 @@ def created(wire: Wire, name: str, version: int) -> tuple[int, int]:
 def test_partitions_are_created_and_deleted_at_a_rate(limited: InProcessServer, admin: Admin) -> None:
     admin.limit({"client-id": "changing"}, controller_mutation_rate=0.01)
     with Wire(limited.kafka, client_id="changing") as wire:
-        # 0.11 partitions may be changed at once, and the last change may be larger. The clock moves, too.
+        # 0.11 partitions may be changed at once, and the last change may be larger. Time passes, too.
         assert created(wire, "changed-1", 7) == (0, 0)
         code, wait_ms = created(wire, "changed-2", 7)
         assert code == Code.THROTTLING_QUOTA_EXCEEDED

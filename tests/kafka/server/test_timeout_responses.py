@@ -1,4 +1,4 @@
-"""A Redis that is stopped: what each request is told meanwhile, and that all it asked for comes to pass."""
+"""A stopped Redis: the response to each request, and the later completion of all requests."""
 
 import os
 import signal

@@ -102,7 +102,7 @@ def test_so_is_what_a_group_is_to_store_though_its_client_has_gone(tmp_path: Pat
 
 
 def test_so_is_a_member_that_joins_behind_what_its_group_stores(tmp_path: Path) -> None:
-    """And no longer: then it waits for other members, and nobody waits for it."""
+    """And no longer: then it waits for other members, and no request waits for it."""
     request = join("g", rebalance_ms=1_800_000)
     request.protocols[0].metadata = BIG * 2
     # Half of it is for those that wait for other members.

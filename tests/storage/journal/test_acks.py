@@ -155,7 +155,7 @@ async def test_a_half_is_not_used_again_before_it_is_proven(early: JournaledAcks
         wire.answer(ROOM)
     assert early.enter(b"t", b"id", 99, batch(100_000)) is None
     assert in_doubt(tmp_path) == list(range(1, len(entered) + 1))
-    # Whoever finds no room asks for the proof at once.
+    # A writer without room asks for the proof at once.
     assert wire.next() == [[b"PING"]]
     wire.answer(b"PONG")
     assert early.enter(b"t", b"id", 99, batch(100_000)) is not None

@@ -195,7 +195,7 @@ def test_removed(journal_path: Path, journal: Journal) -> None:
 
 
 def test_set_aside(journal_path: Path, journal: Journal) -> None:
-    """So that somebody can look into it; nothing that was set aside before is overwritten."""
+    """It is kept for inspection; files that were set aside before are not overwritten."""
     kept = []
     for text in (b"a", b"b", b"c"):
         opened = Journal.open(journal_path, SMALLEST).renewed(SMALLEST)

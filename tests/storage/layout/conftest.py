@@ -8,7 +8,7 @@ from tests.harness.redis import RedisServer
 
 @pytest.fixture
 def log(any_redis: RedisServer) -> Iterator[RawLog]:
-    """A log that nobody has opened, in a Redis with nothing in it."""
+    """A log without a leader, in an empty Redis."""
     with redis.Redis.from_url(any_redis.url) as link:
         link.flushall()
         yield RawLog(link)

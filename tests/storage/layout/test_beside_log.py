@@ -1,4 +1,4 @@
-"""The scripts for what lies beside a log, and offset -> entry with many terms: checked against a plain list."""
+"""The scripts for the keys next to a log, and offset -> entry with many fencing epochs, checked against a list."""
 
 from collections.abc import Callable
 from itertools import accumulate

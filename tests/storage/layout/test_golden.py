@@ -1,7 +1,7 @@
-"""What Headrace leaves in Redis, to the byte, as the golden files have it.
+"""Headrace's data in Redis, compared byte by byte with golden files.
 
-A difference is a change of the layout: older servers, and Spark jobs of another version, read what is stored. If they
-still can, write the files anew (`python tests/storage/layout/test_golden.py --update`); if not, raise LAYOUT_VERSION.
+A difference is a change of the layout: older servers, and Spark jobs of another version, read the stored data. If they
+still can, update the files (`python tests/storage/layout/test_golden.py --update`); if not, raise LAYOUT_VERSION.
 """
 
 import asyncio

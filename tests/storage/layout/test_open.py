@@ -21,7 +21,7 @@ def last_id(log: RawLog) -> Any:
 
 
 def check_usable(log: RawLog, log_end: int) -> None:
-    """Whoever opens it now finds this end, appends there, and shuts the one before out."""
+    """A new leader finds this end, appends there, and fences the former one."""
     first = log.open()
     assert (first.log_end, first.set_aside) == (log_end, 0)
     assert log.put(first.term, log_end, 2) is not None
@@ -92,7 +92,7 @@ def test_an_older_view_opens_nothing(log: RawLog) -> None:
     told = log.open(view=7)
     with pytest.raises(redis.ResponseError, match="FENCED"):
         log.open(view=6)
-    # And has shut nobody out.
+    # And has fenced no leader.
     assert log.put(told.term, 0) is not None
     assert log.open(view=7).log_end == 1
 
@@ -132,7 +132,7 @@ def test_an_opening_behind_a_trim_of_everything_goes_on_where_the_log_ended(log:
     check_usable(log, 3)
 
 
-# Entries that somebody else wrote
+# Entries of another writer
 
 
 @pytest.mark.parametrize("written", [0, 3])
@@ -186,7 +186,7 @@ def test_one_that_looks_like_a_batch_is_set_aside_all_the_same(log: RawLog) -> N
     assert (again.log_end, again.set_aside) == (1, 1)
 
 
-# Entries that somebody deleted
+# Deleted entries
 
 
 def test_the_last_entries_deleted_by_somebody_are_missed_and_their_offsets_not_given_out_again(log: RawLog) -> None:

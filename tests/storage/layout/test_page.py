@@ -31,7 +31,7 @@ SHARED = (
 )
 """What only an external Redis has, whose servers may be several; examples: `test_registry_membership.py`."""
 BESIDE = [of("headrace:flights:0") for of in (foreign_of, barrier_of)]
-"""What is beside a log for a while."""
+"""Temporary keys next to a log."""
 
 
 def column(header: str) -> list[str]:
@@ -74,7 +74,7 @@ def test_fields_of_an_entry() -> None:
 
 def test_fields_of_the_state() -> None:
     fields = column("field of the state")
-    # Nobody waits for copies there.
+    # No append waits for replication there.
     assert sorted(fields) == sorted([*GOLDEN["{headrace:flights:0}:state"], "h"])
 
 

@@ -54,7 +54,7 @@ def test_a_script_has_the_parts_it_takes_each_once(name: str) -> None:
     called = set(re.findall(r"(?<![\w.'-])([a-z_]\w+)\(", re.sub("--.*", "", text)))
     assert called - {"ipairs", "tonumber", "type", "unpack"} <= set(defined)
     code = re.sub("--.*", "", text)
-    # Above its definition the name would be that of a global, which nobody has set.
+    # Above its definition the name would be an undefined global.
     for each in defined:
         first = re.search(rf"(local function )?\b{each}\(", code)
         assert first is not None

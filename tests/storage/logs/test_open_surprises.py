@@ -22,7 +22,7 @@ from headrace.storage.storage import RedisStorage
 from headrace.topics.errors import StorageNotWritten, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Appended
 
-# Somebody else writes
+# Another program writes
 
 
 @pytest.mark.parametrize("journal", [False, True], ids=["", "journal"])
@@ -44,7 +44,7 @@ async def test_a_stray_entry_is_set_aside_and_the_log_goes_on(
 
 
 async def test_a_stray_entry_is_not_read(start: Start, link: Any) -> None:
-    """Also while nobody appends: a reader at the end gets nothing, and the log is put right."""
+    """Also without appends: a reader at the end gets nothing, and the log is repaired."""
     owner = await start()
     await owner.append(batch(0))
     link.xadd(STREAM, {"what": "ever"})
@@ -174,7 +174,7 @@ async def test_what_cannot_be_placed_of_a_topic_that_is_gone_does_not_fill_the_j
 async def test_a_log_that_could_not_be_opened_keeps_no_other_one_from_hearing_of_a_lost_connection(
     any_redis: RedisServer, link: Any
 ) -> None:
-    """All behind it were opened by nobody anew: their partitions were refused until the broker ended."""
+    """The logs after it were not recovered: their partitions were refused until the broker ended."""
     storage = await RedisStorage.open(any_redis.url, redis.asyncio.from_url(any_redis.url), 1)
     lost: list[Exception] = []
     with pytest.raises(UnknownTopic):

@@ -29,7 +29,7 @@ def process_of(link: Any) -> int:
     return int(link.info("server")["process_id"])
 
 
-# Requests that nobody has read yet
+# Requests that Redis has not read yet
 
 
 @pytest.mark.parametrize("size", [2_000, 200_000])
@@ -60,7 +60,7 @@ async def test_what_lies_unread_in_a_stopped_redis_comes_in_before_the_next_owne
 
 
 async def test_what_a_leader_took_that_died_before_it_told_of_itself_is_found_after_a_missed_view(start: Start) -> None:
-    """Until somebody appends nothing else would tell the broker that led the log before and after it."""
+    """Until the next append nothing else would inform the broker that led the log before and after it."""
     owner = await start()
     assert await owner.append(batch(0)) == Appended(0)
     owner.partition.lead(1)
@@ -95,7 +95,7 @@ async def test_a_log_that_has_moved_is_kept_by_who_has_it_now(start: Start) -> N
     )
     await owner.partition.open()
     first.close()
-    # That one, which has heard that somebody has opened its log, may have begun to do so, too.
+    # The other one, which knows that the log has a new leader, may have begun to recover it, too.
     assert [await owner.acknowledged(batch(number)) for number in range(3)] == [0, 1, 2]
 
 
@@ -183,7 +183,7 @@ async def test_a_promoted_replica_that_lacks_batches_is_noticed_before_anything_
             answer = await owner.append(batch(6))
             assert isinstance(answer, StorageUnavailable)
             assert "5 entries instead of 7" in str(answer)
-            # Entered it has: a length that is too small says so only afterwards. Nobody was told of it.
+            # It is stored: too small a length is reported only afterwards. No client knows of it.
             assert Contents(other).holes == [4, 5]
             proxy.at = 0
             await owner.crash()

@@ -62,7 +62,7 @@ async def test_what_is_missing_is_stored_behind_the_end(connection: Connection, 
     assert await replayed(connection, path) is None
     found = Contents(link)
     assert found.by_offset == {0: 0, 1: 1, 2: 2, 3: 3}
-    # Under the leader epoch that clients were told, though a later owner has stored them.
+    # Under the leader epoch that clients received, although a later owner has stored them.
     assert {int.from_bytes(bytes(each.batch[12:16]), "big") for each in found.batches} == {epoch}
     assert [epoch_of(found.epochs, offset) for offset in (0, 3)] == [epoch, epoch]
     assert raw.open().log_end == 4
@@ -196,7 +196,7 @@ async def test_entries_of_a_deleted_topic_went_with_it(connection: Connection, l
 async def test_entries_of_a_log_that_is_lost_are_set_aside(
     connection: Connection, link: Any, path: Path, lost: str
 ) -> None:
-    """Its keys are gone and its topic is not: nobody deleted it."""
+    """Its keys are gone but its topic exists: it was not deleted."""
     keyspace = Keyspace()
     topic = Topic(name="t", id=uuid4(), streams=(STREAM,), config={}, created_ms=0)
     if lost == "a log of another cluster":

@@ -15,7 +15,7 @@ FEW = (
 
 
 async def test_who_has_no_time_left_does_not_cut_off_the_round_of_the_others() -> None:
-    """Whoever asks for a millisecond has waited for longer than that when a round that is under way is over."""
+    """A wait of a millisecond is over before a query that is in flight ends."""
     async with running_valkey() as valkey:
         batches = Connection(valkey.url, standing=True)
         await batches.open()
@@ -41,7 +41,7 @@ class Moving:
 
 
 async def test_who_waits_for_a_log_that_moves_is_told_however_long_it_may_wait() -> None:
-    """The shard that has it then has replicas of its own, and it is opened anew there."""
+    """The new shard has its own replicas, and the log is recovered there."""
     async with running_valkey() as valkey:
         before, after = Connection(valkey.url, standing=True), Connection(valkey.url, standing=True)
         await before.open()

@@ -24,7 +24,7 @@ PINGED = [b"PING"]
 
 
 class Appends(NativeAppends):
-    """Those over a wire, with little room; nobody waits for others' entries."""
+    """Appends over a wire, with little room; none waits for entries of others."""
 
     def __init__(self, wire: Wire, most: int = ROOM) -> None:
         self.copies = NoReplicas()
@@ -113,7 +113,7 @@ async def test_what_comes_while_others_wait_goes_behind_them(wire: Wire, appends
     appends.append(STREAM, batch(2), told.append)
     while wire.sent:
         wire.answer(b"7168")
-    # There is room, and whoever waits has their turn in a moment.
+    # There is room, and the next waiter gets it in a moment.
     appends.append(STREAM, batch(3), told.append)
     await turns()
     assert spans(wire)[-2:] == [b"2", b"3"]
@@ -257,7 +257,7 @@ async def test_one_that_is_refused_frees_the_line() -> None:
 
 
 async def test_one_that_refuses_others_as_it_is_told_is_heard() -> None:
-    """A client that is told the last of its errors may give up what it has elsewhere."""
+    """A client that receives the last of its errors may drop records that are in flight elsewhere."""
     opened, seen = Opened(10), list[object]()
     opened.take(10)
     opened.wait("a", lambda _: opened.refuse("b", error()))

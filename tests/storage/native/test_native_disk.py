@@ -19,7 +19,7 @@ STREAM = NativeStream("s", 10)
 
 
 def appended(wire: Wire, free: int) -> list[Any]:
-    """What is told of a batch that is appended where so many bytes are free."""
+    """Return the result of an append with that many bytes free."""
     disk = FreeSpace(Path(), lambda _: free)
     native = RedisNative(Scripts(wire, disk), "", Fence(1), producer_expiry_ms=1)  # type: ignore[arg-type]
     told: list[Any] = []

@@ -166,7 +166,7 @@ class Line:
                 self.held.append((way, data))
             else:
                 way.write(data)
-        # Whoever sent it has gone; it is still on its way.
+        # The sender has disconnected; the batch is still in flight.
         await answering
 
     async def _answer(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ class Line:
             writer.write(data)
 
     def cut(self) -> None:
-        """Whoever is connected is not any more; what is held stays on its way, what comes from now on is not held."""
+        """Disconnect all clients. Held data stays in flight, new data is not held."""
         self.holds = False
         for writer in self._writers:
             writer.close()

@@ -1,4 +1,4 @@
-"""Native partitions in Redis whose entries have any size: reads are bounded, and nobody copies large ones in vain."""
+"""Native partitions with entries of any size: reads are bounded, and do not copy large entries in vain."""
 
 import asyncio
 import threading
@@ -150,7 +150,7 @@ def scripts_run(raw: Any) -> int:
 
 
 async def test_what_has_waited_for_room_comes_without_a_script(storage: RedisStorage, raw: Any) -> None:
-    """A script has every byte of it copied twice more, while Redis serves nobody else."""
+    """A script copies every byte of it twice more, while Redis serves no other client."""
     for number, size in enumerate([50_000, 10, 60_000]):
         raw.xadd(KEY, {"value": "x" * size}, id=f"{1 + number}-0")
     native = storage.native
@@ -159,7 +159,7 @@ async def test_what_has_waited_for_room_comes_without_a_script(storage: RedisSto
     granted = await native.read(STREAM, 0, 100, first=wants)
     assert (sizes(granted), granted.more, granted.following) == ([50_000], True, (1 << 10) + 1)
     assert scripts_run(raw) - before == 1, "the one that tells where the log ends"
-    # Nobody reads beyond what was asked for, nor what was removed, nor more than there is room for.
+    # Reads stop at the requested end, at removed entries, and at the size limit.
     assert (await native.read(STREAM, 0, 100, 1 << 10, first=wants)).entries == 0
     assert (await native.read(STREAM, 0, 100, first=100)).wants == wants
     raw.xdel(KEY, "1-0")

@@ -1,4 +1,4 @@
-"""Connections that follow the primary whom Sentinels name, and those beside them."""
+"""Connections that follow the primary that Sentinels name, and other connections."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ class Sentinels:
 
     def __init__(self, primary: Place) -> None:
         self.primary = primary
-        """What they say to whoever connects."""
+        """Response of the Sentinels to new connections."""
         self.named: asyncio.Queue[Place] = asyncio.Queue()
 
     async def find(self) -> Place:
@@ -80,7 +80,7 @@ async def test_the_primary_is_left_as_often_as_the_sentinels_name_another(monkey
             await said(first, second)
             await until(lambda: connection.made == 4)
             assert await port(connection) == second[1]
-            # One that takes unused: back to what the Sentinels say.
+            # The named primary refuses connections: ask the Sentinels again.
             sentinels.primary = second
             await said(nobody)
             await until(lambda: connection.made == 5)

@@ -53,7 +53,7 @@ class _Owner:
 
 
 class _Asking:
-    """A link, what it wrote and what was told."""
+    """A link with its written commands and received replies."""
 
     def __init__(self) -> None:
         self.wire = _Wire()
@@ -148,7 +148,7 @@ async def test_a_proof_that_is_early_itself_is_one_all_the_same(asking: _Asking)
 
 
 async def test_what_a_file_that_cannot_be_written_may_lack_is_in_doubt(asking: _Asking) -> None:
-    """A full disk; whoever only reads is served all the same."""
+    """A full disk; reads are served all the same."""
     asking.ask("read", in_place=True)
     asking.ask("write")
     await asking.comes(_BATCH + b":1\r\n")
@@ -209,7 +209,7 @@ async def test_what_was_acknowledged_behind_a_large_answer_survives_a_kill(kept:
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # it is on its way, and nothing of its answer is read until the loop has another turn
     admin.ping()
-    # Redis is busy, meanwhile there comes room, and a write; then it is busy once more before it writes its file.
+    # Redis is busy while room becomes free and a write arrives; then it is busy again before it writes its file.
     first.send_command("DEBUG", "SLEEP", "0.1")
     connection.send([encode(["INCR", "number"])], acknowledged)
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from headrace.storage.redis.clients import blocking
 from headrace.storage.redis.endpoint import finder
 from headrace.topics.errors import StorageUnavailable
 
-# Nobody listens on ports below 3.
+# No process listens on ports below 3.
 URL = "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main?sentinel_password=secret"
 _REFUSED = r"127\.0\.0\.1:{0}: Error \d+ connecting to 127\.0\.0\.1:{0}\..*"
 WORDS = rf"^no Sentinel names a primary 'main' \({_REFUSED.format(1)}; {_REFUSED.format(2)}\)$"

@@ -27,7 +27,7 @@ INFO = [b"INFO", b"replication"]
 
 
 class Node:
-    """A server on a loopback port that answers each command as it is told to."""
+    """A server on a loopback port that answers each command as configured."""
 
     def __init__(self) -> None:
         self.heard: list[list[bytes]] = []
@@ -150,7 +150,7 @@ async def test_a_call_follows_what_has_moved_and_the_topology_is_asked_for(clust
     assert await connection.call("GET", cluster.key) == b"x"
     assert cluster.two.asked() == [b"AUTH", b"INFO", b"GET"]
     await until(lambda: cluster.shards.at(cluster.key) is not connection)
-    # Who had opened a log over it is told.
+    # The leader that recovered a log over it is notified.
     await until(lambda: cluster.lost == [connection])
 
 
@@ -163,7 +163,7 @@ async def test_a_key_on_its_way_is_asked_for_there_and_the_slot_stays(cluster: C
 
 
 async def test_batches_are_not_sent_elsewhere(cluster: Cluster) -> None:
-    """Their log has to be opened anew, with a raised term, where it is now."""
+    """Their log has to be recovered at its new place, with a higher fencing epoch."""
     cluster.one.answers[b"XADD"] = b"-MOVED 1 127.0.0.1:%d\r\n" % cluster.two.port
     answers: list[Any] = []
     cluster.shards.at(cluster.key).send([b"*1\r\n$4\r\nXADD\r\n"], answers.append)
@@ -244,7 +244,7 @@ async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> No
 
 
 async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
-    """Its system keeps the connection; another one may have been promoted, and late answers must reach nobody."""
+    """Its kernel keeps the connection open. Another node may have been promoted, and late replies must be dropped."""
     cluster.one.answers[b"PING"] = b""
     connection = cluster.shards.at(cluster.key)
     patience_s = connection.patience_s
@@ -261,7 +261,7 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
 
 
 async def test_it_is_told_that_slots_have_no_primary(cluster: Cluster) -> None:
-    """Each node answers, and says of such a key that nobody serves it."""
+    """Each node replies that no node serves the slot of this key."""
     cluster.one.answers[b"GET"] = b"-CLUSTERDOWN Hash slot not served\r\n"
     cluster.topology.uncovered = True
     await cluster.shards.at(cluster.key).call("GET", cluster.key)
@@ -359,7 +359,7 @@ async def test_only_where_another_may_have_taken_its_place_silence_ends_a_connec
 
 
 async def test_a_log_is_not_opened_over_a_connection_that_is_given_up_with_the_last_answer(cluster: Cluster) -> None:
-    """Otherwise nobody would be told of the loss: while a log is being opened it is in doubt already."""
+    """Otherwise no listener would learn of the loss: during recovery a log is already in doubt."""
     cluster.one.answers[b"EVALSHA"] = (
         b"*12\r\n+1\r\n+0\r\n+0\r\n:0\r\n+-1\r\n+0\r\n+0\r\n+0:0:1\r\n+id\r\n:0\r\n:0\r\n+0\r\n"
     )

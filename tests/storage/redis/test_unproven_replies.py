@@ -31,7 +31,7 @@ class _Wire:
         self.sizes.append(size)
 
     def deliver(self, count: int) -> list[tuple[_Sent, bool, int]]:
-        """Each answer that is whole by then, whether it may have left early, and what came before it meanwhile."""
+        """Deliver each complete reply, whether it may have left early, and the replies received before it."""
         self.backlog.came(count, len(self.waiting))
         self.arrived += count
         told: list[tuple[_Sent, bool, int]] = []

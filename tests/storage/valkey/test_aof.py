@@ -118,7 +118,7 @@ async def test_who_writes_again_does_not_wait_for_that(tmp_path: Path, monkeypat
 
 
 async def test_the_first_batch_that_is_known_is_not_read(written: Written) -> None:
-    """Nobody knows what is before it: in a log that somebody else wrote to that may hold the same offsets."""
+    """The data before it is unknown: in a log with foreign writes it may hold the same offsets."""
     written.append(1, 0)
     assert [await written.read(offset) for offset in (-BEGINS, -1, 0)] == [None, None, [0]]
     written.write("XTRIM", KEY, "MINID", "=", f"1-{BEGINS + 1}")

@@ -37,7 +37,7 @@ async def test_valkey_is_asked_until_all_that_was_written_is_known(tmp_path: Pat
     for base in range(100):
         written.append(1, base)
     assert await written.read(0) is None
-    # It goes on though nobody reads.
+    # It continues without readers.
     for _ in range(100):
         await asyncio.sleep(0)
     assert await written.read(0) == list(range(100))

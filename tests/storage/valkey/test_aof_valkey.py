@@ -50,7 +50,7 @@ async def test_readers_of_the_storage_get_batches_from_the_file(tmp_path: Path) 
         await logs.open(KEYS[0], lambda _: None, create=True)
         sent = [batch(2 * place, 2, size) for place, size in enumerate((10, 5_000, 100_000))]
         await placed(storage, *sent)
-        # What is known first is asked for: what is before it nobody knows.
+        # The first known place is requested: the data before it is unknown.
         assert places(await logs.read(KEYS[0], 0, 1)) == [0]
         asked = counted.asked_bytes
         assert asked == len(sent[0])
@@ -101,7 +101,7 @@ def id_of(entry_id: bytes) -> entries.EntryId:
 
 
 class Doing:
-    """What happens to two logs, and to what lies beside them."""
+    """Operations on two logs, and on the keys next to them."""
 
     def __init__(self, client: Any) -> None:
         self.client = client

@@ -209,7 +209,7 @@ def test_what_other_users_could_read_is_closed_to_them(short_path: Path) -> None
 
 
 def test_a_full_disk_does_not_keep_the_lock_from_being_taken(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a start on a full disk fails for is told by what needs room: the pid is for messages only."""
+    """The start on a full disk fails later, with a better message: the pid is only for messages."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
