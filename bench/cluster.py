@@ -1,15 +1,15 @@
-"""Several brokers: what they cost, and how long clients wait when a broker or a shard goes.
+"""Several brokers: their cost, and the delays of clients when a broker or a shard fails.
 
-`cost` produces and consumes at 1, 2 and 4 brokers over one Redis and over a Redis Cluster of three shards, beside a
-single server with its embedded Valkey. What counts is what each broker costs with the *same load and the same number
-of partitions for each*: brokers are added for more work. Sharing one load out as fast as it goes is measured too, and
-says something else: a broker at its limit finds many requests at each wake-up and is cheapest per GB, four with a
-quarter of that load find fewer, and wake up four times as often. Everything is at rest before it is measured, and no
-Redis rewrites its file meanwhile, which comes at sizes of its own.
+`cost` produces and consumes at 1, 2 and 4 brokers over one Redis and over a Redis Cluster of three shards, next to a
+single server with its embedded Valkey. The main figure is the cost per broker with the *same load and the same number
+of partitions for each*, since brokers are added for more work. A second measurement shares one load among all brokers
+at full speed. A broker at its limit finds many requests at each wake-up and is cheapest per GB. Four brokers with a
+quarter of that load find fewer requests, and wake up four times as often. Everything is idle before a measurement, and
+no Redis rewrites its file during it.
 
-`broker` kills one of three under a steady load, and ends one in order; `shard` kills a primary of the cluster; `groups`
-has a broker's share of many groups move; `metadata` asks for everything.
-All processes share this machine: with more of them than cores, MB/s says little here and CPU s/GB is what counts.
+`broker` kills one of three under a steady load, and stops one in order; `shard` kills a primary of the cluster;
+`groups` moves a broker's share of many groups; `metadata` requests all metadata. All processes share this machine: with
+more processes than cores, CPU s/GB is meaningful, MB/s is not.
 """
 
 import argparse
@@ -50,7 +50,7 @@ _AT_REST = 0.03
 _NO_REWRITING = {"auto-aof-rewrite-percentage": "0"}
 _TOPICS = 100
 _METADATA_VERSIONS = (9, 10, 11)
-"""The flexible ones that nobody else asks in here."""
+"""Flexible versions that no other client uses here."""
 _PAUSE_S, _SERVED_S, _SHARD_S, _METADATA_MS, _WITHIN = 1.0, 5.0, 1.0, 20.0, 0.15
 """What is asked for."""
 
@@ -135,7 +135,7 @@ def _cost(counts: list[int], total_bytes: int, rounds: int, rest: Callable[[Targ
     ways: dict[tuple[str, int], list[dict[str, Run]]] = {("embedded", 1): []}
     ways |= {(storage, count): [] for storage in ("one Redis", "cluster of 3 + 3") for count in counts}
     for number in range(rounds):
-        # Turned round every other time: what the machine does meanwhile is to hit each of them.
+        # In alternating order, so that other work of the machine affects each of them.
         for (storage, count), found in list(ways.items())[:: -1 if number % 2 else 1]:
             with contextlib.ExitStack() as stack:
                 if storage == "embedded":
@@ -188,11 +188,11 @@ def _produce(target: Target, topic: str, partitions: int, total_bytes: int, byte
 
 
 def _at_once(_: Target) -> None:
-    """Nothing is at rest where nobody looks at the figures."""
+    """Skip the wait for idle brokers, for runs whose figures are not used."""
 
 
 def _rest(target: Target) -> None:
-    """Wait until what was started has done what it does at its start, and nobody does anything."""
+    """Wait until all processes have finished their start and are idle."""
     while True:
         before = {pid: cpu_s(pid) for pid in target.processes().values()}
         time.sleep(1)

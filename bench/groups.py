@@ -135,7 +135,7 @@ class _Group:
         self.port = int(port)
         self.wanted = 0
         self.sizes: dict[int, int] = {}
-        """Members by generation, as its leader was told."""
+        """Members by generation, as its leader received them."""
 
 
 class _Member:

@@ -1,8 +1,8 @@
-"""Through the Kafka listener: what can be produced and consumed, how many requests there can be, how late records are.
+"""Throughput, request rate and latency of the Kafka listener.
 
-The load comes from confluent-kafka in processes of its own. Beside each figure stands, from the same run, what the
-same load does to a broker that does nothing (the ceiling of client and loopback), and what the embedded Valkey does
-with the same batches without a server before it.
+The load comes from confluent-kafka in separate processes. Two baselines of the same run accompany each figure: the same
+load against a broker that does nothing (the ceiling of client and loopback), and the embedded Valkey with the same
+batches without a server.
 """
 
 import argparse
@@ -294,7 +294,7 @@ class Bench(msgspec.Struct, kw_only=True):
 
     @contextlib.contextmanager
     def _counted(self, what: str) -> Iterator[None]:
-        """A load that fails is told, and leaves the other rows alone."""
+        """Report a failed load, and keep the other rows."""
         try:
             yield
         except LoadFailed as error:

@@ -1,6 +1,6 @@
-"""The load generator: confluent-kafka in processes of their own, each with an end in records and in time.
+"""The load generator: confluent-kafka in separate processes, limited by records and by time.
 
-A worker makes itself ready, says so, begins when it is told to, and answers with one line of JSON. Workers tell times
+A worker prepares, reports that it is ready, begins on request, and answers with one line of JSON. Its times are those
 of the monotonic clock, which all processes of a machine share.
 """
 

@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.requests_only:
-        # Whoever reads the answer wants nothing else on standard output.
+        # Standard output must contain only the result.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         print(json.dumps(uvloop.run(_request_us(200 if options.quick else 2_000))))
         return

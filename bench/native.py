@@ -1,9 +1,9 @@
-"""Native topics beside log topics and beside the ceiling: what redis-benchmark adds with XADD to the same Valkey.
+"""Native topics compared with log topics and the ceiling: redis-benchmark with XADD to the same Valkey.
 
 One partition, records of 100 bytes, confluent-kafka in this process; acks=all, idempotent, linger.ms=5. A group commits
-every 10 000 records, so its figure has XREADGROUP and XACK in it. redis-benchmark has 50 connections, without
-pipelining (what it does unless told otherwise) and with 16 requests at once in each. Ratios are to the one without; the
-aim is a quarter of it.
+every 10,000 records, so its figure includes XREADGROUP and XACK. redis-benchmark has 50 connections, without pipelining
+(its default) and with 16 requests in flight on each. Ratios are relative to the run without pipelining; the goal is a
+quarter of it.
 """
 
 import argparse

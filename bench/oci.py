@@ -1,7 +1,7 @@
-"""Through the OCI API: PutMessages and GetMessages, many messages a request and one, and how late answers are.
+"""The OCI API: throughput and latency of PutMessages and GetMessages, with many messages per request and with one.
 
-The load comes from bare HTTP over a few kept connections, in a process of its own; the cost of Oracle's SDK stands
-beside it. Everything is stored when it is answered, as always.
+The load comes from bare HTTP over a few persistent connections, in a separate process; the cost of Oracle's SDK is
+listed next to it. Responses follow storage, as always.
 """
 
 import argparse
@@ -185,7 +185,7 @@ class Bench:
 
     @contextlib.contextmanager
     def _counted(self, what: str) -> Iterator[None]:
-        """A load that fails is told, and leaves the other rows alone."""
+        """Report a failed load, and keep the other rows."""
         try:
             yield
         except LoadFailed as error:

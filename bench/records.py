@@ -1,8 +1,8 @@
-"""What a record batch costs: header check, CRC, building, records one by one, and Arrow columns for Spark.
+"""The cost of record batches: header check, CRC, building, single records, and Arrow columns for Spark.
 
-The C extension and what stands in for it without a compiler are timed in turns
-in one run; CPU time is counted, so that a busy machine does not matter, the least of each counts, and the last column
-is the ratio. Both have given as many rows before.
+The C extension and its fallback without a compiler are timed alternately in one run. CPU time is measured, so that a
+busy machine does not matter, and the minimum counts. The last column is the ratio. Both must return equal numbers of
+rows first.
 """
 
 import argparse

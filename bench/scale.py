@@ -1,9 +1,9 @@
-"""How far several brokers go: what membership and metadata cost by the number of brokers.
+"""The cost of membership and metadata by the number of brokers.
 
-Two ways beside each other. The scripts that brokers run are run against a Valkey with that many members in the view:
-what a heartbeat costs Redis and the broker, and how many bytes it moves. And the deterministic simulation of membership
-(tests/simulation/test_membership.py) has that many brokers start at once, and one of them die, on a manual clock: how
-many views that takes, and how long it is until all go by the last.
+Two methods. The first runs the scripts of brokers against a Valkey with that many members: it measures the cost of a
+heartbeat for Redis and the broker, and the bytes moved. The second runs the deterministic simulation of membership
+(tests/simulation/test_membership.py): that many brokers start at once, and one of them dies, on a manual clock. It
+counts the changes of membership, and the time until all brokers have adopted the last one.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def _simulated(count: int) -> list[Cell]:
 
     joined_s = until_settled(brokers)
     views = redis.changes
-    # Nobody is judged before it has been watched for a session.
+    # A broker is watched for a session before it can be removed.
     world.run_until(world.now_ms + SESSION_MS)
     beats = sum(broker.beats for broker in brokers)
     world.run_until(world.now_ms + 1_000)
@@ -191,7 +191,7 @@ def _viewed(count: int, partitions: int) -> list[Cell]:
 
 
 def _metadata(members: tuple[Member, ...], owners: list[int | None]) -> int:
-    """Bytes of an answer that a broker has to encode anew."""
+    """Return the bytes of a response that a broker has to encode again."""
     each = len(owners) // _TOPICS or 1
     partitions = PartitionsEncoder(_METADATA_VERSION)
     topics = []

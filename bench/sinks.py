@@ -1,8 +1,8 @@
-"""What Spark writes per second with the two sinks, and how long a small micro-batch takes.
+"""Rows per second that Spark writes with the two sinks, and the duration of a small micro-batch.
 
-Rows lie in Spark's memory, in two partitions; a server on the same machine takes them, and a folder. Beside them the
-same rows into Spark's own Parquet files and into nothing, in the same run. Spark runs as local[2]. Best of some rounds;
-micro-batches: the median over those after the first ten.
+Rows are in Spark's memory, in two partitions. A server on the same machine and a folder receive them. For comparison,
+the same run writes the rows into Spark's own Parquet files and into nothing. Spark runs as local[2]. The best of
+several iterations counts; for micro-batches, the median without the first ten.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""What Spark reads and archives per second.
+"""Records per second that Spark reads and archives.
 
-A log of two partitions lies in a Valkey on the same machine, in batches of about 64 KiB, as a producer under load
-sends them; Spark runs as local[2] on the same cores. Best of some rounds. The CPU seconds are those of Python and the
-JVM together, which say more than the clock where other work shares the machine. Each figure stands beside what is
-asked for, and beside reading the same log without Spark and writing the same rows with Spark's own Parquet sink.
-Last: how long a record takes from a producer until `foreachBatch` has it, and the memory of Spark's processes.
+A log of two partitions is in a Valkey on the same machine, in batches of about 64 KiB, as from a producer under load.
+Spark runs as local[2] on the same cores. The best of several iterations counts. CPU seconds are those of Python and the
+JVM together, and are more reliable than elapsed time on a shared machine. Each figure is compared with its goal, with
+reading the same log without Spark, and with Spark's own Parquet sink for the same rows. The last figures are the delay
+from a producer to `foreachBatch`, and the memory of Spark's processes.
 """
 
 import argparse
@@ -200,7 +200,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     print(describe(spark=version("pyspark"), master="local[2]", best_of=f"{rounds} rounds"), end="\n\n", flush=True)
     with bare_storage() as storage:
-        # All of it before there is a server, which fences whoever else writes.
+        # Fill everything before the server starts, which fences other writers.
         filled = [(load, fill(storage, load)) for load in loads if load.value_bytes in options.sizes]
         with server(arguments=["--redis", storage.url]) as broker:
             rows = [line for load, topic in filled for line in bench(storage, broker, load, topic, rounds)]

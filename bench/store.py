@@ -113,7 +113,7 @@ def _spending(spent: Spent, pid: int) -> Iterator[None]:
 
 
 def _append(log: LeaderPartition, batch: bytearray, count: int) -> Awaitable[Any]:
-    """Append `count` times, some at once; the sequence in the batch itself is left alone, nobody looks at it."""
+    """Append `count` times, some concurrently; the sequence in the batch is not checked, so it stays the same."""
     finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     sent = answered = 0
     span = peek(batch).span

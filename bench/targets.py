@@ -18,12 +18,12 @@ SERVER, VALKEY, NULL = "server", "valkey", "null"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """An address, and the processes behind it by name; asked anew each time, since a restart changes them."""
+    """An address and its processes by name, looked up each time, since a restart changes them."""
 
     address: str
     processes: Callable[[], Mapping[str, int]]
     batches: Callable[[], int] = lambda: 0
-    """How many record batches its logs hold; 0 where nobody counts."""
+    """Number of record batches in its logs; 0 if not counted."""
 
 
 class Run(msgspec.Struct, frozen=True):

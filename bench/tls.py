@@ -1,7 +1,7 @@
-"""The Kafka listener with TLS beside the one without, of one server, with `--kafka` beside Apache Kafka's.
+"""The Kafka listener with TLS and without, of one server; with `--kafka` also Apache Kafka's.
 
-Rounds of both listeners alternate, so what else the machine does falls on both; the medians count. Apache Kafka comes
-by Maven; its listener with TLS takes a login too, by PLAIN, once for each connection.
+Iterations of both listeners alternate, so that other work of the machine affects both; the medians count. Apache Kafka
+comes from Maven; its listener with TLS also requires a login by PLAIN, once per connection.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def _measured(listeners: Listeners, records: int, rounds: int) -> Iterator[list[
     produced: dict[bool, list[Run]] = {False: [], True: []}
     consumed: dict[bool, list[Run]] = {False: [], True: []}
     for number in range(rounds):
-        # Whoever comes first has the colder server: they take turns.
+        # The first one has the colder server: they take turns.
         for tls in (False, True) if number % 2 == 0 else (True, False):
             target, security = (listeners.secure, listeners.security) if tls else (listeners.plain, {})
             topic = f"{TOPIC}-{number}-{'tls' if tls else 'plain'}"

@@ -7,7 +7,7 @@ from headrace.aio.single_flight import SingleFlight
 
 
 class Slow:
-    """Answers when it is told to: which question of a thing it was."""
+    """Answers on request: the number of the question."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

@@ -56,7 +56,7 @@ class CommandLine:
 
 @pytest.fixture(autouse=True)
 def nobodys_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Profiles of whoever runs the tests have no say in them; the folder in which a test may write its own."""
+    """Ignore the profiles of the user that runs the tests; returns the folder for a test's own profiles."""
     folder = tmp_path_factory.mktemp("config")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
     for name in ("BOOTSTRAP", "PROFILE", "KAFKA", "HTTP", "REDIS", "KAFKA_USERNAME", "KAFKA_PASSWORD"):

@@ -13,7 +13,7 @@ USER = "acme/jane/ocid1.streampool.oc1.local.default"
 
 @pytest.fixture(scope="module")
 def closed() -> Iterator[Server]:
-    """Nobody gets in without a login; any password will do."""
+    """A server that requires a login and accepts any password."""
     with server(oci_auth_kafka="required", num_partitions=1) as started:
         yield started
 

@@ -21,7 +21,7 @@ ESCAPED = r"\x1b[2J\x1b]0;owned\x07\u202eevil\x9b31m\x7f"
 
 @pytest.fixture
 def hostile(headrace: Any, running: Server) -> str:
-    """A topic and a group as somebody sends them who means no good."""
+    """A topic and a group from a malicious client."""
     if "hostile" not in [line["topic"] for line in headrace.json("topics", "list")]:
         headrace.run("topics", "create", "hostile", "--partitions", "1")
         now = 1_700_000_000_000
@@ -52,7 +52,7 @@ def on_terminal(running: Server, *arguments: str) -> str:
         while True:
             try:
                 piece = os.read(master, 65_536)
-            except OSError:  # how Linux tells that nobody has the other end open any more
+            except OSError:  # Linux: the other end is closed
                 break
             if not piece:
                 break

@@ -1,4 +1,4 @@
-"""Imports of commands: what is not wanted is not found meanwhile, and all is as before afterwards."""
+"""Imports of commands: the hidden modules are not found, and everything is restored afterwards."""
 
 import gc
 import importlib
@@ -60,7 +60,7 @@ assert not walks
 
 
 def test_a_server_without_logins_and_tls_loads_nothing_for_them() -> None:
-    """Whoever needs it has it at the start, and not only when the first client waits for it."""
+    """Modules for logins and TLS are loaded at the start, before the first client needs them."""
     program = """
 import sys
 from headrace.server import app

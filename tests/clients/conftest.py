@@ -62,7 +62,7 @@ def restarted_client(client_name: str, restartable: Server) -> Client:
 
 @pytest.fixture
 def wire(running: Server) -> Iterator[Wire]:
-    """A raw connection, for what has to be set up or looked up beside the client."""
+    """A raw connection for setup and checks."""
     with Wire(running.kafka) as raw:
         yield raw
 

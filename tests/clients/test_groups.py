@@ -13,10 +13,10 @@ Eventually = Callable[[Callable[[], object]], None]
 
 
 class Watch:
-    """Polls the members of a group, and keeps what each of them got.
+    """Poll the members of a group, and keep the records of each.
 
-    All at once, as programs of their own would: kafka-python throws away a join that ends while nobody polls, so that
-    two members that are polled in turn may join again and again for a minute.
+    All members are polled concurrently, like separate programs: kafka-python drops a join that ends between polls, so
+    that two members that are polled in turn may join again for a minute.
     """
 
     def __init__(self, *members: Member) -> None:

@@ -1,4 +1,4 @@
-"""What clients are told of records that are gone: lost with a Redis that had acknowledged them, or trimmed."""
+"""Errors of clients for lost records: by a Redis that had acknowledged them, or by a trim."""
 
 import contextlib
 import time
@@ -72,7 +72,7 @@ def test_the_leader_epoch_rises_and_where_the_old_one_ends_is_told(started: Serv
         now = leader_epoch(client)
         assert end_of_epoch(client, before) == (before, 4)
         assert end_of_epoch(client, now) == (now, 6)
-        # Whoever still goes by the old one is told.
+        # A request with the old leader epoch gets an error.
         request = FetchRequest(
             max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, isolation_level=0, session_id=0, session_epoch=-1,
             topics=[FetchRequest.FetchTopic(topic=TOPIC, partitions=[FetchRequest.FetchPartition(

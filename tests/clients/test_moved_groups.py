@@ -22,7 +22,7 @@ REFUSALS = 3
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> list[GroupError]:
-    """Whoever asks for positions is refused by each of these in turn, and may join meanwhile."""
+    """Respond to requests for offsets with each of these errors in turn; joins are accepted."""
     refusals: list[GroupError] = []
     ready = GroupCoordinator.ready
 
@@ -60,7 +60,7 @@ def test_a_member_goes_on_where_its_group_had_come_to(
         first.commit()
     client.send(topic, [Record(value=b"behind")], partition=0)
     refusing += [GroupError.NOT_COORDINATOR] * REFUSALS
-    # Whoever takes a refusal for no positions begins at the end.
+    # A client that ignores the errors would begin at the end.
     with client.member("g", topic, reset="latest") as second:
         assert _polled(second) == [b"behind"]
     assert refusing == []

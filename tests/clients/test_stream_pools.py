@@ -167,7 +167,7 @@ def running() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def verifying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Nobody gets in without a token, and not to the OCI API without a key (there is none: nobody does)."""
+    """A server that requires a token, and for the OCI API a key; no key exists."""
     folder: Path = tmp_path_factory.mktemp("access")
     (folder / "tokens").write_text(f"{USER} {TOKEN}\n")
     with server(

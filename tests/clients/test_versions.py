@@ -1,4 +1,4 @@
-"""Clients that speak older versions of the protocol, or are told to."""
+"""Clients that use older versions of the protocol, by themselves or by configuration."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.harness.wire import Wire
 from headrace.testing import Server
 
 VARIANTS: dict[str, tuple[type[Client], dict[str, Any]]] = {
-    # librdkafka without ApiVersions goes by the version it is told.
+    # librdkafka without ApiVersions uses the configured version.
     **{
         f"confluent-kafka as for {version}": (
             Confluent,

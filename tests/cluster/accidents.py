@@ -1,8 +1,7 @@
-"""What may happen to brokers and to their storage while clients use them. Whatever happens is undone by `mend`.
+"""Faults of brokers and of their storage while clients use them. `mend` undoes each of them.
 
-None of it may lose a record that was acknowledged. Replication inside a Redis Cluster is asynchronous, so what has a
-primary's replica promoted is preceded by a pause of writes until the replica has them all (`RedisCluster.kill` does
-so), or is done in order (`CLUSTER FAILOVER`).
+None may lose an acknowledged record. Replication inside a Redis Cluster is asynchronous. Faults that promote a replica
+therefore pause writes until the replica has them all (as `RedisCluster.kill` does), or use `CLUSTER FAILOVER`.
 """
 
 import contextlib
@@ -342,7 +341,7 @@ class OfTheNetwork:
         return self._replaced(self._site.cut_from_the_cluster, "the other nodes")
 
     def lose_primary(self) -> str:
-        """A primary from everybody until its replica is promoted."""
+        """Cut a primary from all hosts until its replica is promoted."""
         return self._replaced(self._site.cut_from_all, "everybody")
 
     def _primary(self) -> Node:

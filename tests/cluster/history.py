@@ -1,7 +1,7 @@
-"""What clients were told of a topic, held against what may not be: the anomalies of Jepsen's Kafka workload.
+"""Check what clients observed of a topic for the anomalies of Jepsen's Kafka workload.
 
-Producers number their records, in the order in which they send them. Whoever reads says which number came from where.
-At the end comes the log itself, and `History.check` names everything that contradicts: see `Kind`.
+Producers number their records in the order of sending, and consumers report the number at each offset. At the end comes
+the log itself, and `History.check` names every contradiction: see `Kind`.
 https://github.com/jepsen-io/jepsen/blob/main/redpanda/src/jepsen/redpanda/workload/queue.clj has the names.
 """
 
@@ -24,17 +24,17 @@ class Kind(enum.StrEnum):
     DUPLICATE = "duplicate"
     """The log has it twice."""
     POLL_BACK = "non-monotonic poll"
-    """Somebody who held a partition all the while was given what does not lie behind what was given before."""
+    """A consumer that kept its partition received an offset at or before an earlier one."""
     POLL_SKIP = "skipped poll"
     """Records were passed over: by one who held the partition, or by all of an audience."""
     SEND_BACK = "non-monotonic send"
-    """A later record lies before an earlier one, both acknowledged: of others nobody knows when they came."""
+    """A later record is before an earlier one, both acknowledged: the order of other records is unknown."""
     TWO = "one offset with two records"
-    """Two observations of one offset, whoever made them."""
+    """Two observations of one offset, by any client."""
     GONE = "taken back"
-    """Somebody was given it, and the log has not got it any more."""
+    """A consumer received it, and the log no longer has it."""
     RESET = "reset"
-    """A reader was told that its position does not exist any more."""
+    """A consumer got the error that its offset no longer exists."""
 
 
 Log = Sequence[tuple[int, int]]
@@ -96,7 +96,7 @@ class Audience:
             self._history.tell(Kind.POLL_SKIP, f"{what}, and nobody was given what lies behind {furthest}")
 
     def was_told(self, reader: str, error: object) -> None:
-        """A reader was told an error that it should never be told."""
+        """Record an unexpected error of a consumer."""
         with self._history.lock:
             self._history.tell(Kind.RESET, f"{self.name}, {reader}, was told {error}")
 
@@ -133,7 +133,7 @@ class History:
         self._found.append(Found(kind, what))
 
     def observed(self, partition: int, offset: int, number: int, how: str) -> None:
-        """Somebody says which record lies at an offset."""
+        """Record the number that a client observed at an offset."""
         before = self._numbers.setdefault((partition, offset), number)
         if before != number:
             self.tell(Kind.TWO, f"{how} {partition}:{offset} as record {number}, which was record {before}")
@@ -148,11 +148,11 @@ class History:
             )
 
     def found(self, acknowledged: Sequence[Mapping[int, int]], logs: Sequence[Log]) -> list[Found]:
-        """Everything that is wrong.
+        """Return all anomalies.
 
         Args:
-            acknowledged: per partition, number of a record -> the offset that the producer was told.
-            logs: what each partition has when all is over.
+            acknowledged: per partition, number of a record -> acknowledged offset.
+            logs: final contents of each partition.
         """
         with self.lock:
             for partition, (told, log) in enumerate(zip(acknowledged, logs, strict=True)):

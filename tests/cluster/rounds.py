@@ -1,18 +1,20 @@
-"""Rounds of accidents to brokers and their storage under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
+"""Fault injection for brokers and their storage under load: `python -m tests.cluster.rounds --rounds 20 --seed 1`.
 
-Three brokers over one Redis that keeps what it acknowledges, or with `--cluster` over a Redis Cluster of three
-primaries with a replica each; with `--network` each of these nine is on a host of its own, and `min.insync.replicas` is
-2. An idempotent Kafka producer writes one topic and a group of three reads it; messages are put into another one
-through OCI's API, at whichever broker, and read by a group of OCI instances, by plain cursors, and by a Kafka consumer.
-Another producer writes a native topic, plain Redis Streams that were adopted, and a group of two reads it; but not with
-`--network`, since nobody waits for copies to read a plain stream. A round is a handful of accidents from a seed, see
-`accidents`: to brokers, to Redis, to what is between them, or to several at a time. Then everything has to come to
-rest, and `history` says what must not have been. No record that was acknowledged may be lost: nothing that happens has
-a replica promoted that lacks one.
+Three brokers run over one Redis that keeps what it acknowledges, or with `--cluster` over a Redis Cluster of three
+primaries with a replica each. With `--network` each of these nine has its own host, and `min.insync.replicas` is 2.
 
-Each round prints its seed and what happened, after an anomaly what the brokers logged meanwhile, and the last line what
-all of them saw together. `--redis-server PROGRAM`
-runs over another one than the bundled Valkey. `make test LANE=cluster` runs all three kinds.
+- An idempotent Kafka producer writes one topic and a group of three reads it.
+- Messages are put into another topic through the OCI API of any broker. A group of OCI instances, plain cursors, and a
+  Kafka consumer read it.
+- Another producer writes a native topic of adopted Redis Streams, and a group of two reads it. Not with `--network`,
+  since reads of a plain stream do not wait for replication.
+
+An iteration is a handful of faults from a seed, see `accidents`: of brokers, of Redis, of the network, or several at
+once. Then everything has to settle, and `history` reports anomalies. No acknowledged record may be lost: no fault
+promotes a replica that lacks one.
+
+Each iteration prints its seed and faults, after an anomaly the logs of the brokers, and the last line is a summary.
+`--redis-server PROGRAM` replaces the bundled Valkey. `make test LANE=cluster` runs all three kinds.
 """
 
 import argparse
@@ -130,7 +132,7 @@ class Round:
                 self._check(*each)
 
     def _check(self, history: History, topic: str, partitions: int, told: Told) -> None:
-        """Everything is seen by everybody, and nothing is wrong."""
+        """Check that all clients have seen everything, without anomalies."""
         acknowledged = told([()] * partitions)
         with contextlib.suppress(AssertionError):  # the check says who has not seen what
             wait_for(lambda: history.unseen(acknowledged) == 0, "all to be seen")

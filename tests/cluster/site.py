@@ -55,7 +55,7 @@ class Site:
         self.network.cut([self.host_of(node)], others)
 
     def heal(self) -> None:
-        """Nobody is cut from anybody, and the nodes of the cluster agree."""
+        """Remove all partitions, and wait until the nodes of the cluster agree."""
         self.network.heal()
         self.cluster.agree()
 

@@ -20,7 +20,7 @@ TOPIC, WRITE, DENY, ANY, LITERAL = 2, 4, 2, 1, 3
 
 
 def write_code(found: Brokers, node: int) -> int:
-    """What a broker says to a batch for a topic; whoever does not lead it says so, if one may ask at all."""
+    """Return a broker's error code for a batch; one that is not the leader says so only to authorized clients."""
     code: int = found.asked(node, lambda wire: wire.produce("orders", batch(b"x"))).error_code
     return code
 

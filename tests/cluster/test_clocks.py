@@ -1,4 +1,4 @@
-"""Brokers whose clocks differ by a minute: nobody is missed for it, nothing is lost, and they ask each other."""
+"""Brokers whose clocks differ by a minute: all stay members, nothing is lost, and they send requests to each other."""
 
 import contextlib
 import re

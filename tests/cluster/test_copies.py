@@ -120,7 +120,7 @@ def test_an_idempotent_producer_gets_over_it(broker: Server, replicated: Replica
 
 
 class Reader:
-    """Reads partition 0 of a stream, by Kafka at whoever leads it and by a cursor of its own at each broker."""
+    """Reads partition 0 of a stream, with Kafka at its leader and with a separate cursor at each broker."""
 
     def __init__(self, over: Brokers, name: str) -> None:
         self.over, self.name = over, name
@@ -140,7 +140,7 @@ class Reader:
         answers: list[Any] = []
 
         def answered() -> bool:
-            # It names nobody, or one that has ended, until another one leads.
+            # It names no leader, or one that has ended, until another broker leads.
             if (leader := self.leader) not in self.over.running:
                 return False
             answers.append(self.over.asked(leader, ask))
@@ -208,7 +208,7 @@ def test_nobody_reads_what_the_replicas_have_not(program: str) -> None:
             assert reader.has(1)
             before = reader.asked(lambda wire: wire.offset(reader.name, -1))
             assert before.offset == 1
-            # Whoever leads it opens it anew.
+            # The new leader recovers it.
             replicated.primary.ask("CLIENT", "KILL", "TYPE", "normal")
             wait_for(lambda: led_anew(reader, before.leader_epoch), "the log to be opened anew")
             assert reader.has(1)

@@ -1,4 +1,4 @@
-"""The checker of histories: a good one is let through, and each anomaly is told of by its name."""
+"""The checker of histories accepts a good one, and names each anomaly."""
 
 from collections.abc import Callable
 

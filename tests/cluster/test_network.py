@@ -28,7 +28,7 @@ def standing() -> Iterator[Site]:
 
 @pytest.fixture
 def whole(standing: Site) -> Iterator[Site]:
-    """Nobody is cut from anybody, and everybody has got over it."""
+    """A network without partitions, and recovered brokers."""
     yield standing
     standing.heal()
     standing.brokers.agree([1, 2, 3])
@@ -85,10 +85,10 @@ def test_a_primary_that_is_cut_off_is_replaced_and_nothing_it_acknowledged_is_lo
 
 
 def test_a_primary_that_its_brokers_do_not_reach_is_waited_for(whole: Site) -> None:
-    """The cluster sees it, so nobody is promoted."""
+    """The cluster sees it, so no replica is promoted."""
     with written(whole) as (_, topic):
         primary = whole.cluster.primary_of(stream_of(whole.cluster, topic))
-        # A busy machine keeps nobody waiting for so long that it is missed for that.
+        # A busy machine does not delay a node for that long.
         with whole.cluster.missing_after(CALM_MS):
             whole.network.cut([whole.host_of(primary)], list(whole.hosts.values()))
             for each in whole.brokers.servers.values():

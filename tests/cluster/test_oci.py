@@ -29,7 +29,7 @@ PARTITIONS = 6
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Brokers]:
-    # Who is killed is missed by its neighbours at once; nobody is to be for how busy the machine is.
+    # Neighbors notice a killed broker at once; a busy machine must not cause the removal of a broker.
     with brokers(3, broker_session_timeout_ms=60_000, broker_heartbeat_interval_ms=200) as running:
         yield running
 
@@ -144,7 +144,7 @@ def test_a_group_is_one_group_wherever_its_instances_ask(client: Balanced, strea
 
 
 def test_what_nobody_may_be_is_refused(three: Brokers, client: Balanced, stream: str) -> None:
-    """The ways between brokers are closed to everybody who has not the keyspace's secret."""
+    """Requests between brokers need the keyspace's secret."""
     import http.client  # noqa: PLC0415
 
     place = three.servers[2].http.removeprefix("http://")

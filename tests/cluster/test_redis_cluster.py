@@ -117,7 +117,7 @@ def fail_over_what_all_go_by(cluster: RedisCluster, _three: Brokers, _stream: st
 
 
 def move_a_slot(cluster: RedisCluster, _three: Brokers, stream: str) -> None:
-    """MOVED and ASK: the slot is on its way until somebody has noticed."""
+    """MOVED and ASK: the slot keeps migrating until a client has noticed."""
     source, target = cluster.primary_of(stream), cluster.primary_of(other_than(cluster, stream))
     before = source.refused("ASK")
     cluster.move_slot(

@@ -1,4 +1,4 @@
-"""Replication factors over several brokers: which ones clients are told, and that all APIs tell the same."""
+"""Replication factors over several brokers: the values for clients, the same from all APIs."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""Three brokers that nobody reaches without TLS, a certificate and a login, under access rules, ask each other."""
+"""Three brokers that require TLS, a certificate and a login, with ACLs, send requests to each other."""
 
 import contextlib
 import datetime as dt

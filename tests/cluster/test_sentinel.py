@@ -92,7 +92,7 @@ class Watched:
         return stale
 
     def sentinel_of_the_dead(self, process: Process) -> Process:
-        """One that goes on naming a server that is gone, since nobody can have told it: it is where others meet."""
+        """A Sentinel that was unreachable still names the lost server: the other servers meet there."""
         lines = f"sentinel monitor main {process.host} {PORT} 1", "sentinel down-after-milliseconds main 600000"
         return self._started(self._program, "5", f"{self._network}.5", SENTINEL_PORT, *lines)
 
@@ -179,8 +179,8 @@ def test_a_broker_goes_on_at_the_primary_that_is_named_next(watched: Watched) ->
         with Ledger(broker.kafka, topic, partitions=PARTITIONS, socket_timeout_ms=3_000) as ledger:
             ledger.send(600)
             ledger.settle()
-            # In order, as for an upgrade: the old one stays, as a replica. Until it is one, which takes a Sentinel ten
-            # seconds, it acknowledges what nobody will have: the broker does not wait for that.
+            # An orderly failover, as for an upgrade: the old primary stays as a replica. Until it is one, which takes a
+            # Sentinel ten seconds, it acknowledges writes that will be lost: the broker does not wait for that.
             wait_for(lambda: has_all(watched.replica, watched.primary), "the replica to have all")
             wait_for(watched.failing_over, "the Sentinel to know enough to begin")
             wait_for(watched.failed_over, "the replica to be named")
@@ -267,7 +267,7 @@ async def test_a_sentinel_that_has_missed_a_failover_is_not_believed_nor_is_one_
 
 @pytest.mark.timeout(300)
 async def test_the_promoted_server_is_gone_to_before_all_replicas_follow_it(watched: Watched) -> None:
-    """Until they do, SENTINEL MASTERS has the old one: which acknowledges what nobody will have."""
+    """Until then, SENTINEL MASTERS has the old primary, which acknowledges writes that will be lost."""
     second = watched.second_replica()
     watched.sentinel.ask("SENTINEL", "SET", "main", "failover-timeout", 600_000)
     second.send(signal.SIGSTOP)

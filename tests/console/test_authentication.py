@@ -28,7 +28,7 @@ HERE, ELSEWHERE = "127.0.0.1", "192.0.2.7"
 
 @pytest.fixture
 async def users() -> AsyncIterator[Users]:
-    """Nobody yet."""
+    """No users yet."""
     made = Users(MemoryStorage().documents, MovableClock())
     await made.load()
     yield made
@@ -133,7 +133,7 @@ async def test_who_asks_again_and_again_is_told_of_once(users: Users) -> None:
     assert await come(*both) == [("User:jane", ELSEWHERE, "HTTP Basic"), ("User:joe", ELSEWHERE, "HTTP Bearer")]
     assert await come(*both) == []
     assert await come(both[0], peer="192.0.2.8") == [("User:jane", "192.0.2.8", "HTTP Basic")]
-    # A scraper asks every few seconds; who comes back after a long time is told of again.
+    # A scraper sends requests every few seconds; a client that returns after a long time is logged again.
     clock.advance(AGAIN_MS // 2)
     assert await come(*both) == []
     clock.advance(AGAIN_MS)

@@ -91,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
 
 @pytest.fixture(scope="module")
 def server(made: GeneratedFiles) -> Iterator[InProcessServer]:
-    """With users and access rules, by which nobody unknown sees anything."""
+    """A server with users and ACLs, under which an unknown user sees nothing."""
     first = made.authority.with_name("first")
     first.write_text(f"jane:{PASSWORD}", "utf-8")
     with InProcessServer(

@@ -152,7 +152,7 @@ def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) 
         commit(wire, name, "read", 0, 3)
     samples = read(scraped(running))
     lags = [lag for (name, key), lag in samples.items() if name == "headrace_group_lag" and ("topic", "read") in key]
-    # Nobody has committed anything in the other partition: there all records are still to come.
+    # The other partition has no committed offset: all of its records are lag.
     assert sorted(lags) == [0] * len(HOSTILE) + [2] * len(HOSTILE)
     commit(wire, "plain", "read", 1, 0)
     wire.produce("read", batch(b"value", b"value"), partition=1)
@@ -242,7 +242,7 @@ def test_promtool_finds_nothing_wrong(running: Server, wire: Wire) -> None:
 
 
 def test_partitions_whose_logs_cannot_be_opened_are_counted_and_told_of_by_readyz() -> None:
-    """Nobody could have seen it: the server was ready, and refused what was sent to them."""
+    """They were not visible before: the server was ready, and rejected requests to these partitions."""
     with InProcessServer() as started, Wire(started.kafka) as wire:
         wire.create("kept", 3)
         with LogReader(started.storage) as log:

@@ -62,7 +62,7 @@ with InProcessServer(oci_auth="off") as server:
 
 
 def test_pages_are_made_ready_for_the_first_visitors() -> None:
-    """All at once, in a process where nobody was before."""
+    """All at once, in a process without earlier visitors."""
     done = subprocess.run([sys.executable, "-c", FIRST_VISITORS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -1,13 +1,20 @@
-"""Rounds of accidents against a real server, from a seed: `python -m tests.crash.chaos --rounds 20 --seed 1`.
+"""Fault injection against a real server, from a seed: `python -m tests.crash.chaos --rounds 20 --seed 1`.
 
-Two idempotent producers with acks=all, of small batches and of large ones, run all the while. A round is a handful of
-accidents: SIGKILL of server, of Valkey, of both in any order, processes that are stopped for a while, lost connections,
-memory that is full, a disk that is full with requests of every kind in between, clocks that are set, entries that
-somebody else writes. In the end every acknowledged record is looked for at its offset.
+Two idempotent producers with acks=all run all the time, one with small and one with large batches. An iteration is a
+handful of faults:
 
-Each round prints its seed, what happened, and how many records are lost or doubled. It needs user namespaces: the
-server's directory is a small file system of its own, mounted where nobody else sees it. No test: it takes as long as it
-is told to.
+- SIGKILL of server, of Valkey, or of both in any order
+- processes that are stopped for a while
+- lost connections
+- full memory
+- a full disk with requests of every kind in between
+- changed clocks
+- entries of other writers
+
+At the end every acknowledged record is looked up at its offset.
+
+Each iteration prints its seed, its faults, and the number of lost and duplicate records. It needs user namespaces: the
+server's directory is a small private file system. It is not a test, because it runs as long as requested.
 """
 
 import argparse

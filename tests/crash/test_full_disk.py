@@ -158,7 +158,7 @@ def fill(disk: Path) -> None:
             try:
                 os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize)
             except OSError as error:
-                # Valkey stores what the journal had acknowledged meanwhile.
+                # Valkey stores the records that the journal had acknowledged.
                 if error.errno != errno.ENOSPC:
                     raise
             else:

@@ -162,7 +162,7 @@ def crash_between_commits(started: Server, group: list[Member], chance: random.R
     kept = positions(started)
     print(f"acknowledged {acknowledged}, kept {kept}, generation {before}")
     assert all(offset >= least for offset, least in zip(kept, acknowledged, strict=True))
-    # Nobody came or went: the members need not even join again.
+    # Membership did not change: the members need not even join again.
     assert generation(started) == before
 
 
@@ -170,7 +170,7 @@ def crash_between_commits(started: Server, group: list[Member], chance: random.R
 def test_members_go_on_where_they_were(started: Server, size: int, chance: random.Random) -> None:
     admin = AdminClient({"bootstrap.servers": started.kafka})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(PATIENCE_S)
-    # Nobody is to be missed, however slow the machine: who is has to join again, and reads some records twice.
+    # No member may be removed on a slow machine: it would have to join again, and read some records twice.
     with members(started.kafka, size, session_ms=60_000) as group:
         turn_until(group, lambda: all(member.assigned for member in group), "an assignment")
         # Not before: who came first might have had all partitions for a moment, and read some of it.
@@ -207,7 +207,7 @@ def crash_while_joining(started: Server, first: Member, chance: random.Random) -
         after_start = generation(started)
 
         def shared() -> bool:
-            # Who was missed on a busy machine still takes for its own what the other one has, until it is told.
+            # A member that was removed on a busy machine keeps its old partitions until it gets an error.
             mine, its = first.assigned, comer.assigned
             return bool(its) and not mine & its and mine | its == set(range(PARTITIONS))
 

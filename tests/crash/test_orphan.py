@@ -31,7 +31,7 @@ return 'done'
 
 @contextlib.contextmanager
 def in_script(storage: str) -> Iterator[None]:
-    """The storage runs a script for some seconds, and answers nobody meanwhile."""
+    """The storage runs a script for some seconds, and answers no client."""
     with redis.Redis.from_url(storage, single_connection_client=True) as link:
         assert link.connection is not None
         link.connection.send_command("EVAL", BUSY_LOOP, 0, str(BUSY_S))

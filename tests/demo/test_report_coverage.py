@@ -7,7 +7,7 @@ from headrace.demo.report import Coverage
 
 
 def read(partition: int, first: int, count: int) -> Read:
-    """Offsets are told apart by their delay: the sum of a record twice would show."""
+    """Offsets have different delays: the sum would reveal a duplicate."""
     return Read(partition, first, ["UA"] * count, [1] * count, [2**offset for offset in range(first, first + count)])
 
 

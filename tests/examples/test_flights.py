@@ -89,7 +89,7 @@ def test_five_pipelines_on_the_flights(broker: Server, tmp_path: Path) -> None:
     run = rf"flights done Flow State .* flights_bronze completed {everything:,} {everything:,} [\w ]+ 0 "
     assert re.search(run, shown), shown
 
-    # Bronze, silver, gold, and bad rows beside.
+    # Bronze, silver, gold, and bad rows.
     assert counts["flights"] == len(whole) + len(twice) + bad
     assert f"flights_bronze: flights records={counts['flights']}, bad={bad}" in done.stdout.splitlines()
     assert len(rows(folder, "flights_bronze")) == counts["flights"]

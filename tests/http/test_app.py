@@ -1,4 +1,4 @@
-"""The reset call: nothing is left, everything can be made again, and nobody gets it who did not ask for it."""
+"""The reset call: everything is removed, can be created again, and the call works only if it is enabled."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def reset(server: InProcessServer) -> None:
 
 
 def everything(server: InProcessServer) -> dict[str, object]:
-    """What there is, as clients are told."""
+    """Return all resources, as clients see them."""
     api = Api(server.http)
     found: dict[str, object] = {}
     for name in ("streams", "streampools", "connectharnesses"):

@@ -1,4 +1,4 @@
-"""A page that nobody takes costs a piece for each connection, and no other request waits for it."""
+"""A page that its clients do not read costs one piece per connection, and delays no other request."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who owns what: the same for everybody, even, and moved only where it has to be."""
+"""Leadership: the same on every broker, even, and moved only if necessary."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Whose Redis Streams may become topics: whoever may create topics must not reach all that lies in a Redis."""
+"""Redis Streams that may become topics: the right to create topics must not give access to all data of a Redis."""
 
 from typing import Any
 

@@ -116,7 +116,7 @@ def test_trimmed_to_nothing(wire: Wire, topic: str, stream: str, link: Link) -> 
     offsets = add(link, stream, 4)
     link.xtrim(stream, maxlen=0)
     assert wire.offset(topic, -1).offset == wire.offset(topic, -2).offset == offsets[-1] + 1
-    # Records were removed at the offset: as in Kafka the client is told, and begins at the log start.
+    # Records at the offset were removed: as in Kafka the client gets an error, and begins at the log start offset.
     assert wire.fetch(topic, offsets[1]).error_code == Code.OFFSET_OUT_OF_RANGE
     follow(Alone(wire, topic), offsets[-1] + 1, wire.offset(topic, -1).offset)
 

@@ -1,4 +1,4 @@
-"""A fetch of a native topic waits for its `min_bytes`, though nobody tells how large entries are."""
+"""A fetch of a native topic waits for its `min_bytes`, although the size of entries is unknown."""
 
 import threading
 from collections.abc import Iterator

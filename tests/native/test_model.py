@@ -71,7 +71,7 @@ class Walk:
         assert self.reader.committed() == self.committed
 
     def rejoin(self) -> None:
-        """Leave, and come back as somebody else."""
+        """Leave, and return as another member."""
         self.reader.leave()
         self.reader.member_id = ""
         self.sync()
@@ -86,12 +86,12 @@ class Walk:
         self.at = max(start, self.trimmed)
 
     def drop(self) -> None:
-        """XGROUP DESTROY by somebody."""
+        """XGROUP DESTROY by another client."""
         if self.link.exists(self.stream):
             self.link.xgroup_destroy(self.stream, self.topic)
 
     def trim(self) -> None:
-        """XTRIM by somebody, and the member goes on behind what is gone."""
+        """XTRIM by another client; the member continues after the trimmed entries."""
         if not self.records or self.chance.random() < 0.7:
             return
         self.trimmed = self.chance.choice(self.records)

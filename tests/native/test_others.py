@@ -183,7 +183,7 @@ def test_a_server_starts_where_a_key_is_no_stream_and_heals_with_it() -> None:
             own.delete("headrace:odd:0")
             new = wire.produce("odd", batch(b"x")).base_offset
             assert [record.offset for record in opened(wire.fetch("odd", 0).records)] == [new]
-            # Whoever waits is woken again, too.
+            # Waiting fetches are woken again, too.
             wire.send(fetch_request([("odd", 0, new + 1)], max_wait_ms=20_000), 12)
             own.xadd("headrace:odd:0", {"value": "woken"})
             answer = wire.receive().responses[0].partitions[0]

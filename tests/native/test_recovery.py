@@ -162,7 +162,7 @@ def test_a_commit_that_goes_back_delivers_again(topic: str, stream: str, link: L
     assert link.xpending(stream, topic)["pending"] == 0
 
 
-# Fetches that name nobody
+# Fetches without a member
 
 
 def test_a_fetch_of_no_member_leaves_no_trace(topic: str, stream: str, link: Link, wire: Wire) -> None:

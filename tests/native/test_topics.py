@@ -39,7 +39,7 @@ def test_a_never_trimmed_topic_starts_at_0_and_ends_behind_its_last_id(
 def test_records_beyond_the_log_end_cannot_be_deleted(
     topic: str, stream: str, link: Link, wire: Wire, records: int, beyond: int
 ) -> None:
-    """A log that began behind its end would be one whose next records nobody could read."""
+    """A log that began after its end could never return its next records."""
     for _ in range(records):
         link.xadd(stream, {"value": "x"})
     end = wire.offset(topic, -1).offset
@@ -53,7 +53,7 @@ def test_records_beyond_the_log_end_cannot_be_deleted(
 def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redis(
     topic: str, stream: str, link: Link, wire: Wire
 ) -> None:
-    """A client that was given more than it is told at another broker would go back to what that one has heard of."""
+    """Otherwise a client with newer records would return to the end that the other broker knows."""
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=[asked])
     for _ in range(30):

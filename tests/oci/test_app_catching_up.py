@@ -1,4 +1,4 @@
-"""What another broker has just made is looked for once more before a client is told that it is not there."""
+"""Before a client gets an error for a missing resource, the server looks for recent changes by other brokers."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rates: never more than a second's worth ahead, and whoever waits as told is served."""
+"""Rates: never more than a second's worth ahead, and a client that waits as asked is served."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Responses with `oci.limits=strict`, and injected faults."""
+"""`oci.limits=strict`, and injected faults: the errors for clients."""
 
 import http.client
 import json

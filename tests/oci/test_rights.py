@@ -57,7 +57,7 @@ class ByHeader:
 
 
 class As(Api):
-    """The API as somebody."""
+    """The API as a given user."""
 
     def __init__(self, endpoint: str, tenancy: str, user: str) -> None:
         super().__init__(endpoint)

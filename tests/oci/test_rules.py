@@ -38,7 +38,7 @@ ALL, READ, WRITE, DESCRIBE = 2, 3, 4, 8
 
 
 class ByHeader:
-    """Stands for signatures, which are verified elsewhere: whoever is named in a header has sent the request."""
+    """Replaces signatures, which are verified elsewhere: a header names the sender."""
 
     computes = False
 
@@ -53,7 +53,7 @@ class ByHeader:
 
 
 class As(Api):
-    """The API as somebody."""
+    """The API as a given user."""
 
     def __init__(self, endpoint: str, who: str) -> None:
         super().__init__(endpoint)
@@ -64,7 +64,7 @@ class As(Api):
 
 
 class Guarded:
-    """A server with something in it, and everybody's connection to it."""
+    """A server with resources, and a connection of each user."""
 
     def __init__(self, server: InProcessServer) -> None:
         self.server = server
@@ -142,7 +142,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             oci_auth="verify",
             oci_auth_keys=tmp_path_factory.mktemp("keys"),
             authorizer_class_name=STANDARD_AUTHORIZER,
-            # Nobody logs in to the Kafka listener, nor to the console: there the tests do what they have to.
+            # No test logs in to the Kafka listener or to the console, so anonymous needs all rights there.
             super_users=f"User:{ROOT};User:ANONYMOUS",
         ) as server:
             made = Guarded(server)
@@ -229,7 +229,7 @@ def test_a_group_is_asked_about_besides_its_stream(guarded: Guarded) -> None:
 
 
 def test_pages_and_metrics_are_asked_about(tmp_path: Any) -> None:
-    """Nobody logs in to the console yet: whoever comes is User:ANONYMOUS."""
+    """The console has no login in this test: every client is User:ANONYMOUS."""
     with (
         InProcessServer(
             oci_auth="verify", oci_auth_keys=tmp_path, authorizer_class_name=STANDARD_AUTHORIZER, console_write=True

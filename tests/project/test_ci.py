@@ -48,7 +48,7 @@ esac
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_what_the_machine_does_not_allow_is_told(tmp_path: Path, allowed: bool) -> None:
-    """Where nobody may make networks or mount file systems, those tests do not pass in silence."""
+    """Tests that need networks or mounted file systems do not pass silently where these are not allowed."""
     own = prepare(tmp_path, make="exit 0" if allowed else NOT_ALLOWED)
     ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -81,7 +81,7 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
     os.mkfifo(alive)
     own = prepare(tmp_path, make=HANGING)
     own |= {"HANGING": str(hanging), "ALIVE": str(alive), "CI_LIMIT_S": "600"}
-    # Whoever reads it alone would see its end between two that write.
+    # A separate reader would see the end of file between two writers.
     with hanging.open("r+b", buffering=0) as begun, opened_early(alive) as left:
         running = subprocess.Popen([tmp_path / ".ci/run"], env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
@@ -94,7 +94,7 @@ def test_who_ends_it_is_shown_how_far_its_lanes_came(
                 assert running.poll() is None
             os.killpg(running.pid, again)
             shown = running.communicate(timeout=60)[0].decode()
-            assert left.read() == b""  # once nobody that a lane had started is there any more
+            assert left.read() == b""  # once all processes of the lane have ended
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)

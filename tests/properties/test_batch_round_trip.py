@@ -1,4 +1,4 @@
-"""Any records through any codec: what goes into a batch comes out of it, whoever reads it."""
+"""Records survive a round trip through batches with any codec and every decoder."""
 
 import warnings
 from collections.abc import Callable

@@ -69,10 +69,10 @@ class LogMachine(RuleBasedStateMachine):
         self.clients = [Client(number) for number in range(3)]
         self.numbers = 0
         self.expected: dict[int, int] = {}
-        """Offset -> number, of all that was acknowledged and nobody deleted."""
+        """Offset -> number of all acknowledged records that were not deleted."""
         self.floor = 0
         self.harmed = False
-        """Whether somebody has deleted records: there may be gaps then."""
+        """Whether records were deleted: then there may be gaps."""
         self.owner = self.do(self.start())
 
     def do(self, task: Coroutine[Any, Any, T]) -> T:

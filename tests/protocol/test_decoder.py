@@ -98,7 +98,7 @@ def tag(number: int, value: bytes) -> bytes:
 
 
 def test_skips_unknown_tags() -> None:
-    """Beside known ones, in nested structures, in any number, and of any size."""
+    """Next to known ones, in nested structures, in any number, and of any size."""
     unknown = tag(77, b"x" * 300)
     body = b"\x02a\x02b" + b"\x02" + unknown + tag(100_000, b"")
 

@@ -115,7 +115,7 @@ def test_what_is_encoded_already_stands_among_what_is_not(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(14))
 def test_an_array_that_is_encoded_already_is_the_same(version: int) -> None:
-    """Elements that differ in one number, encoded around it; at any depth, and seen by nobody who goes through it."""
+    """Elements that differ in one number, encoded around it; at any depth, and invisible to iteration."""
     place = MetadataResponse.MetadataResponsePartition(
         error_code=5, partition_index=9, leader_id=3, leader_epoch=1, replica_nodes=[0, -1], isr_nodes=[3]
     )

@@ -13,7 +13,7 @@ from headrace.protocol.notation import ENDLESS, ZERO_UUID, Field, MessageTable, 
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """A schema file. It is read beside kafka-python, whose own loader warns on newer Pythons."""
+    """Load a schema file without kafka-python, whose own loader warns on newer Pythons."""
     spec = importlib.util.find_spec("kafka")
     assert spec is not None
     assert spec.origin is not None

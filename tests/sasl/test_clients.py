@@ -80,7 +80,7 @@ def test_nobody_else_gets_in(secured: Secured, mechanism: str, name: str, passwo
 
 
 class Cli:
-    """The commands in this process, as somebody who logs in."""
+    """The commands in this process, with a login."""
 
     def __init__(self, secured: Secured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch

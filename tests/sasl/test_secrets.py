@@ -1,4 +1,4 @@
-"""No secret is in a log, an answer or the list of processes, whichever way somebody logs in or fails to."""
+"""No secret is in a log, a response or the list of processes, for any successful or failed login."""
 
 import base64
 import json

@@ -43,7 +43,7 @@ def issuer() -> Issuer:
 
 @pytest.fixture(scope="module")
 def tokens(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
-    """Whoever checks, at `NOW`."""
+    """A verifier at `NOW`."""
     clock = ManualClock(NOW * 1000)
     keys = Keys(issuer.write(tmp_path_factory.mktemp("keys") / "keys.json"), 60_000, clock)
     yield Tokens(keys, RULES, clock)
@@ -216,7 +216,7 @@ class KeyServer:
         self.answer: tuple[int, bytes, dict[str, str]] = (200, json.dumps(key_set).encode(), {})
         self.asked = 0
         self.answers = threading.Event()
-        """While it is not set nobody is answered."""
+        """Until it is set, requests get no response."""
         self.answers.set()
         outer = self
 
@@ -257,7 +257,7 @@ async def test_keys_are_asked_for_once_and_again_when_old_or_unknown(issuer: Iss
         good, unknown = issuer.token(now=NOW), issuer.token(now=NOW, kid="new")
         await asyncio.gather(*(tokens.check(good) for _ in range(20)))
         assert server.asked == 1
-        for _ in range(5):  # whoever makes tokens up does not make the server ask
+        for _ in range(5):  # made-up tokens cause no request by the server
             await reason(tokens.check, unknown)
         assert server.asked == 1
         clock.advance(10_000)
@@ -269,7 +269,7 @@ async def test_keys_are_asked_for_once_and_again_when_old_or_unknown(issuer: Iss
         assert "no key" in await reason(tokens.check, good)  # it was taken out
         server.answer = (200, json.dumps(issuer.key_set(kid="newer")).encode(), {})
         clock.advance(60_000)
-        await tokens.check(unknown)  # it is known still: meanwhile the others are asked for
+        await tokens.check(unknown)  # it stays known while the others are requested
         assert (await tokens.check(issuer.token(now=NOW, kid="newer"))).name == "jane"
         assert server.asked == 4
         server.answer = (500, b"", {})

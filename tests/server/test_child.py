@@ -1,4 +1,4 @@
-"""Processes that end when whoever started them is gone."""
+"""Processes that end with their parent."""
 
 import os
 import select

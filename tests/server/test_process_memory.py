@@ -48,7 +48,7 @@ def settled() -> Iterator[None]:
 
 @pytest.mark.usefixtures("settled")
 def test_the_collector_walks_few_objects_at_a_time() -> None:
-    """A million of them took 155 ms, as a hundred Fetches of 9 900 partitions make; nobody was served meanwhile."""
+    """A collection of a million objects, as from a hundred Fetches of 9,900 partitions, took 155 ms without service."""
     walked: list[int] = []
 
     def about_to_walk(phase: str, about: dict[str, int]) -> None:

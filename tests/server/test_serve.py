@@ -122,7 +122,7 @@ def test_on_every_interface_it_answers_on_loopback_too(folder: Path) -> None:
         reached = told.kafka.replace("0.0.0.0", "127.0.0.1")
         assert answers(told.http.replace("0.0.0.0", "127.0.0.1"))
         with Wire(reached) as client:
-            # 0.0.0.0 is no address to connect to: a client is told the one it came by.
+            # Clients cannot connect to 0.0.0.0: the server returns the address of their connection.
             (broker,) = client.metadata().brokers
             assert f"{broker.host}:{broker.port}" == reached
 
@@ -233,7 +233,7 @@ def test_a_data_directory_in_use_is_refused_naming_who_uses_it(folder: Path) -> 
         assert str(first.data) in line
         assert str(first.pid) in line
         assert "--data" in line
-        # As whoever types the same command once more: its addresses are taken, too, and others would not help.
+        # A repeated command: its addresses are taken, too, and other ones would not help.
         again = serve("--data", str(first.data), "--kafka", first.kafka, "--http", first.http.removeprefix("http://"))
         assert refused(again, 1) == line
         assert health(first)[0] == 200

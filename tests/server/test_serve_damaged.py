@@ -180,7 +180,7 @@ def test_a_topic_whose_entry_cannot_be_read_is_reported_and_can_be_deleted(damag
 @pytest.mark.parametrize("name", [*LOST_GROUPS, *PART_GROUPS])
 def test_a_group_that_cannot_be_read_is_reported(damaged: Damaged, name: str) -> None:
     if name == "group-e":
-        # What is no number fences nobody.
+        # A value that is not a number fences no client.
         return
     assert f'"kind": "groups", "name": "{name}"' in damaged.told
 

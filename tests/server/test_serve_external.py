@@ -228,7 +228,7 @@ def test_after_sigkill_the_next_takes_over_when_the_first_is_missed(storage: Ext
 
 
 def commit_request(group: str, offset: int) -> OffsetCommitRequest:
-    """A commit of somebody who is no member."""
+    """Return a commit of a client that is not a member."""
     place = OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=""
     )
@@ -266,8 +266,8 @@ def test_a_server_that_slept_until_it_was_missed_writes_no_more(storage: Externa
         late = stack.enter_context(Ledger(other.kafka, "second"))
         late.send(1_000)
         late.settle()
-        # What it finds when it wakes: writes to a log and a group that stood still meanwhile, to a log that went on,
-        # and of a group that is new.
+        # Writes that it finds after the pause: to a log and a group without other owners, to a log with one, and to a
+        # new group.
         client.send(produce_request("first", batch(b"too late")), 9)
         client.send(produce_request("second", batch(b"too late")), 9)
         client.send(commit_request("old", 700), 8)

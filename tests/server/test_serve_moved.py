@@ -13,7 +13,7 @@ from headrace.protocol import messages as m
 from headrace.testing import server
 
 _OPENED_S = 1.5
-"""In which a log would be opened anew."""
+"""Seconds in which a log would be recovered."""
 _TURN = 5 << 20
 """Bytes after which the server has looked at its directory again."""
 

@@ -1,4 +1,4 @@
-"""What is told of the embedded Valkey's directory where another Redis is used."""
+"""Warnings about the embedded Valkey's directory when another Redis is used."""
 
 from pathlib import Path
 

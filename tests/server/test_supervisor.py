@@ -103,7 +103,7 @@ def test_a_data_directory_is_served_by_one_broker_or_by_several(tmp_path: Path) 
 
 
 def taken_in_a_row(count: int, stack: contextlib.ExitStack) -> int:
-    """The first of so many ports that somebody listens on."""
+    """Return the first of that many consecutive ports that are in use."""
     while True:
         held = contextlib.ExitStack()
         try:

@@ -1,9 +1,9 @@
-"""Many instances of one balanced group, from a seed, on a manual clock.
+"""Simulate many instances of one balanced group, from a seed, on a manual clock.
 
-Instances get, commit and send heartbeats in several ways of their own; answers get lost and requests arrive twice or
-late; instances fall silent, die, restart under their names; timers fire late; the server restarts, or dies before or
-after a write; the group is updated, reset by Kafka's tools, and used by classic members. After every step the rules at
-the bottom of `World` must hold. To run one seed again: `simulate(seed)`.
+Instances get, commit and send heartbeats in several ways. Answers get lost, and requests arrive twice or late.
+Instances stop, die, and restart under their names; timers fire late. The server restarts, or dies before or after a
+write. The group is updated, reset by Kafka's tools, and used by classic members. After every step the rules at the
+bottom of `World` must hold. To run one seed again: `simulate(seed)`.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ class Server(CrashingContext, InstanceContext):
 
 @dataclass
 class Client:
-    """An instance as somebody programs it."""
+    """A client program with one instance."""
 
     name: str
     timeout_ms: int
     commit_on_get: bool
     heartbeats: bool
-    """A second chain beside the gets, from the creation cursor."""
+    """Whether heartbeats use a second chain, from the creation cursor."""
     limit: int
     cursor: GroupCursor | None = None
     beating: GroupCursor | None = None
@@ -118,7 +118,7 @@ class World:
         self.check()
 
     def _calm_step(self, dice: float) -> None:
-        """Time passes while everybody asks often enough; somebody who has nothing in hand may stop, or begin."""
+        """Let time pass while all instances poll often enough; one with nothing in flight may stop or start."""
         if dice < 0.95:
             self.ctx.sleep(self.random.choice([1, 50, 500]))
             for client in self.clients:
@@ -233,14 +233,14 @@ class World:
         self.received = {}
 
     def _repeat(self, verb: str, cursor: GroupCursor) -> None:
-        """A request arrives once more, late; whoever sent it no longer waits for the answer."""
+        """Deliver a request again, late; its sender no longer waits for the answer."""
         self.repeated += 1
         with contextlib.suppress(InstanceError, ServerGone):
             getattr(self.ctx, verb)(cursor)
         self._lose_reads()
 
     def _lose_reads(self) -> None:
-        """Nobody gets an answer from a server that has died meanwhile."""
+        """Drop the answers of a server that has died."""
         for client in self.clients:
             if client.reading is not None and self.life_of[client.reading[1].cursor] != self.ctx.lives:
                 client.reading = None
@@ -290,7 +290,7 @@ class World:
         client.cursor = client.beating = cursor
 
     def _work(self, client: Client) -> None:
-        """Whoever commits itself reads on, heartbeats what it has in hand, or commits it."""
+        """An instance with explicit commits reads, sends a heartbeat for delivered messages, or commits them."""
         assert client.cursor is not None
         match self.random.choice(["read on", "heartbeat", "commit", "commit"]):
             case "read on":
@@ -378,7 +378,7 @@ class World:
         assert earlier or holder not in {None, client.name}, f"{client.name}: {error}, held by {holder}"
 
     def check(self) -> None:
-        """Positions move forward only, and over records that somebody was given."""
+        """Check that committed offsets only increase, and only past delivered records."""
         if TOPIC not in self.ctx.storage.sections:
             return
         epoch = self.ctx.storage.sections[TOPIC].epoch
@@ -403,7 +403,7 @@ class World:
     # the end
 
     def settle(self) -> None:
-        """Faults end; whoever runs goes on for a while."""
+        """End all faults, and run the instances for a while."""
         self.calm_down()
         for _ in range(300):
             self.ctx.sleep(500)
@@ -419,7 +419,7 @@ class World:
             client.limit = 10**9
 
     def check_settled(self) -> None:
-        """Everyone who runs is in, shares are even, everything was given to somebody and committed."""
+        """Check that running instances are members with even shares, and that everything was delivered and committed."""
         running = {client.name for client in self.clients if client.running}
         if TOPIC not in self.ctx.whole.balanced:
             assert not running

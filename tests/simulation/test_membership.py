@@ -1,15 +1,14 @@
-"""Brokers that come, go, sleep and disagree over one Redis, from a seed, on a manual clock.
+"""Simulate brokers that come, go, sleep and disagree over one Redis, from a seed, on a manual clock.
 
-Each broker has a monotonic clock of its own, and its heartbeats, proposals, loads and saves take their time on the way.
-Brokers are killed, stopped for a while (SIGSTOP), leave and join, some for a moment only; neighbours hear of a death,
-or believe in one that was none; Redis is slow for everybody, or comes back with less than it had; its clock jumps. What
-must hold:
+Each broker has its own monotonic clock, and its heartbeats, proposals, loads and saves take time. Brokers are killed,
+stopped for a while (SIGSTOP), leave and join, some only for a moment. Neighbors notice a death, or wrongly assume one.
+Redis is slow for all brokers, or returns with less data; its clock jumps. The rules:
 
-- no two brokers ever persist a group under one epoch, and nobody persists under an epoch that is over;
-- nobody persists a group without knowing what others have stored of it, but where Redis has lost who took it over;
-- when all has been quiet for a while every broker goes by one view, which has exactly those that are alive, and every
-  group is held by exactly one of them;
-- in quiet times, and while only Redis is slow, the view does not change at all.
+- no two brokers ever persist a group under one epoch, and none persists under an epoch that is over
+- no broker persists a group without knowing the writes of others, unless Redis has lost its takeover
+- after a quiet period all brokers agree on the membership, which has exactly the live ones, and each group has exactly
+  one owner
+- in quiet periods, and while only Redis is slow, the membership does not change
 
 To run one seed again: `simulate(seed)`.
 """
@@ -78,23 +77,23 @@ class Redis:
     clock_ms: int = 1_000_000
     changes: int = 0
     persisted: dict[tuple[str, int], str] = field(default_factory=dict)
-    """(group, epoch) -> who has persisted under it, as nobody else may."""
+    """(group, epoch) -> the only broker that may persist under it."""
     stored: dict[str, int] = field(default_factory=dict)
     """Group -> which write was the last one to it; 0: none."""
     made_from: dict[int, int] = field(default_factory=dict)
-    """Write -> the one that whoever wrote it knew as the last."""
+    """Write -> the last write that its author knew."""
     views: set[int] = field(default_factory=set)
     """Numbers of the views there were, but for those that were lost."""
     torn: set[str] = field(default_factory=set)
-    """Groups that two may hold until somebody loads them by a view that there is: whoever took it over was lost."""
+    """Groups that two brokers may own until a load under a surviving membership: their takeover was lost."""
 
     def change(self, proposal: Proposal, known: int) -> View | None:
-        """What is proposed by somebody who has gone by that view, perhaps one that is lost."""
+        """Propose a change from a membership that the broker has adopted, perhaps one that is lost."""
         if (0 if self.view is None else self.view.number) == proposal.expected:
             self.epoch = max(self.epoch + 1, proposal.before + 1, self.clock_ms + self.world.now_ms)
             lost = proposal.before != proposal.expected
             self.view = View(self.epoch, proposal.members, 0 if lost else proposal.before)
-            # Nobody can say that they were taken over by a view between, if the proposer has not seen it.
+            # If the proposer has not seen a membership in between, its takeovers are unknown.
             seen = max(proposal.expected, known)
             self.torn |= {group for group, epoch in self.fences.items() if epoch > seen}
             self.views.add(self.epoch)
@@ -104,7 +103,7 @@ class Redis:
         return self.view
 
     def load(self, group: str, epoch: int) -> int | None:
-        """load_group: shuts out whoever comes with an older epoch. The last write to it; None: refused."""
+        """load_group: fence brokers with an older epoch. Returns the last write to it, or None if rejected."""
         if not self._take(group, epoch):
             return None
         if epoch in self.views:
@@ -118,7 +117,7 @@ class Redis:
         return True
 
     def save(self, group: str, epoch: int, who: str, known: int) -> int | None:
-        """save_group, by somebody who knows all up to one write: the number of this one; None: refused."""
+        """save_group, by a broker that knows all writes up to one: returns the number of this one; None: rejected."""
         if not self._take(group, epoch):
             return None
         assert self.persisted.setdefault((group, epoch), who) == who, f"two wrote to {group} under {epoch}"
@@ -383,7 +382,7 @@ class Simulation:
             self.world.later(self.random.choice([5, 100, 600]), lambda: self.redis.lose(view, fences, stored))
 
     def fail_over_the_view(self) -> None:
-        """Perhaps the one that declared somebody dead, who sees neither that nor that it was lost."""
+        """Perhaps the membership that declared a broker dead, which sees neither that nor its loss."""
         view = self.redis.view
         if view is None:
             return

@@ -1,4 +1,4 @@
-"""An archiver to be killed: says which step it has reached, waits there, and goes on when it is told to.
+"""An archiver to be killed: reports each step, waits there, and continues on request.
 
 Run by test_archive_crashes. Arguments: JSON of the settings, step, in which batch (0: never stop).
 """

@@ -1,4 +1,4 @@
-"""The archive's crash matrix: whoever is killed, at every step, each record is in the table once.
+"""The archive's crash matrix: after a kill of any process at any step, each record is in the table once.
 
 A real server with its Valkey, a real Spark; counted by pyarrow and by DuckDB. `make test LANE=long` takes a sample,
 `make test LANE=archive` all of it.

@@ -72,7 +72,7 @@ def places() -> Iterator[tuple[Shell, ObjectStore]]:
 def test_the_commands_that_archive(places: tuple[Shell, ObjectStore]) -> None:
     shell, store = places
     assert len(ARCHIVING) == 4
-    # The catalog is one in SQLite. pyiceberg is told where the store is as the guide says, not by the environment.
+    # The catalog is in SQLite. pyiceberg gets the store's address as in the guide, not from the environment.
     options = "".join(f" --storage-option {name}={text}" for name, text in store.options.items())
     catalog = f"sqlite:///$PWD/catalog.db --iceberg-option warehouse=file://$PWD/warehouse{options}"
     for command in ARCHIVING:

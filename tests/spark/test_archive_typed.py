@@ -1,4 +1,4 @@
-"""Typed tables: what becomes a column, how columns grow, and what goes to the table beside. Without Spark."""
+"""Typed tables: columns, their evolution, and the table of rejected records. Without Spark."""
 
 import io
 import json

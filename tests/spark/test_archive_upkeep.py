@@ -1,4 +1,4 @@
-"""Compaction, retention and vacuum of the archive's tables, beside a running archive and a reader. Without Spark."""
+"""Compaction, retention and vacuum of the archive's tables during archiving and reads. Without Spark."""
 
 import os
 import time

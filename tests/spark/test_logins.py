@@ -1,4 +1,4 @@
-"""Spark against a server with TLS, logins and access rules: who may, does; who may not is told what is missing."""
+"""Spark against a server with TLS, logins and ACLs: errors name the missing right."""
 
 import os
 import subprocess
@@ -140,7 +140,7 @@ def test_an_archive_commits_its_group_as_somebody_who_logs_in(
 
 
 def attempts(secured: SecuredServer, folder: Path) -> Iterator[tuple[str, Any]]:
-    """What somebody without the right to it does, and the right."""
+    """Return actions of an unauthorized user, with the missing right."""
     cluster = Cluster(parsed(secured, folder))
     place = TopicPartition("sums", 0)
     produced = Producer(cluster)
@@ -201,7 +201,7 @@ def test_where_the_storage_is_lets_nobody_in(secured: SecuredServer, tmp_path: P
     assert way(with_storage(etl)) == f"through the Kafka protocol from {secured.server.kafka} as etl"
     assert password not in secured.server.log()
     assert password not in subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True, check=True).stdout
-    # Who may not look at settings is told which right that takes.
+    # A user that may not read settings gets an error with the required right.
     with pytest.raises(LoginRefused, match="DescribeConfigs on the cluster"):
         with_storage(options.parse({**asking, **login(secured, tmp_path)}, default_redis=None))
 

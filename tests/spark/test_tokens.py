@@ -1,4 +1,4 @@
-"""Spark's Kafka client logs in by OAUTHBEARER, with a token from a file that somebody else keeps fresh."""
+"""Spark's Kafka client logs in by OAUTHBEARER, with a token from a file that another program refreshes."""
 
 import time
 from collections.abc import Iterator

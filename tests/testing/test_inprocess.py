@@ -67,7 +67,7 @@ def test_time_that_passes_ends_a_session() -> None:
         assert first.error_code == 0
         assert wire.generation("g") == first.generation_id
         server.clock.advance(seconds=46)
-        # With nobody in it any more the next member starts a generation of its own, alone.
+        # Without members, the next one starts its own generation, alone.
         second = wire.ask(join, 3)
         assert second.error_code == 0
         assert [member.member_id for member in second.members] == [second.member_id]
@@ -80,7 +80,7 @@ def test_the_process_is_left_alone() -> None:
     with InProcessServer():
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
         assert gc.get_threshold() == thresholds
-        # Some of what pytest froze may be gone meanwhile.
+        # Some of the objects that pytest froze may be gone.
         assert gc.get_freeze_count() <= frozen
     assert set(threading.enumerate()) <= threads
 
@@ -168,7 +168,7 @@ gc.collect()
 
 
 def test_nothing_is_left_unclosed() -> None:
-    """In a process where nobody else leaves anything behind: in the tests' own, the clients of others do."""
+    """In a separate process: in that of the tests, other tests' clients leave objects."""
     command = [sys.executable, "-W", "error", "-c", UNCLOSED]
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Whatever somebody sent, a terminal only ever gets text, and a program the very same value."""
+"""Terminals get only text, and programs the exact value, of any data from clients."""
 
 import json
 

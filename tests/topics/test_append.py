@@ -99,7 +99,7 @@ def test_producers_that_are_silent_are_forgotten() -> None:
     changes_of(owner)
     owner.expire(20)
     assert changes_of(owner) == {7: None}
-    # Whoever is not known begins anywhere.
+    # An unknown producer may begin at any sequence number.
     assert owner.assign(batch(1, 7, 5), 40) == Appended(3)
     owner.expire(100)
     owner.assign(batch(1, 8, 1), 100)
@@ -383,10 +383,10 @@ def test_where_too_many_were_refused_nobody_begins_behind_one_that_is_forgotten(
     # Its second batch comes before its first one, which comes again.
     clock.advance(WAIT_MS - 1)
     assert refusal(owner, batch(1, 8, 4)) is BehindRefused
-    # A first batch is nobody's second.
+    # The first batch of a producer follows none.
     assert owner.assign(batch(1, 10, 0), 1) == Appended(0)
     assert owner.assign(batch(1, 10, 1), 1) == Appended(1)
-    # Whoever has given it up by now goes on.
+    # A producer that has given it up continues.
     clock.advance(1)
     assert owner.assign(batch(1, 8, 4), 1) == Appended(2)
 
@@ -425,7 +425,7 @@ def test_what_was_refused_is_forgotten_when_its_producer_was_silent_for_long_kno
 
 
 def test_a_producer_that_was_silent_for_long_begins_with_what_was_just_refused() -> None:
-    """Its second batch is on its way, and nobody knows it any more."""
+    """Its second batch is in flight, and the producer is unknown by now."""
     owner = OffsetAssigner(10, sent_up_to(2))
     owner.refused.refuse(batch(1, 7, 3))
     assert owner.expire(2) == 1

@@ -100,7 +100,7 @@ def read_until(terminal: int, *wanted: str) -> str:
 @pytest.mark.apt
 def test_zsh(zsh: int) -> None:
     os.write(zsh, b"headrace topics describe completed-fl\t")
-    # It beeps where it was told nothing: a server of a busy machine may take more than a second.
+    # It beeps without completions: a server on a busy machine may take more than a second.
     while "completed-flights" not in read_until(zsh, "completed-flights", BELL):
         os.write(zsh, b"\t")
 

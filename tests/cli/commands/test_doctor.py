@@ -54,7 +54,7 @@ def test_it_sees_the_server_that_runs_over_this_redis(capsys: pytest.CaptureFixt
         found = examined(capsys, "--redis", valkey.url, "--kafka", own.kafka, "--http", http)
         assert found["port kafka"]["state"] == found["port http"]["state"] == "ok"
         assert "a Headrace server has it" in found["port http"]["found"]
-        # Something else has the other port: nobody of ours says that it is his.
+        # Another program has the other port: none of our servers claims it.
         found = examined(capsys, "--redis", valkey.url, "--kafka", own.kafka, "--http", own.kafka, status=1)
         assert found["port http"]["state"] == "failed"
 
@@ -176,7 +176,7 @@ def test_the_server_of_the_client_commands(
 def test_the_login_of_another_server_stays_away(
     capsys: pytest.CaptureFixture[str], running: Server, nobodys_profiles: Path, tmp_path: Path
 ) -> None:
-    """A listener without logins does not answer whoever comes with one."""
+    """A listener without logins does not respond to a client that sends one."""
     profiles = nobodys_profiles / "headrace" / "profiles.toml"
     profiles.parent.mkdir()
     arguments = ("--data", str(tmp_path / "new"), "--kafka", running.kafka, "--http", "127.0.0.1:0")
@@ -212,7 +212,7 @@ def test_the_default_address_where_it_is_given(
 ) -> None:
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", running.kafka)
     capsys.readouterr()
-    # Whether that port is free, nobody knows here.
+    # The state of that port is unknown here.
     main.run(["doctor", "--json", "--data", str(tmp_path), "--http", "127.0.0.1:0", "--kafka", "127.0.0.1:9092"])
     [found] = [each["found"] for each in json.loads(capsys.readouterr().out) if each["check"] == "server"]
     assert "127.0.0.1:9092" in found

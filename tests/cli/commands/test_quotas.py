@@ -1,4 +1,4 @@
-"""`headrace quotas`: what was set is listed, wherever it is wrong the nearest right name is told."""
+"""`headrace quotas`: lists the settings, and suggests the nearest valid name for a wrong one."""
 
 import pytest
 from tests.cli.conftest import CommandLine

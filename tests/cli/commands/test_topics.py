@@ -213,7 +213,7 @@ def test_leaders_are_shown_where_replicas_are_away_that_the_end_of_a_log_waits_f
 
 
 def test_a_description_tells_what_is_known_while_a_leader_is_away(capsys: pytest.CaptureFixture[str]) -> None:
-    # Nobody takes over while it is looked at.
+    # No broker takes over in the meantime.
     with brokers(2, broker_session_timeout_ms=120_000) as both:
         name = both.new_topic(8)
         leaders = both.leaders(1, name)

@@ -1,7 +1,7 @@
-"""The course of Oracle's own streaming example for Python, written anew: what it takes for granted must hold.
+"""The flow of Oracle's own streaming example for Python, rewritten: its assumptions must hold.
 
-Its group loop ends at the first empty answer, so the first get must have messages already; it makes its stream when
-there is none of the name, waits for it, publishes, reads with a single cursor, then with two instances of a group.
+It creates the stream if it does not exist, waits for it, publishes, reads with a single cursor, then with two instances
+of a group. Its group loop ends at the first empty response, so the first get must return messages.
 """
 
 from base64 import b64decode

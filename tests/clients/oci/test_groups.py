@@ -53,7 +53,7 @@ def fill(client: Client, stream: Any, each: int = 10) -> dict[int, int]:
 
 
 def settle(readers: list[GroupReader]) -> list[set[int]]:
-    """Everybody reads and commits until nobody gets other partitions any more; who has which."""
+    """Read and commit with all instances until the assignment is stable, and return it."""
     for _ in range(4):
         shares = [reader.partitions(10) for reader in readers]
     return shares

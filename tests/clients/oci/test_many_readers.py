@@ -1,4 +1,4 @@
-"""Instances in threads of their own, in real time, while others publish: nothing is missed, whoever comes and goes."""
+"""Instances in separate threads, in real time, under load: no message is missed while instances come and go."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ PATIENCE_S = 60
 
 
 class Reading(threading.Thread):
-    """An instance that gets until it is told to stop; `dies_after` so many messages it falls silent, uncommitted."""
+    """An instance that reads until it is stopped; after `dies_after` messages it stops without a commit."""
 
     def __init__(
         self, clients: OciClients, stream_id: str, name: str, seen: Callable[[str], None], dies_after: int = 0

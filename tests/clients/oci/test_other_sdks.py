@@ -1,7 +1,7 @@
-"""Oracle's TypeScript, Java and Go SDKs: one program in each language does the same, and must have seen the same.
+"""Oracle's TypeScript, Java and Go SDKs: one program per language makes the same requests, with the same results.
 
 The server verifies every signature, once without and once with TLS; then three brokers do. Dependencies come from the
-languages' own registries, in the versions that are pinned beside the programs.
+languages' own registries, in pinned versions.
 """
 
 import datetime as dt
@@ -155,7 +155,7 @@ def check(sdk: Sdk, report: dict[str, Any]) -> None:
     """What the program of a language must have seen."""
     lines = report.pop("lines")
     assert set(lines["read"]) == set(VALUES)
-    # Whoever puts again what got no answer, as the SDKs do by themselves, cannot know whether it is there.
+    # A client that retries without an answer, as the SDKs do, cannot know whether the value is stored.
     assert set(lines["stored"]) == set(VALUES)
     reservations = sorted(report["group"].pop("reservations"))
     errors = report.pop("errors")

@@ -77,7 +77,7 @@ def test_and_gives_up(serving: Callable[..., OciClients]) -> None:
 
 
 def test_the_default_strategy_of_the_sdk(serving: Callable[..., OciClients]) -> None:
-    """One fault: the strategy that everybody has by default sleeps a second or two for it."""
+    """One fault: the SDK's default strategy sleeps a second or two for it."""
     clients = serving(oci_faults="GetMessages:500*1")
     stream = clients.create_stream("s")
     client = clients.stream_client(retry_strategy=oci.retry.DEFAULT_RETRY_STRATEGY)

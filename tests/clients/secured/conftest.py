@@ -23,7 +23,7 @@ NAME, PASSWORD = "jane", "päss wörd, =2C"
 
 
 class Secured(msgspec.Struct):
-    """A server that lets in nobody but jane, and what she brings."""
+    """A server that accepts only jane, and her credentials."""
 
     server: InProcessServer
     own: GeneratedFiles
@@ -58,7 +58,7 @@ class Secured(msgspec.Struct):
         wait_for(gone, "the connections to end")
 
     def wrong(self, mechanism: str) -> Login:
-        """What does not: a wrong password, a token for somebody else, a certificate of another authority."""
+        """Invalid credentials: a wrong password, another user's token, a certificate of another authority."""
         replaced = {
             "password": "wrong",
             "token": self.issuer.token(NAME, aud="elsewhere"),

@@ -26,7 +26,7 @@ class Login(msgspec.Struct, frozen=True):
     certificate: Path | None = None
     """PEM of the client's key and certificate."""
     patience_s: int = 60
-    """How long clients go on trying that do so whatever they are told."""
+    """Seconds until clients give up that retry after any error."""
 
     @property
     def protocol(self) -> str:

@@ -179,8 +179,8 @@ class Kcat:
     """Debian's kcat, with librdkafka 2.0.2: older than Python's."""
 
     name: ClassVar[str] = "kcat"
-    # Before 2.6.1 librdkafka sent a wrong nonce by SCRAM, which Kafka 4 refuses too; and without libcurl it can make
-    # tokens for OAUTHBEARER only of the kind that nobody has signed.
+    # Before 2.6.1 librdkafka sent a wrong SCRAM nonce, which Kafka 4 rejects, too. Without libcurl it makes only
+    # unsigned tokens for OAUTHBEARER.
     mechanisms: ClassVar[Sequence[str]] = ("PLAIN", CERTIFICATE)
 
     def __init__(self, folder: Path) -> None:

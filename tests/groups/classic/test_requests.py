@@ -189,7 +189,7 @@ def test_a_static_member_restarts_in_a_full_group(small: GroupContext) -> None:
 
 @pytest.mark.parametrize("letter", ["i", "\N{SNOWMAN}"])
 def test_names_of_instances_are_part_of_what_members_say_of_themselves(letter: str) -> None:
-    """Each is kept, begins its member's id, and is told whoever asks for the group."""
+    """Each is stored, is the prefix of its member's id, and is returned by descriptions of the group."""
     ctx = GroupContext(GroupSettings(max_metadata_bytes=10_000))
     size = 1_000 // len(letter.encode())
     joined = [ctx.join(instance=f"{number}{letter * size}") for number in range(4)]

@@ -8,7 +8,7 @@ from headrace.groups.instances.model import GroupCursor
 
 
 def settle(ctx: InstanceContext, cursors: dict[str, GroupCursor]) -> None:
-    """Everybody polls until nothing moves any more."""
+    """Poll with all instances until the assignment is stable."""
     for _ in range(3):
         for name, cursor in cursors.items():
             cursors[name] = ctx.get(cursor).cursor
@@ -150,7 +150,7 @@ def test_silence_counts_also_when_the_timer_fires_late(ctx: InstanceContext) -> 
     assert ctx.get(b).by_partition() == {0: [0, 1, 2, 3, 4]}
     assert ctx.shares() == {"b": [0]}
     assert [key.member_id for key in ctx.timers if key.member_id] == ["b"]
-    # It comes at last, to the one who has meanwhile returned.
+    # It arrives at last, at the instance that has returned by then.
     ctx.get(a)
     ctx.sleep(0)
     assert ctx.shares() == {"b": [0], "a": []}

@@ -82,7 +82,7 @@ def test_positions_move_back_and_forth_durably(ctx: InstanceContext) -> None:
 def test_partitions_that_were_held_back_move_at_once(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False)).cursor
     four.get(four.create("b"))
-    # The new position lies before what was delivered: that is in nobody's hands any more all the same.
+    # The new offset is before the delivered records: nevertheless none is in flight any more.
     four.update(StartKind.TRIM_HORIZON)
     four.beat(a)
 

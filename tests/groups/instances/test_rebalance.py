@@ -10,7 +10,7 @@ NAMES = tuple("abcdefghij")
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[list[str], list[str | None], dict[int, str]]:
-    """Members, who holds what (perhaps nobody), and who was to have what next."""
+    """Members, the holder of each partition (perhaps none), and its next holder."""
     members = draw(st.permutations(NAMES).map(lambda names: list(names[: 1 + len(names) % 7])))
     members = members[: draw(st.integers(1, len(members)))]
     holders = draw(st.lists(st.none() | st.sampled_from(members), min_size=1, max_size=20))

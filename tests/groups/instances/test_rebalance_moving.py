@@ -86,7 +86,7 @@ def test_a_get_that_is_still_reading_holds_on_to_its_partitions(four: InstanceCo
     created = four.create("a")
     plan = four.begin_get(created)
     four.beat(four.create("b"))
-    # The chain of heartbeats runs beside: nothing is known to be in flight, but a read is under way.
+    # Heartbeats use a separate chain: nothing is known to be in flight, but a read is.
     four.beat(created)
     assert four.counts() == [0, 4]
 
@@ -109,7 +109,7 @@ def test_a_get_that_failed_holds_on_to_nothing(four: InstanceContext) -> None:
 
 
 def test_a_get_of_an_earlier_tenure_says_nothing_of_the_present_one(four: InstanceContext) -> None:
-    """It reads for longer than its instance is in; the instance returns, and reads anew."""
+    """Its read takes longer than its membership; the instance returns, and reads again."""
     created = four.create("a")
     slow = four.begin_get(created)
     four.sleep(TIMEOUT_MS + 1)
@@ -175,7 +175,7 @@ def test_heartbeats_keep_what_is_in_hand_however_long_others_wait() -> None:
 def test_a_holder_that_reads_on_and_neither_commits_nor_heartbeats_loses_what_others_are_due(
     ctx: InstanceContext,
 ) -> None:
-    """Oracle: with commitOnGet=false and no commit for 30 s the next commit fails. Where nobody waits, it does not."""
+    """Oracle: with commitOnGet=false, the next commit after 30 s fails; it does not if no other instance waits."""
     ctx.publish(0, 5)
     a = ctx.get(ctx.create("a", commit_on_get=False))
     two = InstanceContext(2)
@@ -199,7 +199,7 @@ def test_a_holder_that_reads_on_and_neither_commits_nor_heartbeats_loses_what_ot
     # All or nothing, and the instance is still in.
     assert two.committed(0) is None
     assert "holder" in two.shares()
-    # Alone in the group nobody waits: it may take as long as it likes.
+    # Alone in the group, it may take any time.
     for _ in range(9):
         ctx.sleep(TIMEOUT_MS)
         ctx.get(a.cursor)

@@ -99,7 +99,7 @@ def test_a_trim_horizon_moves_up_with_the_log_start_until_something_is_committed
 
 
 def test_a_latest_start_that_retention_has_overtaken_is_an_error(ctx: InstanceContext) -> None:
-    """Records that were to be read are gone: the group is told, as it is of committed positions."""
+    """Records to read are gone: the group gets an error, as for committed offsets."""
     cursor = ctx.create("a", StartKind.LATEST)
     ctx.publish(0, 10)
     ctx.trim(0, 4)

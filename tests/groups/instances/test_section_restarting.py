@@ -60,7 +60,7 @@ def test_the_older_cursor_keeps_nothing_alive(ctx: InstanceContext) -> None:
     assert ctx.shares() == {"a": [0]}
     ctx.sleep(1)
     assert ctx.shares() == {}
-    # Nobody uses the newer one: then the older one is as good as any.
+    # The newer cursor is unused: then the older one stays valid.
     ctx.publish(0, 2)
     assert ctx.get(old).by_partition() == {0: [0, 1]}
 

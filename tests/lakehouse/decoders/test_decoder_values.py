@@ -19,7 +19,7 @@ VARIANT = Decoding.of("variant-struct")
 
 
 class Failing:
-    """A decoder that a value makes fail in a way that nobody has thought of."""
+    """A decoder that fails unexpectedly for one value."""
 
     def __init__(self, fail: Callable[[], None]) -> None:
         self._fail = fail

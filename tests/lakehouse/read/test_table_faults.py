@@ -1,4 +1,4 @@
-"""What clients are told when the archive is not as it should be: an error for what is there, nothing skipped."""
+"""Errors of clients for a faulty archive: no archived record is skipped."""
 
 import importlib.util
 import shutil
@@ -68,14 +68,14 @@ def test_a_table_that_is_gone_and_comes_back(archived: Kept) -> None:
     with Wire(archived.server.kafka) as wire:
         assert wire.offset(archived.name, 1).error_code == STORAGE_ERROR
     archived.fill(20)
-    assert archived.retain() == (0, 40)  # nothing goes meanwhile
+    assert archived.retain() == (0, 40)  # nothing expires
     assert archived.read(40, 40) == archived.written[40:]
     (archived.folder / "away").rename(table)
     assert archived.read(0, 80) == archived.written
 
 
 def test_a_table_that_is_behind_what_was_trimmed(archived: Kept) -> None:
-    """Somebody has put an older copy in its place: what it has not must not be skipped in silence."""
+    """An older copy has replaced it: the missing records must not be skipped silently."""
     table, copy = archived.folder / "table", archived.folder / "copy"
     shutil.copytree(table, copy)
     archived.archive()

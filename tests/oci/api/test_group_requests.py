@@ -1,4 +1,4 @@
-"""Errors of groups in responses."""
+"""Errors of a group for clients."""
 
 import re
 

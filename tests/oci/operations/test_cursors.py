@@ -91,6 +91,6 @@ def test_cursors_expire(api: Api) -> None:
         mine.close()
 
 
-# Together with Kafka
+# With Kafka
 def _name(api: Api, stream: str) -> str:
     return str(api.done("GET", f"/streams/{stream}")["name"])

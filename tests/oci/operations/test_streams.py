@@ -19,7 +19,7 @@ COMPARTMENT = "ocid1.compartment.oc1..raw"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[InProcessServer]:
-    """One for all tests that leave its clock alone; nobody signs anything."""
+    """The server of all tests that do not move its clock; requests are not signed."""
     with InProcessServer(oci_auth="off") as started:
         yield started
 

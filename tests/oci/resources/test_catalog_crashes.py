@@ -1,5 +1,6 @@
-"""Streams and pools made, changed, moved and deleted at random, by servers that die at any write: what was acknowledged
-is there afterwards, what was not has happened or has not, and every stream is where its record says.
+"""Random creations, changes, moves and deletions of streams and pools, by servers that die at any write.
+
+Acknowledged changes persist, others have happened or not, and every stream is where its record says.
 """
 
 import asyncio

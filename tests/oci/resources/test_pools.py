@@ -81,7 +81,7 @@ async def test_an_update_changes_what_is_given(world: World) -> None:
 async def test_nothing_of_a_pool_is_written_under_a_lost_lock(
     world: World, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another broker may have changed it meanwhile; its settings are in a document of their own."""
+    """Another broker may have changed it; its settings are in a separate document."""
     made = await world.pool("p", {"num.partitions": "3"})
     world.storage.fence.hurry = lambda: None
     save = world.storage.documents.save
@@ -89,7 +89,7 @@ async def test_nothing_of_a_pool_is_written_under_a_lost_lock(
         await link.hset(Keyspace().view, "number", "1")
 
         async def late(changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
-            # As if whoever decided that had stood still for longer than its lease.
+            # As if the request had been paused for longer than its lease.
             await link.delete(Keyspace().lock("oci"))
             return await save(changes, lock)
 
@@ -373,7 +373,7 @@ async def test_a_pool_moves_to_no_compartment_that_has_one_of_its_name(world: Wo
 
 
 async def test_a_pool_and_its_streams_move_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who moves is told so or not, and a server that dies meanwhile leaves neither half."""
+    """The caller learns whether it moved, and a server that dies leaves neither half."""
     made = await world.pool()
     inside = await world.stream(pool_id=world.pool_id(made))
     documents = world.storage.documents

@@ -252,7 +252,7 @@ async def test_a_move_by_another_broker_is_taken_over_from_either_end(world: Wor
     record = await world.stream("t", pool_id=world.pool_id(pool))
     source = world.clusters.get(pool.cluster).topics
     await world.storage.move_topic(source.get("t").topic, pool.cluster, "default")
-    # Where everything is loaded again, in the order of the virtual clusters.
+    # A full reload uses the order of the virtual clusters.
     tables = [source, world.default.topics]
     for table in tables if first == "source" else reversed(tables):
         await refresh_all(table)
@@ -311,7 +311,7 @@ async def test_a_stream_that_was_written_down_without_an_answer_leaves_nothing(
 async def test_what_was_done_is_written_down_once_storage_is_back(
     world: World, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
-    """A connection that is lost for a moment leaves no topic that nobody asked for, in no compartment, without tags."""
+    """A connection that is lost for a moment leaves no unwanted topic without a compartment and tags."""
     documents = world.storage.documents
     save, tries = documents.save, 0
 

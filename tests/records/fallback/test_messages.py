@@ -204,7 +204,7 @@ def test_messages_that_are_too_large_are_passed_over_and_counted() -> None:
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_large_batches_are_read_like_small_ones(wrong: bool) -> None:
-    """Others run meanwhile, in C: whatever is passed over, and where it ends."""
+    """The C code releases the GIL, wherever the read starts and ends."""
     every = [(None, b"%07d" % number, number % 3, ()) for number in range(60_000)]
     batch = build(every)
     cut = 5 if wrong else 0

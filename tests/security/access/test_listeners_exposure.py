@@ -1,4 +1,4 @@
-"""Off loopback nobody gets in unknown or unencrypted, unless that was asked for in plain words."""
+"""Off loopback, clients need a login and encryption, unless the configuration explicitly allows otherwise."""
 
 import pytest
 

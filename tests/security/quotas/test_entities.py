@@ -41,7 +41,7 @@ def test_the_most_particular_quota_holds(quotas: Mapping[Entity, Mapping[Key, fl
         best = fitting[max(fitting)]
         assert holding is not None
         assert holding.limit == 7.0
-        # Everybody shares it who differs only in what it is not about.
+        # Clients share it if they differ only in names that the quota does not have.
         assert holding.shared == (user if "user" in best.names else None, client if "client-id" in best.names else None)
         assert held(quotas, Key.FETCH, user, client) is None
 

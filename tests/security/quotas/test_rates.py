@@ -1,4 +1,4 @@
-"""The clockwork of limits: never more than was agreed, and whoever waits as told is served."""
+"""Rate limits: never more than agreed, and a client that waits as asked is served."""
 
 from fractions import Fraction
 

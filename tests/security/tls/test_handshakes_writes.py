@@ -21,7 +21,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> GeneratedFiles:
 
 
 class Answering(asyncio.Protocol):
-    """Answers as soon as there is somebody."""
+    """Answers as soon as a client connects."""
 
     def __init__(self, left: "asyncio.Future[tuple[int, bool]]") -> None:
         self._left = left

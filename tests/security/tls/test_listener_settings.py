@@ -49,7 +49,7 @@ class Secured(msgspec.Struct):
             settings |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(certificate)}
         if mechanism:
             settings |= {"sasl.mechanism": mechanism, "sasl.username": NAME, "sasl.password": PASSWORD}
-        # librdkafka tries again until its time is over, whatever it is told.
+        # librdkafka retries until its timeout, after any error.
         assert AdminClient(settings).list_topics(timeout=patience_s).brokers
 
 
@@ -81,7 +81,7 @@ def test_each_listener_has_its_own_certificates_and_authorities(secured: Secured
     own, other = secured.own, secured.other
     secured.asks("OPEN", own.authority)
     secured.asks("STRICT", other.authority, other.client)
-    # That of everybody is not that of this listener, on either side.
+    # The shared certificate is not that of this listener, on either side.
     with pytest.raises((ssl.SSLError, ConnectionError)):
         handshake(secured.address("STRICT"), context(other, own.client))
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -104,7 +104,7 @@ def test_where_clients_log_in_only_the_prefix_asks_for_a_certificate(secured: Se
 
 def test_a_certificate_is_no_login_where_one_is_asked_for(secured: Secured) -> None:
     own = secured.own
-    # Nobody else comes here: clients of librdkafka go on connecting while they end.
+    # Only this client connects: clients of librdkafka keep connecting while they close.
     with handshake(secured.address("QUIET"), context(own, own.client)) as connected:
         # Metadata of version 1, for all topics: not before a login.
         connected.sendall(bytes.fromhex("00000010 0003 0001 00000002 0002 6d65 ffffffff".replace(" ", "")))

@@ -149,7 +149,7 @@ def test_pages_are_served_with_tls_too(server: InProcessServer, own: GeneratedFi
 
 
 def test_clients_that_rest_do_not_hold_up_the_end(own: GeneratedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    # More than a busy machine takes: who is waited for is told of all the same.
+    # More than a busy machine takes: a connection that is waited for is logged all the same.
     monkeypatch.setattr("headrace.http.listener._GRACE_S", 30)
     with contextlib.ExitStack() as stack, capture_logs() as lines:
         running = stack.enter_context(
@@ -169,7 +169,7 @@ def test_clients_that_rest_do_not_hold_up_the_end(own: GeneratedFiles, monkeypat
                 answer += (more := secured.recv(4096))
                 assert more, answer
         running.close()
-        # Each is told, and none is waited for, though nobody has answered that yet.
+        # Each is notified, and none is waited for, although no client has responded yet.
         assert [secured.recv(1) for secured in resting] == [b""] * 4
     assert not [line for line in lines if line["event"] == "answers under way were given up"]
 

@@ -1,4 +1,4 @@
-"""Where access rules hold, whoever has a client certificate is asked about by its name."""
+"""With ACLs, the name in a client certificate is the principal."""
 
 import datetime as dt
 import ssl

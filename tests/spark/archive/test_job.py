@@ -162,7 +162,7 @@ def test_topics_and_partitions_that_come_later_are_archived_by_the_running_job(
     assert archived(scratch / "many.c") == everything(1, 4)
     assert sorted(path.name for path in scratch.iterdir()) == ["many.a", "many.b", "many.c"]
     assert "many.b: deleted; the table stays as it is" in notes
-    # Whoever reads old records is told where they are.
+    # Clients that read tiered records get their location.
     document = storage.archive(third)
     assert (document.topic, document.archived) == ("many.c", {0: 4})
     assert document.table == (scratch / "many.c").as_uri()

@@ -105,7 +105,7 @@ def test_what_retention_takes_while_a_task_reads_comes_from_the_archive(cold: Co
 
 
 def test_lost_means_gone_from_both(cold: Cold) -> None:
-    cold.storage.trim(cold.topic, 0, 180)  # behind what was archived: somebody else's doing
+    cold.storage.trim(cold.topic, 0, 180)  # beyond the archived records, by another client
     with pytest.raises(StorageUnavailable, match="ends at offset 160"):
         cold.offsets(150, 200)
     with redis.Redis.from_url(cold.storage.url) as connection:
