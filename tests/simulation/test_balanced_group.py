@@ -419,7 +419,7 @@ class World:
             client.limit = 10**9
 
     def check_settled(self) -> None:
-        """Check that running instances are members with even shares, and that everything was delivered and committed."""
+        """Check that running instances have even shares, and that everything was delivered and committed."""
         running = {client.name for client in self.clients if client.running}
         if TOPIC not in self.ctx.whole.balanced:
             assert not running
