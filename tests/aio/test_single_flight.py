@@ -37,7 +37,7 @@ async def test_who_asks_while_a_question_is_under_way_has_the_answer_of_the_next
     assert await shared.get("x") == 3, "an answer is no answer to what is asked later"
 
 
-async def test_who_goes_away_spoils_it_for_nobody() -> None:
+async def test_a_canceled_waiter_does_not_affect_the_others() -> None:
     slow = Slow()
     shared = SingleFlight(slow)
     leaves, stays = asyncio.create_task(shared.get("x")), asyncio.create_task(shared.get("x"))
@@ -47,7 +47,7 @@ async def test_who_goes_away_spoils_it_for_nobody() -> None:
     assert await stays == 1
 
 
-async def test_everybody_is_told_of_an_error_and_the_next_question_is_asked() -> None:
+async def test_all_waiters_get_an_error_and_the_next_question_is_asked() -> None:
     slow = Slow()
     shared = SingleFlight(slow)
     asked = [asyncio.create_task(shared.get("wrong")) for _ in range(2)]

@@ -75,7 +75,7 @@ async def test_each_change_goes_by_what_the_one_before_it_left(
     assert int((await storages[0].documents.load("count"))["it"]) == 20
 
 
-async def test_only_what_somebody_else_has_changed_is_read_again(
+async def test_only_documents_changed_by_others_are_read_again(
     open_storage: OpenStorage, any_redis: RedisServer
 ) -> None:
     storages = await several(open_storage, any_redis, 2)

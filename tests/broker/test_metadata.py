@@ -117,7 +117,7 @@ async def _some_turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_has_to_know_waits_for_what_was_told_before(site: Site) -> None:
+async def test_a_dependent_request_waits_for_earlier_announcements(site: Site) -> None:
     site.redis.tell(Leader(10, 2))
     waiting = asyncio.ensure_future(site.follower.current())
     await _some_turns()
@@ -127,7 +127,7 @@ async def test_who_has_to_know_waits_for_what_was_told_before(site: Site) -> Non
     assert site.learnt == {STREAM: Leader(10, 2)}
 
 
-async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Site) -> None:
+async def test_a_dependent_request_waits_for_the_announced_membership(site: Site) -> None:
     site.redis.may_read.set()
     site.redis.change("view", "5")
     waiting = asyncio.ensure_future(site.follower.current())
@@ -139,7 +139,7 @@ async def test_who_has_to_know_waits_for_the_view_that_was_told_before(site: Sit
     await waiting
 
 
-async def test_what_was_told_together_with_a_topics_move_is_known_behind_it(site: Site) -> None:
+async def test_changes_announced_with_a_topics_move_are_known_after_it(site: Site) -> None:
     """Where the topic was goes with all that was known of its logs."""
 
     before: list[object] = []
@@ -172,7 +172,7 @@ async def test_one_look_serves_all_who_ask_before_it_begins(site: Site) -> None:
     assert site.redis.looks == 2
 
 
-async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_stopped(site: Site) -> None:
+async def test_no_request_waits_for_an_unavailable_redis_or_a_stopped_follower(site: Site) -> None:
     site.redis.tell(Leader(10, 2))
     site.redis.away = True
     await site.follower.current()
@@ -189,7 +189,7 @@ async def test_nobody_waits_for_a_redis_that_is_away_or_for_a_follower_that_has_
     assert site.learnt == {}
 
 
-async def test_whoever_has_opened_logs_is_asked_to_tell_again_after_redis_was_away(
+async def test_leaders_announce_their_logs_again_after_an_outage_of_redis(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last announcement may be lost with its primary; the remaining ones reveal the gap."""
@@ -224,7 +224,7 @@ async def test_everything_is_loaded_where_changes_are_gone_that_newer_ones_hide(
     assert site.learnt == {STREAM: Leader(12, 2)}
 
 
-async def test_a_view_is_known_to_be_told_while_everything_is_loaded(site: Site) -> None:
+async def test_an_announced_membership_is_known_while_everything_is_loaded(site: Site) -> None:
     """Until it has come what another broker tells is not taken for what was so before."""
     site.redis.may_read.set()
     site.redis.tell(Leader(10, 2))
@@ -269,7 +269,7 @@ async def test_what_comes_while_the_last_change_is_asked_for_was_not_known_befor
     assert not await site.follower.catch_up()
 
 
-async def test_what_came_before_somebody_catches_up_counts_where_it_came_after_a_look(site: Site) -> None:
+async def test_changes_before_a_catch_up_count_even_if_they_arrive_after_a_lookup(site: Site) -> None:
     """Between the look and the call other things may be done, of which some take their time."""
     before = site.follower.taken
     site.redis.tell(Leader(10, 2))

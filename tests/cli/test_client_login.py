@@ -36,7 +36,7 @@ def test_a_command_logs_in_with_the_name_it_is_given_and_the_password_of_the_env
     assert run(closed, "records", "tail", "inside", "--from-beginning", "--exit") == 0
 
 
-def test_a_refused_login_is_told_in_the_servers_words(
+def test_a_refused_login_is_reported_in_the_servers_words(
     closed: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HEADRACE_KAFKA_PASSWORD", "token")

@@ -11,7 +11,7 @@ from headrace.cli import main
 from headrace.cli.imports import lean
 
 
-def test_what_is_not_invited_is_not_found_meanwhile() -> None:
+def test_hidden_modules_are_not_found() -> None:
     assert "turtle" not in sys.modules
     with lean("turtle", "json"):
         assert not gc.isenabled()

@@ -52,7 +52,7 @@ def test_what_a_full_disk_refuses_is_counted_and_told_later(tmp_path: Path, open
     assert writer.lost == 5
 
 
-def test_a_reader_that_stops_costs_lines_and_holds_nobody_up() -> None:
+def test_a_blocked_reader_costs_lines_and_delays_no_client() -> None:
     reader, target = os.pipe()
     writer = StderrWriter(target, lost_line, most_lines=100)
     for _ in range(1_000):
@@ -127,7 +127,7 @@ def test_the_same_line_again_is_counted() -> None:
     assert passes(repeats, "warning", event="refused", client="a")
 
 
-def test_what_was_held_back_is_told_before_it_is_forgotten() -> None:
+def test_retained_lines_are_logged_before_they_are_dropped() -> None:
     repeats = Repeats(Seconds())
     for _ in range(3):
         passes(repeats, "info", event="moved")
@@ -176,7 +176,7 @@ def test_a_flood_that_goes_on_all_day_writes_little(fields: dict[str, str], most
     assert sum(again) == most.burst
 
 
-def test_a_client_that_floods_the_log_hides_nobody_elses_lines() -> None:
+def test_a_client_that_floods_the_log_hides_no_other_lines() -> None:
     """Also not under many addresses of its network."""
     repeats = Repeats(Seconds())
     passed = [

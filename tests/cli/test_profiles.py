@@ -17,7 +17,7 @@ def write(home: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-def test_a_command_uses_the_profile_it_is_told(
+def test_a_command_uses_the_given_profile(
     running: Server, nobodys_profiles: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(nobodys_profiles, f'[here]\nbootstrap = "{running.kafka}"\n')
@@ -29,7 +29,7 @@ def test_a_command_uses_the_profile_it_is_told(
     assert "did you mean here?" in capsys.readouterr().err
 
 
-def test_a_flag_goes_over_everything(headrace: Any, nobodys_profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_overrides_everything(headrace: Any, nobodys_profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(nobodys_profiles, '[default]\nbootstrap = "nowhere:1"\n')
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", "nowhere:2")
     headrace.run("topics", "list")

@@ -23,7 +23,7 @@ from headrace.protocol.messages import ApiVersionsResponse
         ["records", "produce", "t"],
     ],
 )
-def test_an_address_where_nobody_listens_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_without_a_listener_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
@@ -34,7 +34,7 @@ def test_an_address_where_nobody_listens_is_named(arguments: list[str], capsys: 
     )
 
 
-def test_a_listener_that_is_no_broker_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_listener_that_is_no_broker_is_recognized(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         assert main.run(["topics", "list", "--bootstrap", address]) == 3

@@ -24,7 +24,7 @@ def test_a_challenge_that_is_not_fit_gets_no_proof(challenge: bytes, reason: str
 
 
 @pytest.mark.parametrize("verdict", [b"v=" + base64.b64encode(bytes(32)), b"\xff", b""])
-def test_a_server_that_does_not_know_the_password_is_told_of(verdict: bytes) -> None:
+def test_a_server_that_does_not_know_the_password_is_reported(verdict: bytes) -> None:
     talk = conversation("SCRAM-SHA-256", "etl", "secret")
     nonce = next(talk).rpartition(b"r=")[2]
     assert b",p=" in talk.send(b"r=%sx,s=c2FsdA==,i=4096" % nonce)

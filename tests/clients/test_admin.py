@@ -143,7 +143,7 @@ def test_positions(admin: Admin, client: Confluent, topic: str) -> None:
     assert admin.committed(topic) == {}
 
 
-def test_a_console_is_told_how_large_partitions_are(running: Server, client: Confluent, topic: str) -> None:
+def test_a_console_gets_the_size_of_partitions(running: Server, client: Confluent, topic: str) -> None:
     with KafkaPythonAdmin(running.kafka) as admin:
         admin.create(topic, 2, {})
         client.send(topic, [Record(value=b"x" * 1000)])

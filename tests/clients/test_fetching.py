@@ -41,7 +41,7 @@ def test_an_offset_out_of_range_is_an_error_where_that_is_wanted(client: Client,
         client.read(topic, 5, offset=1_000, reset="error", seconds=60)
 
 
-def test_a_new_group_begins_where_it_is_told(client: Client, wire: Wire, topic: str) -> None:
+def test_a_new_group_begins_where_configured(client: Client, wire: Wire, topic: str) -> None:
     wire.create(topic)
     fill(wire, topic, 5)
     with client.member(f"{topic}-all", topic, reset="earliest") as member:

@@ -60,7 +60,7 @@ def until(done: Callable[[], Any], what: str) -> None:
         assert time.monotonic() < deadline, what
 
 
-def test_the_leader_epoch_rises_and_where_the_old_one_ends_is_told(started: Server, storage: RedisServer) -> None:
+def test_the_leader_epoch_rises_and_the_end_of_the_old_one_is_returned(started: Server, storage: RedisServer) -> None:
     produce(started, *range(4))
     failover = Failover(storage)
     produce(started, *range(4, 7))
@@ -135,7 +135,7 @@ def test_a_start_on_what_has_less_raises_it_too(tmp_path: Path, storage: RedisSe
             assert end_of_epoch(client, before) == (before, 4)
 
 
-def test_a_consumer_of_what_was_trimmed_is_told_to_go_on_behind_it(started: Server, storage: RedisServer) -> None:
+def test_a_consumer_of_trimmed_records_continues_after_them(started: Server, storage: RedisServer) -> None:
     """Told that its epoch is unknown it went wherever auto.offset.reset says: by default to the end, past records."""
     produce(started, *range(4))
     with Wire(started.kafka) as client:

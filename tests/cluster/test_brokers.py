@@ -118,7 +118,7 @@ def test_a_topic_that_is_deleted_is_gone_for_good(three: Brokers, topic: str) ->
         wait_for(lambda node=node: is_new(node), "the new topic without a record")  # type: ignore[misc]
 
 
-def test_two_with_one_node_id_are_told(three: OverOneRedis) -> None:
+def test_duplicate_node_ids_are_reported(three: OverOneRedis) -> None:
     command = [sys.executable, "-m", "headrace", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     command += ["--redis", three.redis.url, "--set", "node.id=2"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -48,7 +48,7 @@ def three() -> Iterator[Brokers]:
         yield brokers
 
 
-def test_nobody_is_missed_and_nothing_is_lost(three: Brokers) -> None:
+def test_all_brokers_stay_and_nothing_is_lost(three: Brokers) -> None:
     views = {node: each.log().count('"event": "view"') for node, each in three.servers.items()}
     topic = f"topic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": three.kafka})

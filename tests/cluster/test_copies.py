@@ -187,7 +187,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("program", BOTH)
-def test_nobody_reads_what_the_replicas_have_not(program: str) -> None:
+def test_unreplicated_records_are_not_readable(program: str) -> None:
     """Not after an opening, not at a broker that does not lead: a replica that takes over would take it back."""
     settings = {"min_insync_replicas": 2, "replica_lag_time_max_ms": 3_000, "broker_session_timeout_ms": 3_000}
     with (

@@ -150,7 +150,7 @@ def told_of_a_reset(history: History) -> None:
         (told_of_a_reset, {Kind.RESET}),
     ],
 )
-def test_each_anomaly_is_told_of(bad: Callable[[History], None], kinds: set[Kind]) -> None:
+def test_each_anomaly_is_reported(bad: Callable[[History], None], kinds: set[Kind]) -> None:
     history = History()
     with pytest.raises(Anomaly) as told:
         bad(history)
@@ -160,5 +160,5 @@ def test_each_anomaly_is_told_of(bad: Callable[[History], None], kinds: set[Kind
 
 
 def test_every_kind_of_anomaly_has_a_bad_history() -> None:
-    marks = test_each_anomaly_is_told_of.pytestmark  # type: ignore[attr-defined]
+    marks = test_each_anomaly_is_reported.pytestmark  # type: ignore[attr-defined]
     assert {kind for _, kinds in marks[0].args[1] for kind in kinds} == set(Kind)

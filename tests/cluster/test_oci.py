@@ -143,7 +143,7 @@ def test_a_group_is_one_group_wherever_its_instances_ask(client: Balanced, strea
     assert (error.value.status, error.value.code) == (404, "NotAuthorizedOrNotFound")
 
 
-def test_what_nobody_may_be_is_refused(three: Brokers, client: Balanced, stream: str) -> None:
+def test_an_impossible_identity_is_rejected(three: Brokers, client: Balanced, stream: str) -> None:
     """Requests between brokers need the keyspace's secret."""
     import http.client  # noqa: PLC0415
 

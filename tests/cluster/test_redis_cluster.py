@@ -270,7 +270,7 @@ def test_a_cluster_is_named_as_one(cluster: RedisCluster, three: Brokers) -> Non
 
 
 @pytest.mark.redis_cluster
-def test_slots_that_nobody_serves_are_told_of() -> None:
+def test_slots_without_a_node_are_reported() -> None:
     with RedisCluster(primaries=1, replicas=0) as small:
         small.nodes[0].ask("CLUSTER", "DELSLOTS", 42)
         with pytest.raises(ServerFailed, match="has 1 slots that no primary serves"):
@@ -279,7 +279,7 @@ def test_slots_that_nobody_serves_are_told_of() -> None:
 
 @pytest.mark.redis_cluster
 @pytest.mark.parametrize("first", [True, False])
-def test_a_primary_that_is_down_is_told_of_whichever_the_url_names(first: bool) -> None:
+def test_a_primary_that_is_down_is_reported_for_any_node_in_the_url(first: bool) -> None:
     with RedisCluster(primaries=3, replicas=0, calm=True) as small:
         dead, *_ = small.nodes if first else small.nodes[1:]
         dead.kill()

@@ -158,7 +158,7 @@ def test_kafka_clients_log_in_at_every_broker_and_are_asked_about_there(secured:
             other.create_topics([NewTopic("joes", 1)])["joes"].result(60)
 
 
-def test_ways_between_brokers_are_closed_to_everybody_else(secured: Secured) -> None:
+def test_connections_between_brokers_are_closed_to_others(secured: Secured) -> None:
     stream = secured.stream("closed")
     context = ssl.create_default_context(cafile=secured.made.authority)
     context.load_cert_chain(secured.made.client)

@@ -94,7 +94,7 @@ async def test_others_see_nothing_without_a_login(users: Users, peer: str | None
         basic("ANONYMOUS:"), b"Bearer jane:secret", b"Signature version=1",
     ],
 )  # fmt: skip
-async def test_nobody_else_gets_in(users: Users, given: bytes) -> None:
+async def test_other_visitors_are_rejected(users: Users, given: bytes) -> None:
     await users.create("jane", "secret")
     assert (await ask(users, ELSEWHERE, given))[0] == 401
 
@@ -104,7 +104,7 @@ async def test_a_password_with_colons_and_without_ascii(users: Users) -> None:
     assert (await ask(users, ELSEWHERE, basic("jöe:a:b:ü")))[:2] == (200, "User:jöe")
 
 
-async def test_a_refused_login_is_told_without_its_password(users: Users) -> None:
+async def test_a_refused_login_is_logged_without_its_password(users: Users) -> None:
     with structlog.testing.capture_logs() as logged:
         await ask(users, ELSEWHERE, basic("joe:hunter2"))
     (line,) = logged
@@ -112,7 +112,7 @@ async def test_a_refused_login_is_told_without_its_password(users: Users) -> Non
     assert "hunter2" not in str(line)
 
 
-async def test_who_asks_again_and_again_is_told_of_once(users: Users) -> None:
+async def test_repeated_requests_are_logged_once(users: Users) -> None:
     await users.create("jane", "secret")
     clock = ManualClock()
 

@@ -63,7 +63,7 @@ class Stream:
         self._socket.close()
 
 
-def test_a_page_is_told_what_changed_and_nothing_else(server: InProcessServer) -> None:
+def test_a_page_receives_changes_only(server: InProcessServer) -> None:
     create(server, ("living", 1))
     stream = Stream(server, "/topics/living")
     assert b"text/event-stream" in stream.head
@@ -92,7 +92,7 @@ def test_a_page_is_told_what_changed_and_nothing_else(server: InProcessServer) -
     stream.close()
 
 
-def test_records_are_told_as_they_come(server: InProcessServer) -> None:
+def test_records_are_sent_as_they_arrive(server: InProcessServer) -> None:
     create(server, ("tailed", 1))
     stream = Stream(server, "/topics/tailed/records?partition=0&tail=0")
     assert stream.event()[0] == "cells"

@@ -135,7 +135,7 @@ def test_a_browser_is_led_to_the_page_and_back(browser: Browser) -> None:
     assert browser.ask("/brokers", cookie=f"{name}={kept}").status == 303
 
 
-def test_programs_are_told_as_before(browser: Browser) -> None:
+def test_programs_get_the_same_responses_as_before(browser: Browser) -> None:
     assert browser.ask("/metrics", accept="*/*").status == 403  # by the access rules
     # Not to have a browser ask for a password of its own accord.
     assert browser.ask("/brokers", accept="*/*", sec_fetch_mode="cors").header("www-authenticate") == ""
@@ -164,7 +164,7 @@ def test_forms_of_others_are_refused(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "https://evil.example/", "", "/a\r\nb: c", "x"])
-def test_nobody_is_led_elsewhere(browser: Browser, path: str) -> None:
+def test_redirects_stay_on_this_server(browser: Browser, path: str) -> None:
     assert browser.log_in(following=path).header("location") == "/"
 
 

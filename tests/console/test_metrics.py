@@ -77,7 +77,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"headrace_{name}", frozenset(labels.items())]
 
 
-def test_requests_errors_and_durations_are_told_by_listener_and_api(running: Server, wire: Wire) -> None:
+def test_requests_errors_and_durations_are_counted_by_listener_and_api(running: Server, wire: Wire) -> None:
     def told(name: str, **labels: str) -> float:
         return read(page).get((f"headrace_{name}", frozenset(labels.items())), 0)
 
@@ -133,7 +133,7 @@ def test_records_of_native_topics_are_counted_one_by_one(running: Server, wire: 
     assert value(samples, "topic_records_out_total", topic="plain-out") == 4
 
 
-def test_a_stream_pool_is_told_apart_by_its_cluster(running: Server, api: Api) -> None:
+def test_a_stream_pool_is_labeled_with_its_cluster(running: Server, api: Api) -> None:
     pool = api.done("POST", "/streampools", {"name": "pool", "compartmentId": COMPARTMENT})["id"]
     for where in ({"streamPoolId": pool}, {"compartmentId": COMPARTMENT}):
         stream = api.done("POST", "/streams", {"name": "twice", "partitions": 1, **where})["id"]
@@ -164,7 +164,7 @@ def test_a_group_tells_members_generations_and_lag(running: Server, wire: Wire) 
     assert value(samples, "group_members", group="plain") == 0
 
 
-def test_where_readers_get_what_memory_has_not_is_told() -> None:
+def test_the_source_of_uncached_reads_is_counted() -> None:
     pytest.importorskip("headrace.storage.valkey._aof", reason="the file is read by an extension")
     with InProcessServer(headrace_cache_bytes=0, headrace_journal_bytes=0) as started, Wire(started.kafka) as wire:
         wire.create("read")
@@ -194,7 +194,7 @@ def test_of_what_lies_in_the_file_a_server_keeps_little_in_memory() -> None:
         assert value(read(scraped(started)), "store_read_bytes_total", source="file") >= len(sent)
 
 
-def test_what_the_store_does_is_told(running: Server, wire: Wire) -> None:
+def test_operations_of_the_store_are_counted(running: Server, wire: Wire) -> None:
     def told(name: str) -> float:
         return value(samples, f"store_{name}")
 
@@ -217,7 +217,7 @@ def test_what_the_store_does_is_told(running: Server, wire: Wire) -> None:
     assert told("append_failures_total") == told("reconnects_total") == 0
 
 
-def test_the_store_and_the_process_are_told(running: Server) -> None:
+def test_store_and_process_have_metrics(running: Server) -> None:
     samples = read(scraped(running))
     assert value(samples, "store_up") == 1
     assert value(samples, "store_memory_bytes") > 0

@@ -63,7 +63,7 @@ def test_the_ready_line() -> None:
         read_ready_line(b"something else\n")
 
 
-def test_killed_is_told_as_the_signal(tmp_path: Path) -> None:
+def test_a_kill_is_reported_as_its_signal(tmp_path: Path) -> None:
     inbox = Inbox()
     # It reads its standard input to the end: it does not end by itself, however late the signal comes.
     child = Child("reader", "json.tool", [], inbox.hear, tmp_path / "log")

@@ -78,7 +78,7 @@ def shown(found: report.Outcome) -> str:
     return text.getvalue()
 
 
-def test_figures_stand_beside_each_other() -> None:
+def test_figures_are_next_to_each_other() -> None:
     text = shown(outcome())
     assert "UA              3         3         3      15.0000      15.0000      15.0000   agrees" in text
     assert "DIFFERS" not in text

@@ -55,7 +55,7 @@ def test_flights_arrive_by_carrier_in_order_with_the_time_of_sending(package: Pa
     assert (seen.lag("readers"), seen.members) == (6, {})
 
 
-def test_what_goes_wrong_is_told(package: Path) -> None:
+def test_errors_are_reported(package: Path) -> None:
     with server() as running:
         sender = send(running, package, 0, topic="not a/topic")
     assert sender.error is not None

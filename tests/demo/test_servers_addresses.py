@@ -5,13 +5,13 @@ import pytest
 from headrace.demo.servers import choose_address
 
 
-def test_the_usual_address_when_nobody_has_it() -> None:
+def test_the_default_address_if_it_is_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = f"127.0.0.1:{taken.getsockname()[1]}"
     assert choose_address(None, free) == (free, False)
 
 
-def test_a_free_port_when_somebody_listens_there() -> None:
+def test_a_free_port_if_the_default_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert choose_address(None, f"127.0.0.1:{taken.getsockname()[1]}") == ("127.0.0.1:0", True)
 

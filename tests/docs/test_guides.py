@@ -63,7 +63,7 @@ def test_a_stream_of_ones_own_becomes_a_topic(tmp_path: Path) -> None:
         assert client.xlen("readings:kitchen") == 1
 
 
-def test_a_server_next_to_the_tests_is_waited_for_and_emptied(tmp_path: Path) -> None:
+def test_an_external_server_is_waited_for_and_emptied(tmp_path: Path) -> None:
     page = guide("from-an-emulator.md")
     (waiting,) = [line for line in blocks(page, "text") if line.startswith("timeout")]
     emptying = re.search(r"`(curl -X DELETE [^`]*)`", page)

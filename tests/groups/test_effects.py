@@ -56,7 +56,7 @@ def test_a_refusal_has_the_form_of_the_answer(request_: Request, result: Result)
     assert refusal(request_, ERROR) == result
 
 
-def test_an_instance_is_told_to_ask_again() -> None:
+def test_an_instance_gets_a_retriable_error() -> None:
     result = refusal(Update(token=1, topic=TopicFacts("t", 1, 1), starts=()), ERROR)
     assert isinstance(result, InstanceRefused)
     assert result.kind is InstanceProblem.UNAVAILABLE

@@ -33,7 +33,7 @@ def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
         ([0, 9], {}, "record 9 was never sent"),
     ],
 )
-def test_what_is_lost_doubled_or_out_of_order_is_told(
+def test_lost_duplicate_and_disordered_records_are_reported(
     found: list[int], acknowledged: dict[int, int], message: str
 ) -> None:
     with pytest.raises(LedgerBroken, match=re.escape(f"t-0: {message}")):

@@ -110,7 +110,7 @@ def test_records_of_before_do_not_come_back(server: InProcessServer) -> None:
         reset(server)
 
 
-def test_a_member_that_is_there_meanwhile_comes_back() -> None:
+def test_a_member_present_during_the_reset_comes_back() -> None:
     # Its clients may ask for their topic, and so create it, a moment after they were closed: they get their own server.
     with resettable() as server:
         _comes_back(server)

@@ -235,7 +235,7 @@ async def test_requests_that_are_sent_ahead_wait_and_are_all_answered() -> None:
     "wrong", [b"no request\r\n\r\n", START + b"transfer-encoding: chunked\r\n\r\nno size\r\n", START + b" x: y\r\n"]
 )
 @pytest.mark.parametrize("ahead", [1, 3])
-async def test_what_is_wrong_behind_requests_is_told_behind_their_answers(wrong: bytes, ahead: int) -> None:
+async def test_errors_after_requests_follow_their_answers(wrong: bytes, ahead: int) -> None:
     """Told first it would be taken for an answer to one that was done."""
     async with served() as here:
         here.app.go_on.clear()
@@ -250,7 +250,7 @@ async def test_what_is_wrong_behind_requests_is_told_behind_their_answers(wrong:
         writer.close()
 
 
-async def test_what_is_wrong_in_a_body_is_told_at_once() -> None:
+async def test_errors_in_a_body_are_reported_at_once() -> None:
     async with served() as here:
         reader, writer = await here.connect()
         writer.write(START + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\nno size\r\n")
@@ -314,7 +314,7 @@ async def test_too_many_headers_are_refused() -> None:
         writer.close()
 
 
-async def test_what_is_no_http_is_told_with_its_address() -> None:
+async def test_non_http_data_is_reported_with_its_address() -> None:
     async with served() as here:
         with structlog.testing.capture_logs() as lines:
             reader, writer = await here.connect()

@@ -85,7 +85,7 @@ async def test_paths_that_are_nobodys_are_not_found() -> None:
         assert (await get(port, "/nowhere"))[0] == 404
 
 
-async def test_other_listeners_are_mounted_beside() -> None:
+async def test_other_listeners_are_mounted_too() -> None:
     async def hello(_: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
 

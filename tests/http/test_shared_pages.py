@@ -57,7 +57,7 @@ class _Client:
         self._taken.set()
 
 
-async def test_many_who_ask_at_once_have_one_page_and_who_takes_it_waits_for_nobody() -> None:
+async def test_concurrent_requests_share_a_page_and_readers_do_not_wait() -> None:
     pages = _Pages()
     idle = [_Client(pages, takes=False) for _ in range(300)]
     while not all(each.status for each in idle):
@@ -75,7 +75,7 @@ async def test_many_who_ask_at_once_have_one_page_and_who_takes_it_waits_for_nob
     assert pages.reads.used == 0
 
 
-async def test_of_pages_that_nobody_takes_a_few_are_kept() -> None:
+async def test_a_few_unread_pages_are_kept() -> None:
     pages = _Pages()
     clients = []
     for _ in range(MOST_KEPT + 3):
@@ -92,7 +92,7 @@ async def test_of_pages_that_nobody_takes_a_few_are_kept() -> None:
     assert pages.reads.used == 0
 
 
-async def test_who_stops_waiting_for_a_page_spoils_it_for_nobody() -> None:
+async def test_a_canceled_request_does_not_affect_a_shared_page() -> None:
     pages = _Pages()
     gone, reader = _Client(pages, takes=True), _Client(pages, takes=True)
     await asyncio.sleep(0)

@@ -110,7 +110,7 @@ def changes(wire: Any) -> None:
     wire.delete("orders")
 
 
-def test_logins_and_changes_are_told_with_who_and_where_and_which_request() -> None:
+def test_logins_and_changes_are_logged_with_user_address_and_request() -> None:
     with guarded() as server, capture_logs() as lines:
         with server.connect(ROOT) as wire:
             changes(wire)
@@ -132,7 +132,7 @@ def test_logins_and_changes_are_told_with_who_and_where_and_which_request() -> N
     assert all(isinstance(line["request"], int) for line in told[1:])
 
 
-def test_of_a_client_that_sends_refused_batches_on_and_on_few_are_told() -> None:
+def test_repeated_rejected_batches_of_a_client_are_logged_rarely() -> None:
     with InProcessServer() as server, Wire(server.kafka) as wire, capture_logs() as lines:
         wire.create("orders")
         producer = wire.producer_id()

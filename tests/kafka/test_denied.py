@@ -83,7 +83,7 @@ def state(server: Guarded) -> Any:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_whoever_is_granted_nothing_gets_nothing(server: Guarded, api: Api, version: int) -> None:
+def test_a_user_without_acls_gets_nothing(server: Guarded, api: Api, version: int) -> None:
     before = state(server)
     for who in (None, "stranger"):
         with server.connect(who) as wire:
@@ -97,7 +97,7 @@ def test_whoever_is_granted_nothing_gets_nothing(server: Guarded, api: Api, vers
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_whoever_may_describe_changes_nothing(server: Guarded, api: Api, version: int) -> None:
+def test_a_user_with_describe_changes_nothing(server: Guarded, api: Api, version: int) -> None:
     before = state(server)
     with server.connect(READER) as wire:
         errors, _ = asked(wire, api, version)
@@ -123,7 +123,7 @@ def topics_seen(wire: Wire, version: int = 12) -> dict[str, int]:
     return {topic.name: topic.error_code for topic in wire.ask(MetadataRequest(topics=names), version).topics}
 
 
-def test_everybody_sees_and_does_what_is_theirs(server: Guarded) -> None:
+def test_each_user_is_limited_to_granted_resources(server: Guarded) -> None:
     """One request about things that are granted and things that are not: each part is answered for itself."""
     with server.connect(ROOT) as root:
         for name in ("mine-1", "mine-2", "other"):
@@ -296,7 +296,7 @@ def test_what_could_never_be_asked_is_no_rule(server: Guarded) -> None:
             assert told.error_code == Code.INVALID_REQUEST
 
 
-def test_without_an_authorizer_security_is_disabled_and_nobody_is_asked() -> None:
+def test_without_an_authorizer_security_is_disabled() -> None:
     with guarded(authorizer_class_name="") as server, server.connect(None) as wire:
         assert wire.ask(DescribeAclsRequest(**EVERYTHING), 3).error_code == Code.SECURITY_DISABLED
         [made] = wire.ask(CreateAclsRequest(creations=[creation()]), 3).results
@@ -311,7 +311,7 @@ def test_every_response_can_say_no() -> None:
         assert api.key in RESPONSES
 
 
-def test_a_refusal_is_told_in_the_log_with_who_and_where_and_what() -> None:
+def test_a_denial_is_logged_with_user_address_and_operation() -> None:
     with guarded() as server, server.connect("mallory") as wire, capture_logs() as lines:
         assert wire.produce("secret", batch(b"x")).error_code == Code.TOPIC_AUTHORIZATION_FAILED
         [told] = [line for line in lines if line["event"] == "not authorized"]
@@ -320,7 +320,7 @@ def test_a_refusal_is_told_in_the_log_with_who_and_where_and_what() -> None:
     assert isinstance(told["request"], int)
 
 
-def test_who_asks_is_told_what_they_may_do() -> None:
+def test_the_authorized_operations_are_returned() -> None:
     def bits(*codes: int) -> int:
         return sum(1 << code for code in codes)
 

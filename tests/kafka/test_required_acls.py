@@ -140,7 +140,7 @@ def test_a_shortcut_needs_what_its_api_needs() -> None:
     )
 
 
-def test_topics_asked_for_by_id_are_told_by_name() -> None:
+def test_topics_requested_by_id_are_named() -> None:
     api = APIS[MetadataRequest.API_KEY]
     asked = [
         MetadataRequest.MetadataRequestTopic(name=None, topic_id=TOPIC_ID),

@@ -114,7 +114,7 @@ def test_every_api_answers_where_redis_is_gone(gone: InProcessServer) -> None:
 
 
 @pytest.mark.parametrize("asked", READS)
-def test_what_asks_redis_is_told_that_it_is_gone(asked: str, gone: InProcessServer) -> None:
+def test_requests_that_need_redis_fail(asked: str, gone: InProcessServer) -> None:
     make, version, told = READS[asked]
     with Wire(gone.kafka) as client:
         assert codes(client.ask(make(), version)) <= told
@@ -147,7 +147,7 @@ def test_what_asks_redis_is_answered_in_time_where_it_is_stopped(asked: str, sto
         assert codes(client.ask(list_offsets(TOPIC), 7)) == {0}
 
 
-def test_what_nobody_waits_for_is_counted_until_it_is_here_and_no_longer() -> None:
+def test_abandoned_requests_are_counted_until_they_complete() -> None:
     with Stoppable(headrace_reads_bytes=1 << 20, **SETTINGS) as server, Wire(server.kafka) as client:
         client.create(TOPIC)
         assert client.produce(TOPIC, batch(BIG)).error_code == 0

@@ -45,7 +45,7 @@ def test_it_does_not_come_back_where_it_would_be_missed_again() -> None:
     assert [broker.beat(WITHOUT_ME, 2_000) for _ in range(10)] == [None] * 10
 
 
-def test_it_judges_nobody_while_redis_takes_its_time() -> None:
+def test_slow_redis_removes_no_member() -> None:
     broker = Beating()
     assert broker.beat(BOTH, 1) is None
     for _ in range(20):
@@ -53,7 +53,7 @@ def test_it_judges_nobody_while_redis_takes_its_time() -> None:
         assert broker.beat(BOTH, 700) is None
 
 
-def test_of_a_view_that_redis_has_lost_the_others_are_told() -> None:
+def test_the_others_are_notified_of_a_membership_lost_in_redis() -> None:
     """Who has not seen it would take the next one for the one behind its own, and keep what others have had since."""
     broker = Beating()
     assert broker.mind.changed(View(7, (ME,), 5)).adopt is not None

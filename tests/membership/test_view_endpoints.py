@@ -9,7 +9,7 @@ from headrace.server.config import load
 from headrace.server.listeners import Listening
 
 
-def test_whoever_listens_on_every_address_and_names_none_is_told_what_others_tell() -> None:
+def test_a_wildcard_listener_gets_the_host_advertised_by_others() -> None:
     with structlog.testing.capture_logs() as logged:
         told = endpoints({"IN": ("::", 9092), "OUT": ("broker.example.org", 9093)})
     name = socket.gethostname()
@@ -19,7 +19,7 @@ def test_whoever_listens_on_every_address_and_names_none_is_told_what_others_tel
     assert (warning["log_level"], warning["listener"], warning["told"]) == ("warning", "IN", name)
 
 
-def test_http_on_every_address_is_told_by_the_host_that_is_advertised_or_by_a_guess() -> None:
+def test_wildcard_http_uses_the_advertised_host_or_a_guess() -> None:
     def told(**flags: str) -> tuple[str, int]:
         options, _, _ = load(flags, environ={})
         with socket.create_server(("127.0.0.1", 0)) as bound, structlog.testing.capture_logs() as logged:

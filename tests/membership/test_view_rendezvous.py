@@ -38,13 +38,13 @@ def test_the_same_few_nodes_that_come_and_go(sets: list[set[int]]) -> None:
         assert [kept.choose_again(key) for key in KEYS[:20]] == [anew.choose(key) for key in KEYS[:20]]
 
 
-def test_everybody_gets_a_fair_share() -> None:
+def test_all_members_get_a_fair_share() -> None:
     shares = Counter(Rendezvous([1, 2, 3, 4]).choose(key) for key in KEYS)
     assert set(shares) == {1, 2, 3, 4}
     assert all(420 <= share <= 580 for share in shares.values()), shares
 
 
-def test_nobody_owns_anything_where_there_is_nobody() -> None:
+def test_without_members_there_are_no_owners() -> None:
     assert Rendezvous([]).choose("anything") is None
     assert Rendezvous([7]).choose("anything") == 7
 

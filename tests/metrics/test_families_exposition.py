@@ -38,7 +38,7 @@ def test_different_groups_stay_different(names: set[str]) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffd\u2028\u2029"), max_size=256))
-def test_an_ordinary_name_is_told_as_it_is(name: str) -> None:
+def test_an_ordinary_name_is_unchanged(name: str) -> None:
     page = Exposition(10)
     page.sample(GROUP_MEMBERS, 3, labels(group=name))
     expected = frozenset({("group", name)}) if name else frozenset()

@@ -61,7 +61,7 @@ def add(raw: Any, count: int) -> list[int]:
     return [offset_at(raw.xadd(KEY, {"value": "x"}).encode()) for _ in range(count)]
 
 
-def test_a_cursor_of_the_latest_begins_behind_what_nobody_told_of(apis: list[Api], stream: str, raw: Any) -> None:
+def test_a_latest_cursor_begins_after_unannounced_entries(apis: list[Api], stream: str, raw: Any) -> None:
     last = add(raw, 3)[-1]
     for api in apis:
         latest = api.cursor(stream, "LATEST")
@@ -70,7 +70,7 @@ def test_a_cursor_of_the_latest_begins_behind_what_nobody_told_of(apis: list[Api
         assert api.values(stream, latest) == []
 
 
-def test_a_cursor_begins_at_a_message_that_nobody_told_of(apis: list[Api], stream: str, raw: Any) -> None:
+def test_a_cursor_begins_at_an_unannounced_message(apis: list[Api], stream: str, raw: Any) -> None:
     offsets = add(raw, 3)
     for api in apis:
         assert len(api.values(stream, api.cursor(stream, "AT_OFFSET", offset=offsets[1]))) == 2

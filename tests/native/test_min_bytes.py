@@ -34,9 +34,7 @@ def trickle(link: Link, stream: str) -> Iterator[None]:
 
 @pytest.mark.usefixtures("trickle")
 @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
-def test_entries_that_come_meanwhile_do_not_end_the_wait(
-    topic: str, wire: Wire, member: MakeMember, grouped: bool
-) -> None:
+def test_arriving_entries_do_not_end_the_wait(topic: str, wire: Wire, member: MakeMember, grouped: bool) -> None:
     reader = wire
     if grouped:
         one = member()

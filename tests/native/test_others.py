@@ -26,7 +26,7 @@ def test_a_trimmed_entry_pins_nothing(topic: str, stream: str, link: Link, membe
     assert link.xpending(stream, topic)["pending"] == 0
 
 
-def test_xtrim_of_what_was_read_disturbs_nobody(topic: str, stream: str, link: Link, member: MakeMember) -> None:
+def test_xtrim_of_read_entries_disturbs_no_consumer(topic: str, stream: str, link: Link, member: MakeMember) -> None:
     offsets = add(link, stream, 6)
     reader = member().join()
     assert offsets_of(reader, 0) == offsets
@@ -72,9 +72,7 @@ def test_a_group_that_was_destroyed_is_made_again(topic: str, stream: str, link:
     assert reader.committed() == offsets[3]
 
 
-def test_a_stream_that_was_lost_begins_anew(
-    topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
-) -> None:
+def test_a_lost_stream_begins_again(topic: str, stream: str, link: Link, member: MakeMember, wire: Wire) -> None:
     offsets = add(link, stream, 4)
     reader = member().join()
     assert offsets_of(reader, 0) == offsets
@@ -86,7 +84,7 @@ def test_a_stream_that_was_lost_begins_anew(
     assert reader.commit(new + 1) == 0
 
 
-def test_a_key_that_is_no_stream_any_more_is_told_and_healed(
+def test_a_key_that_is_no_longer_a_stream_is_reported_and_repaired(
     topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
 ) -> None:
     add(link, stream, 2)
@@ -105,7 +103,7 @@ def test_a_key_that_is_no_stream_any_more_is_told_and_healed(
     assert offsets_of(reader, new) == [new]
 
 
-def test_what_is_kept_beside_the_stream_may_be_lost(topic: str, stream: str, link: Link, wire: Wire) -> None:
+def test_metadata_next_to_the_stream_may_be_lost(topic: str, stream: str, link: Link, wire: Wire) -> None:
     first = wire.produce(topic, batch(b"one")).base_offset
     link.delete(f"{{{stream}}}:state", f"{{{stream}}}:groups", f"{{{stream}}}:producers")
     answer = wire.produce(topic, batch(b"two"))
@@ -144,7 +142,7 @@ def test_nothing_but_entries_without_an_offset(topic: str, stream: str, link: Li
     assert offsets_of(reader, 0) == [2000 << 10]
 
 
-def test_entries_removed_behind_what_was_read_are_told_after_it(
+def test_entries_removed_after_the_read_ones_are_reported_later(
     topic: str, stream: str, link: Link, member: MakeMember, wire: Wire
 ) -> None:
     offsets = [offset_at(link.xadd(stream, {"value": "v" * 900}, id=f"{1 + n}-0").encode()) for n in range(40)]

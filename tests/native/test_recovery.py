@@ -29,7 +29,7 @@ def test_an_answer_that_was_lost_is_fetched_again(topic: str, stream: str, link:
     assert link.xpending(stream, topic)["pending"] == 7
 
 
-def test_whoever_goes_away_in_the_middle_of_a_fetch_loses_nothing(
+def test_a_client_that_disconnects_during_a_fetch_loses_nothing(
     running: Server, topic: str, stream: str, link: Link, member: MakeMember
 ) -> None:
     offsets = add(link, stream, 500)

@@ -50,9 +50,7 @@ def test_records_beyond_the_log_end_cannot_be_deleted(
     assert wire.delete_records(topic, offset + 1) == wire.delete_records(topic, -1) == (0, offset + 1)
 
 
-def test_the_end_that_is_told_to_whoever_looks_for_lost_records_is_asked_of_redis(
-    topic: str, stream: str, link: Link, wire: Wire
-) -> None:
+def test_the_end_for_lost_record_checks_is_read_from_redis(topic: str, stream: str, link: Link, wire: Wire) -> None:
     """Otherwise a client with newer records would return to the end that the other broker knows."""
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     one = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=topic, partitions=[asked])

@@ -88,7 +88,7 @@ def test_signatures_hold_for_odd_names_in_a_path(
     assert caught.value.status == 404
 
 
-def test_a_key_that_nobody_put_there_is_refused(
+def test_an_unregistered_key_is_rejected(
     verifying: InProcessServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["oci-config", str(tmp_path), "--json"]) == 0
@@ -113,7 +113,7 @@ def test_a_date_is_good_for_five_minutes_of_the_servers_time(folder: Path, confi
 
 
 @pytest.mark.parametrize("authorization", [None, "", "Basic dTpw", "Signature", 'Signature keyId="a/b/c"'])
-def test_without_a_signature_nobody_is_let_in(
+def test_a_request_without_a_signature_is_rejected(
     verifying: InProcessServer, parsing: InProcessServer, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"authorization": authorization}

@@ -52,7 +52,7 @@ def test_what_is_kept_of_a_request_has_a_limit_of_its_own(api: Api, stream: str)
     assert api.done("PUT", f"/streams/{stream}", {"freeformTags": few})["freeformTags"] == few
 
 
-def test_whoever_asks_first_and_is_refused_has_the_connection_closed(oci_server: InProcessServer) -> None:
+def test_a_rejected_first_request_closes_the_connection(oci_server: InProcessServer) -> None:
     head = "POST /20180418/nothing HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
     answer = raw(oci_server, head.encode(), b"}")
     assert answer.startswith(b"HTTP/1.1 404 ")

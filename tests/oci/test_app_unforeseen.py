@@ -7,7 +7,7 @@ from tests.oci.conftest import COMPARTMENT, Api, new_stream
 from headrace.testing import InProcessServer
 
 
-def test_what_nobody_foresaw_is_told_in_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_errors_are_only_logged(caplog: pytest.LogCaptureFixture) -> None:
     with InProcessServer(oci_auth="off") as server:
         api = Api(server.http)
         new_stream(api)

@@ -119,7 +119,7 @@ def test_a_header_without_a_count_is_not_kept() -> None:
     assert statuses(faults, "GetStream", "500*1 #kept", 1) == [200]
 
 
-def test_an_operation_that_does_not_exist_is_told_with_what_may_be_meant() -> None:
+def test_an_unknown_operation_is_reported_with_a_suggestion() -> None:
     with pytest.raises(InvalidFault, match=r"there is no operation GetMesages, did you mean GetMessages$"):
         parse("GetMesages:429")
     operations.load()

@@ -43,13 +43,13 @@ def test_the_pool_in_the_name_is_the_cluster_and_any_token_will_do(mode: str, us
     ["", "jane", POOL, f"jane/{POOL}", f"/jane/{POOL}", f"acme//{POOL}", "acme/jane/", "acme/jane/pool",
      "acme/jane/ocid1.stream.oc1.local.aaaa", f"acme/jane/{POOL}/", f"acme/jane/{POOL} "],
 )  # fmt: skip
-def test_a_name_of_another_form_is_told_what_was_expected(username: str) -> None:
+def test_a_name_of_another_form_gets_the_expected_form(username: str) -> None:
     assert str(refused(logins(), username)) == (
         "Authentication failed: the user name has to be <tenancy>/[<domain>/]<user>/<OCID of a stream pool>"
     )
 
 
-def test_a_pool_that_is_not_there_is_told_in_the_log_only() -> None:
+def test_a_missing_pool_is_only_logged() -> None:
     error = refused(logins(), "acme/jane/ocid1.streampool.oc1.local.bbbb")
     assert str(error) == "Authentication failed: invalid username or password"
     assert error.reason == "there is no stream pool ocid1.streampool.oc1.local.bbbb"
@@ -109,7 +109,7 @@ def test_the_file_is_read_again_when_it_changed(tokens: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe acme/jane token"])
-def test_without_a_readable_file_nobody_is_let_in(tmp_path: Path, content: bytes | None) -> None:
+def test_without_a_readable_file_all_clients_are_rejected(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "tokens"
     if content is not None:
         path.write_bytes(content)

@@ -182,14 +182,14 @@ def test_other_key_ids_are_refused(text: str) -> None:
 
 
 @given(st.text())
-def test_a_token_of_garbage_names_nobody(text: str) -> None:
+def test_a_garbage_token_identifies_no_user(text: str) -> None:
     try:
         assert isinstance(signatures.parse_key_id("ST$a." + text + ".c"), SecurityToken)
     except BadSignature:
         assert not text.isascii() or any(letter.isspace() for letter in text)
 
 
-def test_a_token_nested_beyond_reason_names_nobody() -> None:
+def test_a_deeply_nested_token_identifies_no_user() -> None:
     body = base64.urlsafe_b64encode(b"[" * 9_000).decode()
     assert signatures.parse_key_id(f"ST$a.{body}.c") == SecurityToken("", "")
 

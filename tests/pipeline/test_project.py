@@ -89,7 +89,7 @@ def d():
 """
 
 
-def test_what_a_dry_run_misses_is_told(broker: Server, tmp_path: Path) -> None:
+def test_missing_parts_of_a_dry_run_are_reported(broker: Server, tmp_path: Path) -> None:
     fill(broker, "told", b"{}", b"{}")
     (tmp_path / "transformations").mkdir()
     (tmp_path / "transformations" / "all.py").write_text(PROJECT.format(servers=broker.kafka), "utf-8")

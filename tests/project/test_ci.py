@@ -47,7 +47,7 @@ esac
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_what_the_machine_does_not_allow_is_told(tmp_path: Path, allowed: bool) -> None:
+def test_missing_rights_of_the_machine_are_reported(tmp_path: Path, allowed: bool) -> None:
     """Tests that need networks or mounted file systems do not pass silently where these are not allowed."""
     own = prepare(tmp_path, make="exit 0" if allowed else NOT_ALLOWED)
     ended = subprocess.run([tmp_path / ".ci/run"], env=own, capture_output=True, text=True, timeout=60, check=False)

@@ -119,7 +119,7 @@ def test_what_was_handed_out_stays_when_the_decoder_goes_on() -> None:
     assert [batch.column("key").to_pylist() for batch in found] == [[b"%d" % at] for at in range(1_000)]
 
 
-def test_large_buffers_are_filled_again_only_when_nobody_holds_them() -> None:
+def test_large_buffers_are_reused_only_when_released() -> None:
     def value(at: int) -> bytes:
         return bytes([at % 256]) * (5_000 + at % 7)
 

@@ -75,7 +75,7 @@ def test_any_buffer_is_checked(kind: Callable[[bytearray], bytes]) -> None:
     assert check(kind(build(RECORDS))).count == 3
 
 
-def test_message_sets_of_older_formats_are_told_apart_even_when_they_are_short() -> None:
+def test_message_sets_of_older_formats_are_recognized_even_if_short() -> None:
     for magic in (0, 1):
         with pytest.raises(UnsupportedMagic, match=f"magic {magic}"):
             check(bytes(16) + bytes([magic]))

@@ -161,7 +161,7 @@ async def test_a_password_that_is_replaced_while_it_is_checked_does_not_get_in(
     assert not await checking
 
 
-async def test_two_passwords_are_checked_at_a_time_beside_the_event_loop(
+async def test_two_passwords_are_checked_at_a_time_off_the_event_loop(
     users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, two, go = threading.Lock(), threading.Event(), threading.Event()
@@ -190,7 +190,7 @@ async def test_two_passwords_are_checked_at_a_time_beside_the_event_loop(
     assert most == 2
 
 
-async def test_a_crowd_is_told_to_come_again(users: Users) -> None:
+async def test_a_crowd_gets_a_retriable_error(users: Users) -> None:
     outcomes = await asyncio.gather(
         *(users.check("jane", f"guess {number}") for number in range(600)), return_exceptions=True
     )
@@ -237,7 +237,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(first=st.binary() | st.lists(FRAGMENTS).map(b"".join), last=st.binary() | st.lists(FRAGMENTS).map(b"".join))
-def test_garbage_gets_nobody_in(first: bytes, last: bytes) -> None:
+def test_garbage_is_rejected(first: bytes, last: bytes) -> None:
     async def attempt() -> None:
         users = await opened(Documents())
         try:

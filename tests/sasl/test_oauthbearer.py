@@ -191,7 +191,7 @@ def test_a_login_lasts_as_long_as_its_token(tokened: Tokened) -> None:
             client.ask(MetadataRequest(topics=[]), 12)
 
 
-def test_who_hangs_up_on_a_refusal_is_told_of_once_and_so_is_who_does_not(tokened: Tokened) -> None:
+def test_a_rejected_client_is_logged_once_whether_it_disconnects_or_not(tokened: Tokened) -> None:
     for polite in (False, True):
         # Clients of other tests may still be trying: they have used up their lines, and have other reasons.
         tokened.server.clock.advance(seconds=WINDOW_MS // 1_000)
@@ -206,7 +206,7 @@ def test_who_hangs_up_on_a_refusal_is_told_of_once_and_so_is_who_does_not(tokene
         assert sum(kid in reason for reason in told) == 1
 
 
-def test_nobody_becomes_somebody_else_by_another_token(tokened: Tokened) -> None:
+def test_another_token_does_not_change_the_user(tokened: Tokened) -> None:
     now = tokened.server.clock.now_ms() / 1000
     with Wire(tokened.server.kafka) as client:
         assert login(client, tokened.issuer.token(now=now))[0] is Code.NONE

@@ -75,7 +75,7 @@ def basic(name: str, password: str) -> dict[str, str]:
     return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
-def test_whatever_somebody_logs_in_with_is_nowhere_to_be_seen(tmp_path: Path) -> None:
+def test_credentials_appear_nowhere(tmp_path: Path) -> None:
     (tmp_path / "first").write_text(f"admin:{PASSWORD}\n")
     (tmp_path / "keys").mkdir()
     issuer, stranger = Issuer(), Issuer()

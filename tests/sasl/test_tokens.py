@@ -110,7 +110,7 @@ def part(value: object) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-async def test_nobody_signs_with_what_everybody_knows(issuer: Issuer, tokens: Tokens) -> None:
+async def test_public_data_does_not_sign_tokens(issuer: Issuer, tokens: Tokens) -> None:
     """`alg: none`, and the public key or a shared one taken for the secret of an HMAC."""
     claims = part({"sub": "jane", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW, "exp": NOW + 60})
     for nothing in ("none", "None", "nOnE", ""):
@@ -196,7 +196,7 @@ async def test_other_messages_are_refused_at_once(message: bytes) -> None:
         await OAuthBearer(check, admitted).answer(message)
 
 
-async def test_a_client_is_told_in_json_and_then_refused() -> None:
+async def test_a_client_gets_json_and_is_then_rejected() -> None:
     for goodbye, told in ((b"\x01", INVALID), (b"n,,\x01auth=Bearer good\x01\x01", "Authentication failed"), (b"", "")):
         login = OAuthBearer(check, admitted)
         answer = await login.answer(b"n,,\x01auth=Bearer bad\x01\x01")
@@ -281,7 +281,7 @@ async def test_keys_are_asked_for_once_and_again_when_old_or_unknown(issuer: Iss
         assert ([line["log_level"] for line in logged], server.asked) == (["error"], 5)
 
 
-async def test_an_address_that_does_not_answer_keeps_nobody_waiting(issuer: Issuer) -> None:
+async def test_an_unresponsive_address_delays_no_client(issuer: Issuer) -> None:
     clock = ManualClock(NOW * 1000)
     with KeyServer(issuer.key_set()) as server, contextlib.closing(Keys(server.url, 60_000, clock)) as keys:
         tokens = Tokens(keys, RULES, clock)
@@ -312,7 +312,7 @@ async def test_an_address_that_does_not_answer_keeps_nobody_waiting(issuer: Issu
         ((200, b"[" * 200_000, {}), "expected a JSON Web Key Set"),
     ],
 )
-async def test_what_is_no_key_set_is_told(answer: tuple[int, bytes, dict[str, str]], why: str) -> None:
+async def test_an_invalid_key_set_is_reported(answer: tuple[int, bytes, dict[str, str]], why: str) -> None:
     with KeyServer({}) as server, contextlib.closing(Keys(server.url, 60_000, ManualClock())) as keys:
         server.answer = answer
         with pytest.raises(KeysUnreadable, match=why):
@@ -378,7 +378,7 @@ async def test_of_a_private_key_only_the_public_half_is_used(issuer: Issuer, tmp
 
 
 @pytest.mark.parametrize("url", ["https://x/keys", "file:///keys", "http://127.0.0.1:1/k", "http://[::1]/k"])
-def test_addresses_that_nobody_can_change_on_the_way(url: str) -> None:
+def test_addresses_that_are_safe_from_changes_in_transit(url: str) -> None:
     assert checked(url, insecure=False) == url
 
 

@@ -25,7 +25,7 @@ def test_defaults_are_those_the_documentation_promises() -> None:
     assert broker.num_partitions == 1
 
 
-def test_a_flag_goes_over_the_environment_that_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+def test_a_flag_overrides_the_environment_that_overrides_the_file_and_the_default(tmp_path: Path) -> None:
     path = toml(tmp_path, 'data = "file"\nfsync = "always"\nlog-level = "debug"\nhttp = "127.0.0.1:1"\n')
     environ = {"HEADRACE_DATA": "environment", "HEADRACE_FSYNC": "no"}
     options, _, _ = load({"data": "flag", "fsync": None}, config=path, environ=environ)
@@ -216,7 +216,7 @@ def reads_environment(path: Path) -> list[int]:
     ]
 
 
-def test_nobody_else_reads_the_environment() -> None:
+def test_only_config_reads_the_environment() -> None:
     """Two modules look variables of Headrace's up in it: the server's and the clients', and what Spark needs of it.
 
     The test fixture, `pipeline run` and `archive` hand it on to a child process; `check` looks up what a user's

@@ -30,7 +30,7 @@ print(most, resident() - before)
 """
 
 
-def test_beside_the_file_what_is_freed_is_kept_for_a_small_cache_only() -> None:
+def test_next_to_the_file_freed_memory_is_kept_for_a_small_cache_only() -> None:
     found = subprocess.run([sys.executable, "-c", _LEAVES_MUCH], capture_output=True, text=True, check=True)
     most, left = map(int, found.stdout.split())
     assert most > 300 << 20

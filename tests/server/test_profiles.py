@@ -33,7 +33,7 @@ redis = "redis://staging"
 """
 
 
-def test_a_variable_goes_over_a_profile_and_that_over_the_default(environment: Environment) -> None:
+def test_a_variable_overrides_a_profile_that_overrides_the_default(environment: Environment) -> None:
     assert client(environ=environment).bootstrap == "127.0.0.1:9092"
     write(environment, TWO)
     assert client(environ=environment).bootstrap == "laptop:9092"

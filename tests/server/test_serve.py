@@ -127,7 +127,7 @@ def test_on_every_interface_it_answers_on_loopback_too(folder: Path) -> None:
             assert f"{broker.host}:{broker.port}" == reached
 
 
-def test_what_is_advertised_is_told(folder: Path) -> None:
+def test_the_advertised_address_is_returned(folder: Path) -> None:
     with Server(folder / "data", ["--advertise", "broker.example.org:19092"]) as started, Wire(started.kafka) as client:
         (broker,) = client.metadata().brokers
         assert f"{broker.host}:{broker.port}" == "broker.example.org:19092"
@@ -181,7 +181,7 @@ def clients_that_wait(started: Server) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_at_once_whoever_is_waiting(number: signal.Signals) -> None:
+def test_a_signal_ends_it_at_once_with_waiting_clients(number: signal.Signals) -> None:
     with server(group_initial_rebalance_delay_ms=60_000) as started, clients_that_wait(started):
         begun = time.monotonic()
         os.kill(started.pid, number)

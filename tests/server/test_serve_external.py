@@ -125,7 +125,7 @@ def test_it_works_and_warns_of_what_is_not_kept(folder: Path, arguments: tuple[s
 
 
 @pytest.mark.parametrize("managed", [True, False])
-def test_a_redis_is_set_only_where_the_server_is_told_to(folder: Path, managed: bool) -> None:
+def test_redis_is_configured_only_if_the_server_may(folder: Path, managed: bool) -> None:
     own = {"save": "60 10000", "auto-aof-rewrite-percentage": "100"}
     expected = {"save": "", "auto-aof-rewrite-percentage": "0"} if managed else own
     with (
@@ -180,7 +180,7 @@ def test_a_redis_that_would_do_harm_is_refused(storage: External, command: tuple
 
 
 @pytest.mark.parametrize("command", ["hset", "hgetall"])
-def test_what_its_user_may_not_do_is_told_by_whichever_step_of_the_start(storage: External, command: str) -> None:
+def test_missing_redis_permissions_are_reported_by_any_step_of_the_start(storage: External, command: str) -> None:
     """A script of ours is refused, or what is read once the server is among the brokers."""
     with redis.Redis.from_url(storage.url) as link:
         link.execute_command("ACL", "SETUSER", "default", f"-{command}")
@@ -349,7 +349,7 @@ def test_a_redis_that_is_away_for_longer_than_a_session_finds_its_server_again(
                 assert answer.status == 200
 
 
-def test_a_redis_without_enough_replicas_is_told_of_while_it_can_be_read(storage: External, started: Server) -> None:
+def test_a_redis_without_enough_replicas_is_reported_while_it_can_be_read(storage: External, started: Server) -> None:
     def detail() -> str:
         with urllib.request.urlopen(started.http + "/readyz", timeout=60) as answer:
             told: dict[str, str] = json.loads(answer.read())

@@ -56,7 +56,7 @@ def test_topics_from_beginning_to_end(running: Server) -> None:
     assert deleted.items() >= by.items()
 
 
-def test_what_oci_changes_has_the_request_beside_it(running: Server) -> None:
+def test_changes_by_oci_are_logged_with_the_request(running: Server) -> None:
     api = Api(running.http)
     made = {"name": "log-stream", "partitions": 1, "compartmentId": "ocid1.compartment.oc1..a"}
     reply = api.call("POST", "/streams", made, {"opc-request-id": "the-one-that-made-it"})

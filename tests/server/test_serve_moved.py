@@ -95,7 +95,7 @@ def test_without_a_journal_nothing_is_acknowledged_from_then_on(tmp_path: Path, 
         assert what != "log" or client.offset("moved", -1).offset == 2
 
 
-def test_a_journal_that_is_removed_is_told_of_and_made_anew(tmp_path: Path) -> None:
+def test_a_removed_journal_is_reported_and_recreated(tmp_path: Path) -> None:
     journal = tmp_path / "data" / "journal"
     with server(data=tmp_path / "data", num_partitions=1) as running, Wire(running.kafka) as client:
         client.create("kept")

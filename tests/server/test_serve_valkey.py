@@ -72,7 +72,7 @@ def test_what_cannot_be_started_is_said_in_one_line(tmp_path: Path, wrong: str) 
     assert "--valkey" in last or "the embedded Valkey ended" in last
 
 
-def test_one_that_ends_while_the_journal_is_read_is_told_as_what_happened(
+def test_the_end_of_valkey_during_the_replay_is_reported_with_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = []

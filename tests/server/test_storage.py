@@ -9,7 +9,7 @@ from headrace.server.options import DEFAULT_DATA
 from headrace.server.storage import log_unused_data
 
 
-def test_a_directory_that_is_not_used_is_told_of_and_records_in_it_more_so(
+def test_an_unused_directory_is_reported_and_more_so_with_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the default directory is not

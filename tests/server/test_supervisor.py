@@ -120,7 +120,7 @@ def taken_in_a_row(count: int, stack: contextlib.ExitStack) -> int:
         return first
 
 
-def test_a_start_that_is_refused_is_told_once(tmp_path: Path) -> None:
+def test_a_refused_start_is_reported_once(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         first = taken_in_a_row(3, stack)
         command = [sys.executable, "-m", "headrace", "serve", "--brokers", "3", "--log-level", "error"]
@@ -151,6 +151,6 @@ def test_each_broker_has_an_id_and_ports_of_its_own() -> None:
         ({"brokers": "2", "redis": "redis://localhost"}, "is about the embedded Valkey: with --redis start each"),
     ],
 )
-def test_what_makes_no_sense_is_told(flags: dict[str, str], said: str) -> None:
+def test_nonsense_is_reported(flags: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         load(flags, environ={})

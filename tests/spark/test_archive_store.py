@@ -97,7 +97,7 @@ def test_where_writing_is_not_allowed_one_line_says_so(store: ObjectStore, place
         ArchiveTable(Place.of("s3://nowhere/t", store.options))
 
 
-def test_a_store_that_is_not_there_is_told_soon() -> None:
+def test_a_missing_store_is_reported_soon() -> None:
     options = {
         "aws_endpoint_url": "http://127.0.0.1:1",
         "aws_region": "r",

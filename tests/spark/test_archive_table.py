@@ -152,7 +152,7 @@ def test_archivers_of_different_topics_share_a_table(storage: BareStorage, topic
     assert archived(table) == sorted(pairs(0, range(10)) + pairs(0, range(7)))
 
 
-def test_a_table_with_another_topic_is_told_of_once(storage: BareStorage, topic: Topic, table: Path) -> None:
+def test_a_table_with_another_topic_is_reported_once(storage: BareStorage, topic: Topic, table: Path) -> None:
     storage.append(topic, 0, records(5))
     Archiver(storage, topic, table).archive((0, 0, 5))
     other = storage.create_topic(f"{topic.name}-other")
@@ -229,7 +229,9 @@ def test_a_topic_created_again_is_archived_from_its_start(storage: BareStorage, 
     assert (ids.count(str(first.id)), ids.count(str(second.id))) == (10, 4)
 
 
-def test_the_table_keeps_what_the_group_could_not_be_told(storage: BareStorage, topic: Topic, table: Path) -> None:
+def test_the_table_keeps_offsets_that_the_group_could_not_commit(
+    storage: BareStorage, topic: Topic, table: Path
+) -> None:
     archiver = Archiver(storage, topic, table)
 
     def refuse(_offsets: Mapping[TopicPartition, int]) -> None:

@@ -73,7 +73,7 @@ def test_large_files_stay_and_neighbours_are_joined_up_to_the_target(table: Path
     assert archived(table) == pairs(0, range(90)) + pairs(1, range(90))
 
 
-def test_beside_a_running_archive_nothing_is_lost_or_doubled(
+def test_during_a_running_archive_nothing_is_lost_or_duplicated(
     table: Path, storage: BareStorage, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = Archiver(storage, topic, table)
@@ -128,7 +128,7 @@ def aged(table: Path, hours: float, chosen: Callable[[Path], bool] = lambda _: T
             os.utime(path, (then, then))
 
 
-def test_vacuum_deletes_what_nobody_lists_and_nothing_else(table: Path, tmp_path: Path) -> None:
+def test_vacuum_deletes_unlisted_files_and_nothing_else(table: Path, tmp_path: Path) -> None:
     orphan = next(table.rglob("*.parquet")).with_name("orphan.parquet")
     orphan.write_bytes(b"of a batch that was never committed")
     aged(table, 3)

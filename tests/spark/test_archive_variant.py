@@ -112,7 +112,7 @@ def test_spark_reads_what_its_own_parser_would_have_made(
         assert (ours, our_type) == (own, own_type), text[:200]
 
 
-def test_a_column_holds_any_json_and_the_rest_goes_beside(storage: BareStorage, tmp_path: Path) -> None:
+def test_a_column_holds_any_json_and_the_rest_is_stored_separately(storage: BareStorage, tmp_path: Path) -> None:
     topic = storage.create_topic("variants")
     values = [
         b"older",

@@ -65,7 +65,7 @@ def positions(secured: SecuredServer, group: str) -> dict[int, int]:
 
 
 @pytest.mark.spark
-def test_batches_streams_sinks_and_groups_of_somebody_who_logs_in(
+def test_batches_streams_sinks_and_groups_with_a_login(
     secured: SecuredServer, spark: "SparkSession", tmp_path: Path
 ) -> None:
     source = {**login(secured, tmp_path), "subscribe": "flights"}
@@ -118,7 +118,7 @@ def test_what_the_guide_shows(secured: SecuredServer, spark: "SparkSession", tmp
 
 
 @pytest.mark.spark
-def test_an_archive_commits_its_group_as_somebody_who_logs_in(
+def test_an_archive_commits_its_group_with_a_login(
     secured: SecuredServer, spark: "SparkSession", tmp_path: Path
 ) -> None:
     password = (secured.server.data / "storage.password").read_text().strip()
@@ -183,7 +183,7 @@ def test_who_is_not_known_is_not_let_in(secured: SecuredServer, tmp_path: Path) 
         log.topics(Subscription(names=("flights",)))
 
 
-def test_where_the_storage_is_lets_nobody_in(secured: SecuredServer, tmp_path: Path) -> None:
+def test_a_storage_address_grants_no_access(secured: SecuredServer, tmp_path: Path) -> None:
     with LogReader(secured.server.storage) as log, pytest.raises(StorageUnavailable, match="'redisPasswordFile'"):
         log.topics(Subscription(names=("flights",)))
     asking = {**login(secured, tmp_path, "admin"), "subscribe": "flights", "redis": "ask"}

@@ -75,7 +75,7 @@ def test_the_token_is_read_for_each_connection(trusting: Trusting, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("content", "told"), [("two words", "holds no token"), ("", "holds no token")])
-def test_a_file_without_a_token_is_told_and_not_shown(
+def test_a_file_without_a_token_is_reported_and_not_shown(
     trusting: Trusting, tmp_path: Path, content: str, told: str
 ) -> None:
     file = tmp_path / "token"

@@ -98,7 +98,7 @@ async def test_who_is_not_in_the_view_has_no_heartbeats_in_it(beside: RedisMembe
     assert await client.hgetall(KEYS.heartbeats) == {b"2:a": b"7"}
 
 
-async def test_changes_of_topics_are_told_where_there_is_a_view(open_storage: Any, client: Any) -> None:
+async def test_changes_of_topics_are_announced_with_a_membership(open_storage: Any, client: Any) -> None:
     storage = await open_storage(1)
     await storage.documents.save({("kind", "one"): b"1"})
     assert not await client.exists(KEYS.changes)

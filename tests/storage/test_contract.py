@@ -49,7 +49,7 @@ async def test_a_topic_is_there_from_its_creation_to_its_deletion(storage: Stora
     assert (await storage.topics.load(), await storage.topics.find("t")) == ([], None)
 
 
-async def test_a_log_that_nobody_made_is_not_opened(storage: Storage) -> None:
+async def test_a_log_that_does_not_exist_is_not_opened(storage: Storage) -> None:
     with pytest.raises(UnknownTopic):
         await storage.logs.open(STREAM, lambda _: None)
 

@@ -64,7 +64,7 @@ async def test_a_lock_is_kept_for_as_long_as_it_takes(
     assert not raw.exists(KEY)
 
 
-async def test_waiting_in_vain_is_told(
+async def test_a_wait_in_vain_is_reported(
     open_storage: OpenStorage, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "_PATIENCE_S", 0.0)

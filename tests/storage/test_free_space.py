@@ -34,7 +34,7 @@ def test_a_disk_with_room_is_looked_at_rarely() -> None:
 
 
 @pytest.mark.parametrize("free", [0, RESERVE_BYTES - 1, RESERVE_BYTES - (1 << 30)])
-def test_below_the_reserve_nothing_is_taken_until_somebody_has_made_room(free: int) -> None:
+def test_below_the_reserve_nothing_is_accepted_until_there_is_room(free: int) -> None:
     disk = Disk(free)
     found = FreeSpace(HERE, disk)
     assert not any(found.has_room(size) for size in (0, 1, 1 << 20, 0))
@@ -69,7 +69,7 @@ def test_an_answer_is_believed_as_long_as_there_is_much_room() -> None:
     assert found.has_room(1_000)
 
 
-def test_whoever_looks_and_finds_the_reserve_near_has_the_next_batch_look_too() -> None:
+def test_a_check_near_the_reserve_makes_the_next_batch_check_too() -> None:
     disk = Disk(1 << 40)
     found = FreeSpace(HERE, disk)
     assert found.has_room(1)

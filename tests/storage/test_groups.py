@@ -292,7 +292,7 @@ async def test_very_many_positions_cut_short_are_completed_when_they_are_set_aga
     )
 
 
-async def test_a_group_that_is_written_anew_is_so_at_once_however_wide(storage: RedisStorage) -> None:
+async def test_a_rewritten_group_is_visible_at_once_at_any_size(storage: RedisStorage) -> None:
     """It is dropped first: what came in pieces could be missing for good."""
     scripts = _Counting(storage.scripts.shards)
     groups = RedisGroups(scripts, Keyspace(), storage.fence)
@@ -411,14 +411,14 @@ async def test_a_position_of_a_deleted_topic_makes_no_stream(storage: RedisStora
     assert not raw.exists(STREAM)
 
 
-async def test_a_key_that_is_no_stream_is_told(storage: RedisStorage, raw: "redis.Redis") -> None:
+async def test_a_key_that_is_no_stream_is_reported(storage: RedisStorage, raw: "redis.Redis") -> None:
     await opened(storage, STREAM)
     raw.set(STREAM, "text")
     with pytest.raises(TopicError, match="WRONGTYPE"):
         await storage.logs.mirror_offset(STREAM, "g", 5)
 
 
-async def test_a_group_that_somebody_else_may_have_dropped_meanwhile_is_entered_in_the_list_again(
+async def test_a_group_that_another_broker_may_have_dropped_is_listed_again(
     open_storage: OpenStorage,
 ) -> None:
     one, other = await open_storage(), await open_storage()

@@ -34,7 +34,7 @@ async def test_a_redis_that_is_too_old_is_refused(open_storage: OpenStorage, mon
         (Durability(append_only="no", eviction="volatile-ttl"), ["nothing on disk", "volatile-ttl"]),
     ],
 )
-def test_what_an_operator_is_told(found: Durability, words: list[str]) -> None:
+def test_the_warnings_for_an_operator(found: Durability, words: list[str]) -> None:
     warnings = found.warnings()
     assert len(warnings) == len(words)
     for warning, word in zip(warnings, words, strict=True):

@@ -125,7 +125,7 @@ def test_what_cannot_start_says_why(tmp_path: Path) -> None:
         InProcessServer(tmp_path / "file").start()
 
 
-def test_misuse_is_told() -> None:
+def test_misuse_is_reported() -> None:
     server = InProcessServer()
     with pytest.raises(ServerFailed, match="has not been started"):
         _ = server.kafka
@@ -134,7 +134,7 @@ def test_misuse_is_told() -> None:
     server.stop()
 
 
-def test_a_lost_storage_is_told_at_the_end() -> None:
+def test_a_lost_storage_is_reported_at_the_end() -> None:
     server = InProcessServer()
     server.start()
     with redis.Redis.from_url(server.storage) as link:

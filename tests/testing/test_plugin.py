@@ -114,7 +114,7 @@ importlib.util.find_spec = lambda name, *rest: None if name == "oci" else find_s
     assert "pip install oci" in ended.stdout
 
 
-def test_settings_that_do_not_exist_are_told(tmp_path: Path) -> None:
+def test_unknown_settings_are_reported(tmp_path: Path) -> None:
     test = """
 import pytest
 

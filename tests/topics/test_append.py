@@ -78,7 +78,7 @@ def test_what_is_known_of_producers_is_gone_on_with() -> None:
     assert owner.assign(batch(1, 7, 3, 2), 1) == Appended(20)
 
 
-def test_changes_are_told_once_and_as_they_were() -> None:
+def test_changes_are_announced_once_and_as_they_were() -> None:
     owner = OffsetAssigner(0)
     owner.assign(batch(1, 7, 0), 1)
     owner.assign(batch(1, 8, 0), 1)
@@ -107,7 +107,7 @@ def test_producers_that_are_silent_are_forgotten() -> None:
     assert {each: known and known.expected for each, known in changes.items()} == {7: None, 8: 2, 9: None}
 
 
-def test_changes_that_could_not_be_stored_are_told_again_as_they_are_by_then() -> None:
+def test_changes_that_could_not_be_stored_are_announced_again_in_their_final_form() -> None:
     owner = OffsetAssigner(0)
     for producer in (7, 8, 9):
         owner.assign(batch(1, producer, 0), producer)
@@ -277,7 +277,7 @@ def refusal(owner: OffsetAssigner, append: Append) -> type[OutOfOrderSequence]:
 
 
 @pytest.mark.parametrize("stored", [2, 3, 4])
-def test_behind_a_refusal_a_known_producer_is_told_to_come_again(stored: int) -> None:
+def test_after_a_rejection_a_known_producer_must_retry(stored: int) -> None:
     """Of what was refused some may have been stored: a lost answer is one, too."""
     first = OffsetAssigner(0, sent_up_to(2))
     for sequence in (3, 4, 5):
@@ -311,7 +311,7 @@ def test_a_new_epoch_begins_with_its_first_batch_even_if_that_was_refused() -> N
     assert owner.assign(batch(1, 7, 1, epoch=1), 1) == Appended(1)
 
 
-def test_a_refusal_holds_where_sequences_begin_anew() -> None:
+def test_a_rejection_holds_where_sequences_restart() -> None:
     owner = OffsetAssigner(0, sent_up_to(SEQUENCES - 2))
     owner.refused.refuse(batch(1, 7, SEQUENCES - 1))
     assert refusal(owner, batch(1, 7, 0)) is BehindRefused
@@ -374,7 +374,7 @@ def many_refused(
     return owner
 
 
-def test_where_too_many_were_refused_nobody_begins_behind_one_that_is_forgotten(
+def test_with_too_many_rejections_no_producer_begins_after_a_forgotten_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock()

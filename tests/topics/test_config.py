@@ -16,7 +16,7 @@ def test_with_nothing_set_a_topic_has_kafkas_defaults() -> None:
     assert config.timestamp_after_max_ms == 3_600_000
 
 
-def test_a_topics_own_value_goes_over_the_brokers_and_that_over_kafkas() -> None:
+def test_a_topics_value_overrides_the_brokers_and_kafkas() -> None:
     defaults = TopicDefaults({"retention.ms": "20", "retention.bytes": "7"})
     config = resolve({"retention.ms": "10", "message.timestamp.type": "LogAppendTime"}, defaults)
     assert (config.retention_ms, config.retention_bytes) == (10, 7)
@@ -65,7 +65,7 @@ def test_a_value_that_is_stored_may_have_any_length(stored: dict[str, str]) -> N
     resolve(stored, KAFKA)
 
 
-def test_an_error_names_no_more_of_what_was_sent_than_can_be_told() -> None:
+def test_an_error_repeats_a_limited_part_of_the_input() -> None:
     for config in ({"retention.ms": "\0" * 1_024}, {"x" * 500_000: "1"}):
         with pytest.raises(InvalidConfig) as caught:
             check(config)

@@ -26,7 +26,7 @@ class Asking:
         return self.meters.found(Key.PRODUCE, holds, (user, host), make, self.ticks_ms).charge(amount, self.ticks_ms)
 
 
-def test_ever_new_client_ids_make_nobody_forgotten() -> None:
+def test_changing_client_ids_evict_no_meter() -> None:
     asking = Asking()
     waiting_ms = asking.charge("jane", "app", 10_000)
     assert waiting_ms > 0
@@ -56,7 +56,7 @@ def test_when_all_are_taken_those_who_come_share_one_and_the_others_keep_theirs(
     assert asking.charge("user-0", "app", 900) > 0
 
 
-def test_what_nobody_uses_any_more_makes_room() -> None:
+def test_unused_meters_make_room() -> None:
     asking = Asking()
     for number in range(OF_ONE + 3):
         asking.charge("mallory", f"id-{number}", 900)

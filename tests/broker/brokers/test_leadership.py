@@ -22,7 +22,7 @@ from headrace.topics.errors import Fenced, InvalidConfig, StorageUnavailable, To
 from headrace.topics.model import OpenedLog, Topic
 
 
-async def test_the_next_leader_is_named_when_it_has_opened_the_log_and_all_are_told() -> None:
+async def test_the_next_leader_is_named_when_it_has_recovered_the_log_and_all_are_notified() -> None:
     next_one, other = OneBroker(1), OneBroker(3)
     for each in (next_one, other):
         await each.join(1, ALL)
@@ -59,7 +59,7 @@ async def test_who_led_it_is_named_until_a_broker_that_came_back_has_opened_the_
     assert other.log.named == (12, 2)
 
 
-async def test_of_a_new_log_nobody_has_told_and_the_view_says_who_leads_it() -> None:
+async def test_the_membership_names_the_leader_of_an_unannounced_log() -> None:
     broker = OneBroker(3)
     await broker.join(1, ALL)
     assert broker.log.named == (-1, 2)
@@ -72,7 +72,7 @@ async def test_a_server_without_others_names_itself_as_soon_as_it_has_opened_the
     assert log.named == (log.leader_epoch, 7)
 
 
-async def test_a_log_that_another_broker_has_opened_since_is_opened_anew() -> None:
+async def test_a_log_that_another_broker_has_led_is_recovered() -> None:
     """The broker saw only the second of two quick changes of membership: without recovery no leader would be named."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
@@ -112,7 +112,7 @@ async def test_after_a_missed_view_storage_is_asked_who_has_opened_a_log_since(m
     assert broker.told[STREAM].epoch > first.epoch + 1
 
 
-async def test_a_log_that_another_broker_is_told_to_have_opened_is_opened_anew() -> None:
+async def test_a_log_that_another_broker_has_announced_is_recovered() -> None:
     """The announcement comes after this broker adopted the next membership: its knowledge of the log may be old."""
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
@@ -130,7 +130,7 @@ async def test_a_log_that_another_broker_is_told_to_have_opened_is_opened_anew()
     assert broker.hear(again) == again
 
 
-async def test_whoever_has_opened_a_log_by_a_view_that_is_on_its_way_here_has_it() -> None:
+async def test_a_leader_by_a_membership_still_in_flight_is_accepted() -> None:
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     await broker.has_told()
@@ -175,7 +175,7 @@ async def test_a_partition_that_the_next_view_gives_to_another_broker_is_no_erro
     assert [(line["log_level"], line["topic"], line["reason"]) for line in lost] == [(level, TOPIC.name, str(why))]
 
 
-async def test_what_redis_has_lost_of_the_leaders_is_told_again() -> None:
+async def test_lost_leaders_are_announced_again() -> None:
     broker = OneBroker(1)
     await broker.join(2, WITHOUT_2)
     await broker.has_told()
@@ -247,7 +247,7 @@ async def test_what_other_brokers_would_not_hear_of_is_refused_while_they_run() 
     broker.leading.check_alone("topic 't' cannot be converted")
 
 
-async def test_what_is_to_be_known_of_a_log_is_asked_for_until_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_leaders_are_requested_until_they_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "_AGAIN_S", 0)
     answers: list[Exception | None] = [StorageUnavailable("away"), TopicError("NOPERM"), None]
     asked: list[list[LeaderPartition]] = []

@@ -52,7 +52,7 @@ async def test_all_clusters_hear_of_leaders_tell_what_was_lost_and_forget_delete
     await clusters.stop()
 
 
-async def test_who_leads_the_logs_of_a_topic_that_moved_to_another_cluster_is_told_again() -> None:
+async def test_leaders_are_announced_again_after_a_move_to_another_cluster() -> None:
     """Other brokers may take it for a new one, and forget who has opened its logs, which stay open here."""
     broker = OneBroker(1)
     clusters, first = await leading_in_clusters(broker)

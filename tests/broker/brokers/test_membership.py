@@ -38,7 +38,7 @@ class Storage:
         pass
 
 
-async def test_a_failure_that_nobody_thought_of_does_not_end_the_heartbeats() -> None:
+async def test_an_unexpected_failure_does_not_end_the_heartbeats() -> None:
     storage, clock = Storage(), ManualClock()
     broker = Membership(storage, ME, clock, session_ms=3_000, interval_ms=300)  # type: ignore[arg-type]
     await broker.join(lambda _: None)

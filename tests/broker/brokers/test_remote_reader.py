@@ -37,7 +37,7 @@ async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_c
     assert followed.log_end == 7
 
 
-async def test_where_redis_has_lost_records_readers_elsewhere_are_told(
+async def test_remote_readers_are_notified_of_records_lost_in_redis(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the copies, or where none are wanted, the end that Redis has is the end."""

@@ -42,7 +42,7 @@ def test_contradicting_session_timeouts_are_refused() -> None:
         BrokerSettings.of({"group.min.session.timeout.ms": "2000", "group.max.session.timeout.ms": "1000"})
 
 
-def test_a_value_in_force_is_told_as_text() -> None:
+def test_an_effective_value_is_returned_as_text() -> None:
     settings = BrokerSettings.of({"auto.create.topics.enable": "FALSE"})
     values = {key.name: settings.value(key) for key in BROKER_KEYS}
     assert values["auto.create.topics.enable"] == "false"

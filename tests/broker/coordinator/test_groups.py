@@ -226,7 +226,7 @@ async def _no_topic(_: str) -> UUID | None:
     return None
 
 
-async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
+async def test_a_deleted_topic_of_many_groups_delays_no_client(
     table: GroupCoordinator, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each group may have thousands of positions in it: 20 groups of 9 000 took 1.6 s in one go."""
@@ -244,7 +244,7 @@ async def test_a_deleted_topic_of_many_groups_holds_up_nobody(
         await asyncio.sleep(0)
 
 
-async def test_positions_that_are_still_to_be_shown_of_a_deleted_topic_hold_up_nobody() -> None:
+async def test_pending_offsets_of_a_deleted_topic_delay_no_client() -> None:
     mirror = OffsetMirror(lambda _: None)
     mirror.show("g", {TopicPartition("t", index): OffsetAndMetadata(offset=5) for index in range(1_000)})
     turns = 0
@@ -366,7 +366,7 @@ async def test_at_a_start_a_topic_made_again_with_fewer_partitions_keeps_what_is
     assert {place.partition: each.offset for place, each in again.positions("g").items()} == {0: 5}
 
 
-async def test_a_position_is_told_only_once_it_is_durable(table: GroupCoordinator) -> None:
+async def test_an_offset_is_visible_only_once_it_is_durable(table: GroupCoordinator) -> None:
     committing = asyncio.ensure_future(table.request("g", commit(5)))
     await asyncio.sleep(0)
     before = dict(table.positions("g"))
@@ -409,9 +409,7 @@ async def test_a_group_too_many_is_refused_and_told_once_and_the_others_go_on(
     assert table.names() == ["b", "c"]
 
 
-async def test_what_is_told_of_a_join_does_not_go_through_all_members(
-    table: GroupCoordinator, clock: ManualClock
-) -> None:
+async def test_the_response_to_a_join_does_not_iterate_all_members(table: GroupCoordinator, clock: ManualClock) -> None:
     """Each line once, for who came and who left, also where one comes and goes between two looks."""
     with structlog.testing.capture_logs() as logged:
         joined = await stable(table, clock)

@@ -78,7 +78,7 @@ async def test_an_unused_group_goes_and_makes_room(world: World) -> None:
     assert caught.value.kind is InstanceProblem.UNKNOWN_GROUP
 
 
-async def test_a_group_made_while_it_is_being_deleted_is_made_anew(world: World) -> None:
+async def test_a_group_created_during_its_deletion_is_new(world: World) -> None:
     await world.topic()
     await world.cursor()
     deleting = asyncio.ensure_future(world.broker.groups.request("g", DeleteGroup(object())))

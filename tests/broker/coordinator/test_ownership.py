@@ -296,7 +296,7 @@ async def test_a_commit_that_was_given_up_before_the_group_is_loaded_does_not_co
     assert told.partitions == {PLACE: GroupError.COORDINATOR_NOT_AVAILABLE}
 
 
-async def test_a_loading_that_nobody_waits_for_any_more_fails_without_a_word(site: Site) -> None:
+async def test_an_abandoned_load_fails_silently(site: Site) -> None:
     """The request was canceled by the change of membership that it fails for."""
     told: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
@@ -326,7 +326,7 @@ async def test_a_group_that_is_taken_over_is_kept(site: Site) -> None:
     assert site.table.runner("g") is held
 
 
-async def test_a_group_that_another_broker_may_have_had_meanwhile_is_loaded_anew(site: Site) -> None:
+async def test_a_group_that_another_broker_may_have_had_is_loaded_again(site: Site) -> None:
     """It came and went between two views that this broker went by, and what it stored was written over."""
     place = TopicPartition("t", 0)
     site.may_find.set()

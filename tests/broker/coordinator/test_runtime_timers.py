@@ -95,7 +95,7 @@ async def test_all_of_them_can_be_called_off(made: Timers[TimerKey], clock: Manu
     assert not fired
 
 
-async def test_nothing_is_told_of_one_that_was_due_before(
+async def test_an_earlier_deadline_is_not_reported(
     made: Timers[TimerKey], clock: ManualClock, fired: list[TimerKey]
 ) -> None:
     for key in KEYS:

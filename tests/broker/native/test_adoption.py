@@ -107,7 +107,7 @@ async def test_what_is_not_adopted_takes_records_as_before(
     assert raw.xlen("mine") == 1
 
 
-async def test_a_topic_whose_creation_could_not_be_told_is_known_at_the_next_try(
+async def test_a_topic_whose_creation_was_not_announced_is_known_at_the_next_try(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_the_answer(broker, monkeypatch, "create")

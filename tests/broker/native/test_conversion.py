@@ -91,7 +91,7 @@ async def test_an_append_that_waits_behind_other_topics_comes_along(
     assert await storage.scripts.shards.at(stream).call("XLEN", stream) == 1
 
 
-async def test_a_broker_that_joins_meanwhile_has_it_stay_as_it_is(
+async def test_a_joining_broker_stops_the_conversion(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that the joining broker would append to the old topic would be missing in the copy."""
@@ -244,7 +244,7 @@ class Reading(NoPositions):
         return next(self._looks)
 
 
-async def test_groups_that_read_on_meanwhile_have_it_stay_as_it_is(open_storage: OpenStorage) -> None:
+async def test_groups_that_continue_reading_stop_the_conversion(open_storage: OpenStorage) -> None:
     """Where they stand by now is in no list: they would stand at numbers that the other storage does not have."""
     broker = over(await open_storage())
     live = await broker.topics.create("t", 1, {})

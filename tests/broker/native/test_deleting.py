@@ -29,7 +29,7 @@ async def put(broker: Broker) -> Appended | Exception:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_what_producers_send_meanwhile_does_not_bring_it_back(
+async def test_records_sent_during_the_deletion_do_not_restore_it(
     open_storage: OpenStorage, any_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     """Neither where it is deleted nor at another broker, which has not heard of it yet."""

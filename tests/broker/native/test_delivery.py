@@ -151,7 +151,7 @@ class Reading:
         return calls
 
 
-async def test_what_there_is_no_room_for_is_given_to_nobody() -> None:
+async def test_records_without_room_are_not_delivered() -> None:
     group = Reading([10, LARGE, 10, LARGE])
     small = len(_batch(0, 10))
     first, large, other, _ = group.offsets
@@ -262,7 +262,7 @@ async def test_a_lost_answer_is_looked_up_in_redis() -> None:
     assert group.asked()[0] == "enter"
 
 
-async def test_a_group_that_somebody_destroyed_is_made_again() -> None:
+async def test_a_destroyed_group_is_created_again() -> None:
     group = Reading([10] * 3)
     assert await group.read(0) == group.offsets
     group.stream.fails.append(GroupGone("destroyed"))
@@ -298,7 +298,7 @@ async def test_while_redis_takes_no_writes_a_member_reads_on_and_is_given_that_a
 
 
 @UNWRITABLE
-async def test_what_a_member_read_meanwhile_and_did_not_commit_is_given_to_the_next(
+async def test_uncommitted_records_of_a_member_go_to_the_next(
     refusal: StorageUnavailable,
 ) -> None:
     group = Reading([SOME] * 4)
@@ -324,7 +324,7 @@ async def test_what_is_kept_is_served_while_redis_takes_no_writes(refusal: Stora
 
 
 @UNWRITABLE
-async def test_what_may_be_somebody_elses_waits_until_redis_takes_writes(refusal: StorageUnavailable) -> None:
+async def test_possibly_foreign_records_wait_until_redis_takes_writes(refusal: StorageUnavailable) -> None:
     """What a program or an earlier member was given; and a group that is not there would begin behind what was read."""
     group = Reading([SOME] * 6)
     group.stream.refusal = refusal
@@ -342,7 +342,7 @@ async def test_what_may_be_somebody_elses_waits_until_redis_takes_writes(refusal
     assert group.delivery.mode is Mode.NEW, "nothing lay between"
 
 
-async def test_what_was_passed_by_a_seek_meanwhile_is_not_taken_for_read() -> None:
+async def test_records_passed_by_a_seek_are_not_taken_for_read() -> None:
     group = Reading([SOME] * 6)
     assert await group.read(0, LIMIT) == group.offsets[:2]
     group.stream.refusal = StorageNotWritten("MISCONF")
@@ -353,7 +353,7 @@ async def test_what_was_passed_by_a_seek_meanwhile_is_not_taken_for_read() -> No
     assert group.delivery.mode is Mode.SEEK
 
 
-async def test_a_seek_back_to_what_was_read_meanwhile_and_was_given_since_is_a_seek() -> None:
+async def test_a_seek_back_to_delivered_records_is_a_seek() -> None:
     """The answer that came while Redis took no writes was lost, so the member asked for the same once more."""
     group = Reading([SOME] * 6)
     assert await group.read(0, LIMIT) == group.offsets[:2]

@@ -22,7 +22,7 @@ def member(name: str, *partitions: int, client: tuple[str, str] = HERE) -> Store
     )
 
 
-def test_two_members_of_one_client_are_told_apart_by_their_partitions() -> None:
+def test_two_members_of_one_client_are_distinguished_by_their_partitions() -> None:
     owners = Owners()
     owners.apply("g", [SaveMember(member("a", 0)), SaveMember(member("b", 1))])
     assert owners.find(HERE, T0) == Owner("g", "a")

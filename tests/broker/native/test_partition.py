@@ -84,7 +84,7 @@ class Stream:
         """Nothing comes."""
 
 
-def test_those_who_wait_are_told_by_whoever_hears_first_of_a_new_end() -> None:
+def test_the_first_report_of_a_new_end_wakes_all_waiters() -> None:
     """A request for the log end offset, for example, may come before the notification of the entry."""
     before, after = (Extent(log_start=0, log_end=end, length=end, added=end) for end in (1, 2))
     partition = NativePartition("t", 0, NativeStream("s", 16), before, cast("NativeStorage", Stream()))
@@ -136,7 +136,7 @@ def test_what_is_sent_behind_a_batch_that_was_refused_is_to_come_again_behind_it
 
 
 @pytest.mark.parametrize("refusal", [StorageFull("OOM"), StorageNotWritten("MISCONF")])
-def test_that_redis_takes_no_records_is_told_in_the_log_when_it_begins(refusal: Exception) -> None:
+def test_read_only_redis_is_logged_when_it_begins(refusal: Exception) -> None:
     partition = answering(Stream(refusal, refusal, Appended(1), refusal))
     with capture_logs() as lines:
         told_of(partition, (0, 0), (0, 0))
@@ -146,7 +146,7 @@ def test_that_redis_takes_no_records_is_told_in_the_log_when_it_begins(refusal: 
     assert [line["event"] for line in lines] == ["records are refused"]
 
 
-def test_that_no_offsets_are_left_is_told_in_the_log_once() -> None:
+def test_exhausted_offsets_are_logged_once() -> None:
     exhausted = OffsetsExhausted("offset 9007199254740991 leaves no room for 1 more below 2^53")
     partition = answering(Stream(exhausted, exhausted, exhausted))
     with capture_logs() as lines:
@@ -167,7 +167,7 @@ def test_a_refused_batch_that_its_producer_has_given_up_is_missing_after_a_while
     assert told_of(partition, (0, 2), (1, 0)) == [OutOfOrderSequence, Appended]
 
 
-def test_a_refused_batch_whose_acknowledged_forerunner_is_lost_is_told_so() -> None:
+def test_a_rejected_batch_after_a_lost_acknowledged_one_gets_an_error() -> None:
     """A replica without the batch has taken over. A retriable error would make the producer retry forever."""
     late = OutOfOrderSequence("expected 2, found 3")
     partition = answering(Stream(StorageUnavailable("lost"), late, late, late, late))
@@ -215,7 +215,7 @@ def test_where_clients_are_sent_elsewhere_a_new_producer_begins_with_what_was_re
     assert told_of(partition, (0, 0), (0, 9)) == [Appended, OutOfOrderSequence]
 
 
-def test_who_went_on_elsewhere_holds_nobody_up_for_good() -> None:
+def test_a_producer_that_moved_does_not_block_others_forever() -> None:
     """If acknowledged records were lost there, its producer gets an error in the end."""
     clock = ManualClock()
     late = OutOfOrderSequence("expected 9, found 12")
@@ -244,7 +244,7 @@ def test_a_batch_that_was_under_way_leaves_what_was_refused_behind_it_to_come_ag
     assert told_of(partition, (0, 5), (0, 4), (0, 6)) == [BehindRefused, Appended, OutOfOrderSequence]
 
 
-def test_the_first_of_those_refused_counts_whichever_is_told_first() -> None:
+def test_the_first_rejected_batch_counts_in_any_order_of_reports() -> None:
     late = OutOfOrderSequence("expected 3, found 4")
     stream = Stream(late)
     partition = answering(stream)
@@ -363,7 +363,7 @@ def test_what_has_its_answer_is_not_ahead_of_anything_any_more() -> None:
     assert send(5) == [False], "all have their answers"
 
 
-async def test_a_producer_whose_state_somebody_deletes_goes_on_though_it_never_pauses(
+async def test_a_producer_whose_state_is_deleted_continues_without_a_pause(
     open_storage: Callable[..., Awaitable[RedisStorage]], any_redis: RedisServer
 ) -> None:
     raw = redis.Redis.from_url(any_redis.url)

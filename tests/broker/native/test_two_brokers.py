@@ -62,7 +62,7 @@ def add(raw: Any, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("old_member", ["m", "left"])
-async def test_what_one_took_and_nobody_was_given_is_not_left_out_by_the_other(
+async def test_undelivered_records_of_one_broker_are_delivered_by_the_other(
     raw: Any, brokers: list[Reading], old_member: str
 ) -> None:
     """The old broker has a fetch that waits there still; its answer is thrown away, since the client has moved on."""
@@ -96,7 +96,7 @@ async def test_what_a_program_of_the_group_was_given_is_its_own(raw: Any, broker
     assert await reader.read(first[-1] + 1) == later
 
 
-async def test_a_group_that_is_set_back_meanwhile_gives_nothing_twice_in_one_answer(
+async def test_a_concurrent_reset_of_the_group_duplicates_nothing_in_one_answer(
     raw: Any, open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old commit comes late, say, while a member's fetch takes entries in several goes."""

@@ -73,7 +73,7 @@ def test_one_that_is_added_while_others_fail_waits() -> None:
     assert waiting.told[2:] == [(2, True)]
 
 
-def test_each_is_told_once_where_one_that_is_told_has_all_fail() -> None:
+def test_each_waiter_is_called_once_if_one_fails_all() -> None:
     waiting = Waiting(0)
     waiting.add(0, lambda _: waiting.repeated.fail(AWAY))
     waiting.add(1)
@@ -82,7 +82,7 @@ def test_each_is_told_once_where_one_that_is_told_has_all_fail() -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_all_are_told_where_one_cannot_be(stored: bool) -> None:
+def test_all_waiters_are_called_although_one_raises(stored: bool) -> None:
     waiting = Waiting(0)
     waiting.add(0, _fail)
     waiting.add(1)

@@ -51,7 +51,7 @@ async def test_acks_1_does_not_wait_and_readers_do(partition: LeaderPartition, s
     assert (partition.log_end, results) == (3, [Appended(0)])
 
 
-async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_wait(
+async def test_without_replicas_the_producer_gets_an_error_and_readers_wait(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -77,7 +77,7 @@ async def test_where_the_replicas_do_not_come_the_producer_is_told_and_readers_w
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_whoever_cannot_be_told_keeps_nobody_else_from_it(
+async def test_a_failing_callback_does_not_affect_the_others(
     partition: LeaderPartition, storage: MemoryStorage, failed: bool
 ) -> None:
     def fail(_: Appended | Exception) -> None:
@@ -115,7 +115,7 @@ async def test_a_repeated_batch_is_acknowledged_only_with_its_copies(
     assert partition.log_end == 2
 
 
-async def test_what_nobody_waits_for_comes_in_order_when_the_setting_is_lowered(
+async def test_appends_without_waiters_complete_in_order_when_the_setting_is_lowered(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -148,7 +148,7 @@ async def test_what_waits_can_be_read_when_no_copies_are_wanted_any_more(
     assert (partition.log_end, len(results)) == (6, 2)
 
 
-async def test_a_log_that_was_opened_anew_meanwhile_is_proved_where_no_copies_are_wanted_any_more(
+async def test_a_recovered_log_is_proved_where_replication_is_no_longer_required(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.want_copies(2)
@@ -229,7 +229,7 @@ async def test_an_opened_log_is_shown_as_far_as_it_has_its_copies(
         partition.check_readable(9)
 
 
-async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
+async def test_a_new_leader_knows_its_observed_high_watermark(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     partition.want_copies(2)
@@ -254,7 +254,7 @@ async def test_whoever_takes_over_knows_what_it_has_seen_with_copies(
     assert (partition.log_end, partition.replication.high_watermark_known) == (3, False)
 
 
-async def test_whoever_has_just_started_knows_what_readers_were_shown(
+async def test_a_restarted_leader_knows_what_readers_were_shown(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Written down within a second, not with each batch: without copies it is read that far."""
@@ -303,7 +303,7 @@ async def waits(storage: MemoryStorage) -> None:
         await asyncio.sleep(0)
 
 
-async def test_whoever_waits_is_told_when_another_broker_takes_over(
+async def test_waiters_are_notified_when_another_broker_takes_over(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -323,7 +323,7 @@ async def test_whoever_waits_is_told_when_another_broker_takes_over(
     assert partition.log_end == 1
 
 
-async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
+async def test_pending_bytes_for_slow_replicas_are_bounded(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     """Who sent it may have its answer, or be gone: it is held all the same."""
@@ -349,7 +349,7 @@ async def test_what_waits_for_slow_replicas_is_bounded_whoever_waits_for_it(
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1_000])
-async def test_nobody_reads_what_the_next_primary_may_lack(
+async def test_records_that_the_next_primary_may_lack_are_not_readable(
     partition: LeaderPartition, storage: MemoryStorage, wait_ms: int
 ) -> None:
     results: list[Appended | Exception] = []
@@ -439,7 +439,7 @@ async def test_what_waits_for_its_copies_is_not_trimmed(partition: LeaderPartiti
     assert (partition.log_start, partition.log_end) == (6, 6)
 
 
-async def test_whoever_waits_is_told_when_the_topic_and_the_primary_are_gone(
+async def test_waiters_are_notified_when_the_topic_and_the_primary_are_gone(
     partition: LeaderPartition, storage: MemoryStorage, budget: CacheBudget
 ) -> None:
     results: list[Appended | Exception] = []

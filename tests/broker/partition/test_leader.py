@@ -140,7 +140,7 @@ async def test_an_offset_outside_the_log_is_refused(partition: LeaderPartition, 
             partition.check_readable(offset)
 
 
-async def test_after_a_lost_answer_the_log_end_is_learnt_anew(
+async def test_after_a_lost_answer_the_log_end_is_read_again(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -244,7 +244,7 @@ async def test_a_repeated_batch_is_answered_where_the_answer_to_its_first_copy_f
     assert [line["to"] for line in logged] == ["an append"]
 
 
-async def test_all_who_wait_for_records_and_who_appended_them_are_told_where_one_cannot_be(
+async def test_all_waiting_readers_and_producers_are_notified_although_one_raises(
     partition: LeaderPartition, storage: MemoryStorage
 ) -> None:
     results: list[Appended | Exception] = []
@@ -294,7 +294,7 @@ async def test_behind_a_lost_answer_a_producer_comes_again_in_order(
     assert [result.base_offset for result in results[2:] if isinstance(result, Appended)] == [1, 2]
 
 
-async def test_what_was_refused_before_another_broker_led_the_log_holds_nobody_up(
+async def test_batches_rejected_before_another_broker_led_the_log_block_no_producer(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Not for good. Had its producer gone on there, the log would know it, unless that was lost."""
@@ -374,7 +374,7 @@ async def test_a_new_producer_begins_with_what_was_refused_where_another_broker_
     assert results[-2:] == [Appended(0), Appended(1)]
 
 
-async def test_what_was_refused_before_a_broker_unseen_led_the_log_holds_nobody_up(
+async def test_batches_rejected_before_an_unseen_broker_led_the_log_block_no_producer(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     """Not forever. A failure after another broker has led it is rejected again; later batches must be sent again."""

@@ -244,7 +244,7 @@ async def test_what_a_storage_tells_a_reader_of_before_a_view_was_missed_tells_n
 
 
 @pytest.mark.parametrize("how", ["a write is refused", "another one tells"])
-async def test_readers_wait_until_a_log_that_another_broker_has_led_is_opened_anew(
+async def test_readers_wait_until_a_log_led_by_another_broker_is_recovered(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     partition.lead(1)

@@ -63,7 +63,7 @@ class Log:
             await asyncio.sleep(0)
 
 
-async def test_what_is_here_by_now_is_told_without_waiting() -> None:
+async def test_available_records_are_returned_without_waiting() -> None:
     log = Log([joined(2, 4), *alone(6)])
     assert log.ahead.ready(2) is None
     log.ahead.keep(log.read, alone(0)[0], [], LIMIT, join=True)

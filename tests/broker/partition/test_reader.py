@@ -97,7 +97,7 @@ async def test_what_retention_took_before_it_was_read_ahead_comes_from_the_archi
     assert peek(chunks[0]).base_offset == 10
 
 
-async def test_a_read_that_was_under_way_when_the_log_was_opened_anew_leaves_nothing(
+async def test_a_read_in_flight_during_the_recovery_leaves_nothing(
     partition: LeaderPartition, storage: MemoryStorage, drop_cached: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = await filled(partition, storage, drop_cached, 6)

@@ -14,7 +14,7 @@ from headrace.testing.clock import ManualClock
 from headrace.topics.errors import NotLeader
 
 
-async def test_whoever_opens_a_log_after_a_doubt_knows_what_readers_were_shown(
+async def test_a_leader_after_a_doubt_knows_what_readers_were_shown(
     storage: MemoryStorage, budget: CacheBudget, clock: ManualClock
 ) -> None:
     """What was not written down before the doubt cannot be during it: it is after the opening."""
@@ -66,7 +66,7 @@ async def lose_log(partition: LeaderPartition, storage: MemoryStorage, clock: Ma
     assert other.leader_epoch > partition.leader_epoch
 
 
-async def test_what_came_in_place_of_what_redis_has_lost_was_shown_to_nobody(
+async def test_replacements_of_lost_records_were_not_readable(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     partition.want_copies(2)

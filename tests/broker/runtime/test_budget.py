@@ -29,7 +29,7 @@ async def test_who_is_alone_gets_what_it_needs() -> None:
     assert budget.grant(MIB) == 0
 
 
-async def test_who_wants_none_waits_for_nobody() -> None:
+async def test_a_request_for_nothing_does_not_wait() -> None:
     budget = ReadBudget(MIB)
     assert await asyncio.wait_for(budget.acquire(0, 0), 60) == 0
     budget.grant(MIB)
@@ -51,7 +51,7 @@ async def test_who_waits_no_longer_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("leaving", [[0], [0, 1], [1, 0]])
-async def test_who_waits_no_longer_holds_up_nobody_who_wants_less(leaving: list[int]) -> None:
+async def test_a_canceled_waiter_does_not_block_smaller_requests(leaving: list[int]) -> None:
     """Such as clients that have left: what is held may be held for long, by one that takes its answer slowly."""
     budget = ReadBudget(16 * MIB)
     budget.grant(10 * MIB, 10 * MIB)

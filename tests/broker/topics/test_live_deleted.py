@@ -27,7 +27,7 @@ async def test_its_memory_is_free_at_once(world: World, storage: str) -> None:
     assert (held(), other()) == (None, None)
 
 
-async def test_others_have_their_turn_while_it_goes_and_nobody_finds_it_meanwhile(world: World) -> None:
+async def test_others_run_during_the_deletion_and_do_not_find_the_topic(world: World) -> None:
     topics = world.broker.topics
     live = await topics.create("t", 1_000, {})
     seen: list[tuple[int, bool]] = []
@@ -43,7 +43,7 @@ async def test_others_have_their_turn_while_it_goes_and_nobody_finds_it_meanwhil
     assert not any(between)
 
 
-async def test_who_reads_or_writes_it_meanwhile_is_told_that_it_is_gone(world: World) -> None:
+async def test_reads_and_writes_during_the_deletion_fail(world: World) -> None:
     partition = (await world.topic(200)).partition(199)
     told: list[int] = []
     partition.watch(told.append)

@@ -25,7 +25,7 @@ async def looked(unopened: OfflinePartitions, clock: ManualClock, ms: int) -> No
         await unopened.look()
 
 
-async def test_a_log_that_stays_unopened_is_told_of_until_it_takes_records_again(
+async def test_an_unrecovered_log_is_reported_until_it_takes_records_again(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     unopened = over(clock, partition, SimpleNamespace(log=None, offline=None))

@@ -57,7 +57,7 @@ async def test_a_slot_that_is_or_was_moved_is_trimmed_a_moment_later_without_a_w
     assert await trimmed(ManualClock(), 2_000, moved, other) == ["1: log trimmed", "0: log trimmed"]
 
 
-async def test_what_lasts_is_told_of_when_it_was_tried_for_long() -> None:
+async def test_a_lasting_failure_is_reported_after_long_retries() -> None:
     clock, stuck = ManualClock(), Plain(0, [MOVING] * 1_000)
     assert await trimmed(clock, PATIENCE_MS - 3_000, stuck) == []
     assert await trimmed(clock, PATIENCE_MS + 3_000, stuck) == [f"0: {MOVING}"]
@@ -75,5 +75,5 @@ async def test_a_partition_that_has_another_leader_by_then_is_left_to_it() -> No
 @pytest.mark.parametrize(
     "error", [StorageNotWritten("it cannot write its own files"), TopicError("Redis answered: ERR")]
 )
-async def test_what_does_not_pass_by_itself_is_told_of_at_once(error: TopicError) -> None:
+async def test_a_permanent_failure_is_reported_at_once(error: TopicError) -> None:
     assert await trimmed(ManualClock(), 50, Plain(0, [error])) == [f"0: {error}"]

@@ -145,7 +145,7 @@ async def test_stored_topics_are_opened_at_the_start(
     assert seen == [(2, 3), (3, 3)]
 
 
-async def test_a_stored_value_that_nobody_may_give_any_more_stays_and_hinders_nothing(
+async def test_an_obsolete_stored_value_stays_without_harm(
     table: TopicTable, storage: MemoryStorage, clock: ManualClock
 ) -> None:
     long, longer = ",".join(["delete"] * 200), ",".join(["delete"] * 201)

@@ -90,7 +90,7 @@ def test_without_access_rules_the_commands_say_so(headrace: CommandLine) -> None
     assert "no access rules hold at this server: it has to be started with --set authorizer.class.name=" in headrace.err
 
 
-def test_who_may_not_list_users_is_told_so(tmp_path: Path) -> None:
+def test_a_user_who_may_not_list_users_gets_an_error(tmp_path: Path) -> None:
     """In processes of their own: the client library breaks its process' memory when it is refused that."""
     given: dict[str, Any] = {name.replace(".", "_"): text for name, text in SETTINGS.items()}
     with server(**(given | {"oci_auth_keys": tmp_path, "super_users": "User:nobody"})) as started:

@@ -129,6 +129,6 @@ def test_names_that_a_shell_would_take_apart_are_left_out(
     assert answer.stdout.strip() == ""
 
 
-def test_a_shell_that_nobody_completes_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shell_without_completion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["completion", "tcsh"]) == 2
     assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err

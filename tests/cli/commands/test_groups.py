@@ -95,7 +95,7 @@ def test_without_a_commit_the_lag_counts_from_the_log_start(headrace: Any, runni
     assert "lag in all: 4" in shown
 
 
-def test_a_partition_that_nobody_has_committed_of_counts_too(headrace: Any) -> None:
+def test_a_partition_without_a_commit_counts_too(headrace: Any) -> None:
     headrace.run("topics", "create", "half-read", "--partitions", "2")
     headrace.run("records", "produce", "half-read", "--partition", "1", stdin="d\ne\n")
     headrace.run("groups", "reset", "half", "--topic", "half-read:0", "--to-latest", "--execute")

@@ -124,7 +124,7 @@ def test_a_second_run_keeps_the_key(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert first["installed"] is None
 
 
-def test_a_configuration_of_somebody_elses_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_configuration_is_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config").write_text("[DEFAULT]\nuser=me\n")
     assert run(tmp_path) == 1
     assert capsys.readouterr().err == (

@@ -95,7 +95,7 @@ def test_what_came_before_a_bad_line_is_sent_and_counted(headrace: Any) -> None:
     assert headrace.err.endswith("found 'none'; nothing was sent\n")
 
 
-def test_why_records_before_a_bad_line_were_not_taken_is_told(headrace: Any) -> None:
+def test_the_rejection_of_records_before_a_bad_line_is_explained(headrace: Any) -> None:
     headrace.run("topics", "create", "half-taken", "--partitions", "2", "--config", "max.message.bytes=1000")
     words = ("records", "produce", "half-taken", "--key-separator", ":")
     large = f"a:{os.urandom(5_000).hex()}\n"
@@ -107,7 +107,7 @@ def test_why_records_before_a_bad_line_were_not_taken_is_told(headrace: Any) -> 
     assert headrace.err.endswith(f"1 of 2 records before it was not taken ({why}), 1 was sent\n")
 
 
-def test_a_topic_that_is_created_on_the_way_is_told(headrace: Any) -> None:
+def test_a_topic_created_implicitly_is_reported(headrace: Any) -> None:
     headrace.run("topics", "create", "deliveries")
     headrace.run("records", "produce", "delivreies", stdin="a\n")
     assert headrace.err == (
@@ -124,7 +124,7 @@ def test_nothing_to_send_creates_nothing(headrace: Any) -> None:
     assert "no-lines" not in [line["topic"] for line in headrace.json("topics", "list")]
 
 
-def test_a_server_that_creates_no_topics_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_server_that_creates_no_topics_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("a\n")
     with server(auto_create_topics_enable="false") as strict:
@@ -187,7 +187,7 @@ def test_json_lines_get_the_headers_too(headrace: Any) -> None:
     assert headrace.records("more-headers")[0]["headers"] == [["h", "1"], ["n", "2"]]
 
 
-def test_a_record_that_is_too_large_is_told_in_a_sentence(headrace: Any) -> None:
+def test_a_record_that_is_too_large_is_reported_in_a_sentence(headrace: Any) -> None:
     headrace.run("topics", "create", "small-only", "--config", "max.message.bytes=1000")
     headrace.run("records", "produce", "small-only", "--whole", stdin="x" * 2_000_000, status=1)
     assert headrace.err == (
@@ -212,7 +212,7 @@ def test_a_server_that_stays_away_is_given_up(tmp_path: Path) -> None:
         assert producing.status() == 3
 
 
-def test_a_bad_line_behind_a_record_that_nobody_took_ends_as_that_does(tmp_path: Path) -> None:
+def test_a_bad_line_after_a_rejected_record_ends_like_the_rejection(tmp_path: Path) -> None:
     words = ("records", "produce", "half", "--timeout", "5", "--json")
     with Server(tmp_path / "data") as own, Command(own.kafka, *words) as producing:
         producing.write_line('{"value": "first"}')
@@ -228,7 +228,7 @@ def test_a_bad_line_behind_a_record_that_nobody_took_ends_as_that_does(tmp_path:
         assert producing.status() == Status.UNREACHABLE
 
 
-def test_a_server_that_hangs_is_told_too(tmp_path: Path) -> None:
+def test_a_hanging_server_is_reported_too(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as own, Command(own.kafka, "records", "produce", "hanging") as producing:
         producing.write_line("first")
         assert "created topic hanging" in producing.err.readline()

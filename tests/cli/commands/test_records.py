@@ -34,7 +34,7 @@ def test_what_is_not_asked_correctly_is_one_line(headrace: Any, arguments: list[
     assert headrace.err.count("\n") == 1
 
 
-def test_trim_keeps_what_it_is_told(headrace: Any) -> None:
+def test_trim_keeps_the_given_offsets(headrace: Any) -> None:
     headrace.run("topics", "create", "trimmed", "--partitions", "2")
     headrace.run("records", "produce", "trimmed", "--partition", "0", stdin="a\nb\nc\n")
     headrace.run("records", "produce", "trimmed", "--partition", "1", stdin="d\ne\n")

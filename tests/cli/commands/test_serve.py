@@ -73,7 +73,7 @@ def test_nothing_unknown_starts_a_server(arguments: list[str], message: str) -> 
     assert ended.stderr.count("\n") == 1
 
 
-def test_what_is_advertised_is_what_clients_are_told(tmp_path: Path) -> None:
+def test_clients_get_the_advertised_address(tmp_path: Path) -> None:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415  # after the server: its import takes a while
 
     with Server(tmp_path / "data", ["--advertise", "broker.example.org:19092"]) as started:

@@ -95,7 +95,7 @@ def test_the_list_counts_records(headrace: Any) -> None:
         (["create", "odd", "--config", "cleanup.policy=compact"], "does not compact"),
     ],
 )
-def test_what_the_server_refuses_is_told_in_one_line(headrace: Any, arguments: list[str], reason: str) -> None:
+def test_a_refusal_is_reported_in_one_line(headrace: Any, arguments: list[str], reason: str) -> None:
     assert headrace.run("topics", *arguments, status=1) == ""
     assert reason in headrace.err
     assert headrace.err.count("\n") == 1
@@ -155,7 +155,7 @@ def test_a_configuration_is_altered_and_shown_before_and_after(headrace: Any) ->
         (["delete", "unaltered", "unatlered"], 4, "no topic 'unatlered' at "),
     ],
 )
-def test_what_cannot_be_changed_is_told_in_one_line(
+def test_an_immutable_setting_is_reported_in_one_line(
     headrace: Any, arguments: list[str], status: int, reason: str
 ) -> None:
     if "unaltered" not in [line["topic"] for line in headrace.json("topics", "list")]:

@@ -137,7 +137,7 @@ def test_a_surplus_instance_gets_nothing_and_takes_over(
     assert {owner for _, owner in reservations(client, two)} == {"A", "C"}
 
 
-def test_no_message_twice_while_everybody_lives(client: Client, wide: Any) -> None:
+def test_no_message_twice_while_all_instances_live(client: Client, wide: Any) -> None:
     counts = fill(client, wide, 40)
     seen: list[tuple[str, int]] = []
     readers: list[GroupReader] = []
@@ -215,7 +215,7 @@ def test_without_commit_on_get_only_commit_commits(
     assert refused(a.commit) == (400, "InvalidParameter", "Trying to commit unreserved partition 0")
 
 
-def test_heartbeats_beside_gets(client: Client, stream: Any, reader: Start, headrace_clock: MovableClock) -> None:
+def test_heartbeats_between_gets(client: Client, stream: Any, reader: Start, headrace_clock: MovableClock) -> None:
     put(client, stream.id, *numbers(1, 30))
     a = reader("A")
     beats = GroupReader.__new__(GroupReader)
@@ -280,7 +280,7 @@ def test_an_existing_group_goes_on_whatever_the_type(
     assert reader("B", start="LATEST").values() == numbers(11, 20)
 
 
-def test_update_group_moves_everybody(client: Client, stream: Any, reader: Start) -> None:
+def test_update_group_moves_all_instances(client: Client, stream: Any, reader: Start) -> None:
     put(client, stream.id, *numbers(1, 20))
     a = reader("A")
     assert a.values() == numbers(1, 20)
@@ -374,7 +374,7 @@ def test_a_group_of_at_time_without_a_time(reader: Start) -> None:
     assert refused(lambda: reader("A", start="AT_TIME"))[0] == 400
 
 
-def test_a_group_disappears_when_nobody_used_it_for_the_retention_period(
+def test_an_unused_group_disappears_after_the_retention_period(
     client: Client, stream: Any, reader: Start, headrace_clock: MovableClock
 ) -> None:
     put(client, stream.id, "v")
@@ -386,7 +386,7 @@ def test_a_group_disappears_when_nobody_used_it_for_the_retention_period(
     assert refused(client.get_group, stream.id, "g")[:2] == (404, "NotAuthorizedOrNotFound")
 
 
-def test_a_position_behind_the_retention_is_told(
+def test_an_offset_before_the_log_start_is_an_error(
     client: Client, stream: Any, reader: Start, headrace_clock: MovableClock
 ) -> None:
     put(client, stream.id, *numbers(1, 20))

@@ -71,7 +71,7 @@ def test_a_chain_of_gets_goes_on_where_it_was(started: InProcessServer) -> None:
     assert owners(client, stream) == [(19, "A")]
 
 
-def test_the_wait_for_a_silent_instance_starts_anew(started: InProcessServer) -> None:
+def test_the_timeout_of_a_silent_instance_restarts(started: InProcessServer) -> None:
     clients = OciClients(started.http)
     client = clients.stream_client()
     stream = clients.create_stream("s")

@@ -89,7 +89,7 @@ def test_parse_takes_security_tokens(headrace_oci: OciClients, headrace_server: 
     assert make_and_fill(admin({}, headrace_server, signer=signer), streams) == 0
 
 
-def test_off_takes_everybody() -> None:
+def test_off_accepts_every_client() -> None:
     with InProcessServer(oci_auth="off") as started:
         assert status_of(started.http + LISTING) == (200, {})
         clients = OciClients(started.http)

@@ -84,7 +84,7 @@ def _events(lines: Sequence[Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(("kind", "mechanism"), list(_cells()))
-def test_who_may_come_in_writes_and_reads_and_nobody_else(
+def test_only_an_authorized_client_writes_and_reads(
     kind: type[SecuredClient], mechanism: str, made: Make, secured: Secured
 ) -> None:
     client = made(kind)
@@ -101,7 +101,7 @@ def test_who_may_come_in_writes_and_reads_and_nobody_else(
 
 
 @pytest.mark.parametrize(("kind", "mechanism"), list(_clients()))
-def test_a_server_that_is_not_the_one_is_told_nothing(
+def test_a_wrong_server_receives_no_secret(
     kind: type[SecuredClient], mechanism: str, made: Make, secured: Secured, expired: Secured
 ) -> None:
     client = made(kind)
@@ -115,7 +115,7 @@ def test_a_server_that_is_not_the_one_is_told_nothing(
 
 
 @pytest.mark.apt
-def test_tokens_that_nobody_has_signed_let_nobody_in(made: Make, secured: Secured) -> None:
+def test_unsigned_tokens_are_rejected(made: Make, secured: Secured) -> None:
     secured.server.clock.advance(seconds=WINDOW_MS // 1000 + 1)
     # `alg: none` is all that a librdkafka without libcurl makes by itself.
     with capture_logs() as lines:

@@ -32,7 +32,7 @@ def test_an_archive_that_tells_of_itself_is_in_the_pipeline(server: InProcessSer
     assert re.search(r'data-k="0.failures">2<', answer.html)
 
 
-def test_runs_of_one_archive_are_counted_together_until_its_table_is_made_anew(server: InProcessServer) -> None:
+def test_runs_of_one_archive_are_counted_together_until_its_table_is_recreated(server: InProcessServer) -> None:
     def run(rows: int, version: int) -> str:
         figures = Figures()
         told = TopicProgress(lag=0, version=version, batch_rows=rows, batch_bytes=1000 * rows, batch_files=1)

@@ -57,7 +57,7 @@ def test_a_group_that_lost_a_member_before_the_restart_still_owes_a_rebalance(ct
     assert join.result.generation == 2
 
 
-def test_a_generation_without_assignment_is_joined_anew_after_a_restart(ctx: GroupContext) -> None:
+def test_a_generation_without_assignment_is_joined_again_after_a_restart(ctx: GroupContext) -> None:
     leader, follower = ctx.stable(2)
     ctx.join(leader)
     ctx.join(follower)

@@ -77,7 +77,7 @@ def test_while_members_rejoin_they_may_still_commit(ctx: GroupContext) -> None:
     assert ctx.commit(first).error is None
 
 
-def test_while_the_next_assignment_is_made_nobody_may_commit(ctx: GroupContext) -> None:
+def test_commits_are_rejected_during_a_rebalance(ctx: GroupContext) -> None:
     (member_id,) = ctx.stable(1)
     ctx.join(member_id)
     assert ctx.group.state is GroupState.COMPLETING_REBALANCE
@@ -327,7 +327,7 @@ def test_an_empty_group_without_positions_goes_after_a_check_interval(ctx: Group
     assert ctx.storage.nothing
 
 
-def test_an_empty_group_is_kept_while_somebody_is_on_the_way_in(ctx: GroupContext) -> None:
+def test_an_empty_group_is_kept_while_a_member_joins(ctx: GroupContext) -> None:
     (member_id,) = ctx.stable(1)
     ctx.leave(member_id)
     ctx.sleep(595_000)

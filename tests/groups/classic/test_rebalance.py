@@ -20,7 +20,7 @@ def test_members_that_start_together_share_generation_1_and_the_first_to_join_le
     assert {join.result.leader for join in joins} == {joins[0].result.member_id}
 
 
-def test_members_that_are_told_their_ids_first_share_generation_1_too(ctx: GroupContext) -> None:
+def test_members_that_first_receive_their_ids_share_generation_1_too(ctx: GroupContext) -> None:
     first = ctx.join(ctx.join().result.member_id)
     ctx.sleep(99)
     late = ctx.join().result.member_id
@@ -188,7 +188,7 @@ def test_a_static_absentee_owes_no_sync_and_falls_only_to_its_session(ctx: Group
     assert ctx.sync(absent, instance="j").result.assignment == b"kept"
 
 
-def test_when_nobody_rejoined_the_phase_is_not_ended_but_extended(ctx: GroupContext) -> None:
+def test_without_rejoined_members_the_phase_is_extended(ctx: GroupContext) -> None:
     leader, other = ctx.form(
         ctx.join(instance="i", session_ms=200_000),
         ctx.join(version=3),

@@ -14,7 +14,7 @@ OTHER = (("range", subscription("weather")),)
 # ids of newcomers
 
 
-def test_a_newcomer_is_told_its_id_and_is_pending_for_its_session_timeout(ctx: GroupContext) -> None:
+def test_a_newcomer_receives_its_id_and_is_pending_for_its_session_timeout(ctx: GroupContext) -> None:
     first = ctx.join(version=4, session_ms=7_000)
 
     assert first.error is GroupError.MEMBER_ID_REQUIRED
@@ -139,7 +139,7 @@ def test_an_empty_group_takes_any_protocol_type(ctx: GroupContext) -> None:
 # the size of a group
 
 
-def test_a_full_stable_group_takes_nobody_in(small: GroupContext) -> None:
+def test_a_full_stable_group_rejects_newcomers(small: GroupContext) -> None:
     first, _ = small.stable(2)
 
     assert small.join(version=3).error is GroupError.GROUP_MAX_SIZE_REACHED
@@ -346,7 +346,7 @@ def test_a_restarted_static_member_takes_its_place_without_a_rebalance(ctx: Grou
     }
 
 
-def test_a_restarted_static_leader_is_told_to_skip_the_assignment(ctx: GroupContext) -> None:
+def test_a_restarted_static_leader_skips_the_assignment(ctx: GroupContext) -> None:
     static_pair(ctx)
     result = ctx.join(instance="i").result
 
@@ -358,7 +358,7 @@ def test_a_restarted_static_leader_is_told_to_skip_the_assignment(ctx: GroupCont
     assert not ctx.stored.header.unsettled
 
 
-def test_a_restarted_static_leader_of_an_old_version_is_told_its_old_id_leads(ctx: GroupContext) -> None:
+def test_a_restarted_static_leader_of_an_old_version_receives_its_old_id(ctx: GroupContext) -> None:
     leader, _ = static_pair(ctx)
     result = ctx.join(instance="i", version=8).result
 

@@ -32,7 +32,7 @@ def test_a_silent_member_expires(ctx: GroupContext) -> None:
     assert ctx.heartbeat(silent).error is GroupError.UNKNOWN_MEMBER_ID
 
 
-def test_in_preparing_rebalance_a_heartbeat_is_told_so_and_still_keeps_alive(ctx: GroupContext) -> None:
+def test_a_heartbeat_during_preparing_rebalance_returns_an_error_and_keeps_alive(ctx: GroupContext) -> None:
     first, second = ctx.stable(2)
     ctx.join(first)
     ctx.sleep(SESSION_MS - 1)

@@ -130,7 +130,7 @@ def test_a_second_sync_takes_the_place_of_the_first(ctx: GroupContext) -> None:
 # sessions
 
 
-def test_sessions_start_anew_when_the_assignment_is_handed_out(ctx: GroupContext) -> None:
+def test_sessions_restart_with_the_assignment(ctx: GroupContext) -> None:
     leader, a = completing(ctx, 2)
     ctx.sync(a)
     for _ in range(3):

@@ -39,7 +39,7 @@ def test_a_classic_join_comes_too_late_for_silence_that_no_timer_has_told(ctx: I
     assert ctx.join(version=3).held
 
 
-def test_a_member_that_was_told_its_id_is_refused_when_an_instance_was_quicker(ctx: InstanceContext) -> None:
+def test_a_pending_member_is_rejected_when_an_instance_was_quicker(ctx: InstanceContext) -> None:
     told = ctx.join()
     assert told.error is GroupError.MEMBER_ID_REQUIRED
     ctx.get(ctx.create("a"))
@@ -115,7 +115,7 @@ def test_kafka_s_tools_reset_a_group_without_instances(ctx: InstanceContext) -> 
     assert ctx.get(ctx.create("a")).records[0] == (0, 1)
 
 
-def test_a_position_that_tools_delete_begins_anew(ctx: InstanceContext) -> None:
+def test_an_offset_deleted_by_tools_begins_again(ctx: InstanceContext) -> None:
     ctx.publish(0, 10)
     cursor = ctx.get(ctx.create("a", StartKind.LATEST)).cursor
     partition = TopicPartition("flights", 0)

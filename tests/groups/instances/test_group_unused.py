@@ -89,7 +89,7 @@ def test_positions_that_kafka_commits_keep_the_group(ctx: InstanceContext) -> No
     assert ctx.storage.nothing
 
 
-def test_a_group_made_anew_has_nothing_to_do_with_old_cursors(ctx: InstanceContext) -> None:
+def test_a_recreated_group_ignores_old_cursors(ctx: InstanceContext) -> None:
     ctx.publish(0, 10)
     for _ in range(3):
         ctx.create("a")

@@ -33,7 +33,7 @@ def test_what_was_delivered_before_is_not_committed_and_is_no_error(ctx: Instanc
     assert ctx.committed() == 5
 
 
-def test_a_get_that_was_reading_meanwhile_is_overtaken_too(ctx: InstanceContext) -> None:
+def test_a_get_in_flight_is_superseded_too(ctx: InstanceContext) -> None:
     ctx.publish(0, 20)
     plan = ctx.begin_get(ctx.create("a"))
     ctx.update(StartKind.AT_TIME, ctx.now_ms + 1)
@@ -55,7 +55,7 @@ def test_after_an_update_nothing_is_in_hand_also_where_the_server_has_restarted(
     assert four.counts() == [2, 2]
 
 
-def test_a_get_that_was_reading_meanwhile_holds_nothing_back(four: InstanceContext) -> None:
+def test_a_get_in_flight_blocks_nothing(four: InstanceContext) -> None:
     created = four.create("a")
     plan = four.begin_get(created)
     four.update(StartKind.TRIM_HORIZON)

@@ -33,7 +33,7 @@ def test_shares_are_within_one_and_everything_is_given(
 
 
 @given(situations())
-def test_nobody_is_given_what_another_holds_while_it_could_keep_it(
+def test_held_partitions_are_not_moved_while_they_could_stay(
     situation: tuple[list[str], list[str | None], dict[int, str]],
 ) -> None:
     """As few moves as quotas allow: a member below its quota keeps all that it holds, one above gives up the rest."""
@@ -77,11 +77,11 @@ def test_one_more_goes_to_those_that_more_are_on_the_way_to() -> None:
     assert quotas(["a", "b", "c"], ["a"] * 5, {}) == {"a": 2, "b": 2, "c": 1}
 
 
-def test_free_partitions_go_to_whoever_lacks_most() -> None:
+def test_free_partitions_go_to_the_instances_with_the_largest_deficit() -> None:
     assert share_out(["a", "b"], ["a", None, None, "a"], {}) == ["a", "b", "b", "a"]
     assert share_out(["a", "b", "c"], [None] * 4, {}) == ["a", "a", "b", "c"]
 
 
-def test_what_somebody_waits_for_is_given_up_first() -> None:
+def test_partitions_with_waiters_are_given_up_first() -> None:
     assert share_out(["a", "b"], ["a", "a"], {0: "b"}) == ["b", "a"]
     assert share_out(["a", "b"], ["a", "a"], {}) == ["a", "b"]

@@ -207,7 +207,7 @@ def test_a_holder_that_reads_on_and_neither_commits_nor_heartbeats_loses_what_ot
     assert ctx.committed() == 5
 
 
-def test_the_wait_for_a_holder_begins_when_somebody_else_is_due() -> None:
+def test_the_timeout_of_a_holder_begins_with_the_next_claim() -> None:
     ctx = InstanceContext(2)
     ctx.publish(0, 5)
     ctx.publish(1, 5)

@@ -45,7 +45,7 @@ def test_what_was_in_hand_can_no_longer_be_committed_and_to_try_is_no_error(ctx:
     assert ctx.committed() == 14
 
 
-def test_what_was_committed_meanwhile_is_set_back(ctx: InstanceContext) -> None:
+def test_concurrent_commits_are_set_back(ctx: InstanceContext) -> None:
     cursor = at_seven(ctx, commit_on_get=False)
     ctx.lose(0, 4)
     ctx.publish(0, 8)
@@ -76,7 +76,7 @@ def test_of_two_gets_that_find_out_the_later_one_sets_nothing_back(ctx: Instance
     assert ctx.committed() == 12
 
 
-def test_a_group_set_anew_meanwhile_stays_there(ctx: InstanceContext) -> None:
+def test_a_group_reset_concurrently_stays_there(ctx: InstanceContext) -> None:
     plan = ctx.begin_get(at_seven(ctx))
     ctx.lose(0, 4)
     ctx.publish(0, 8)
@@ -143,7 +143,7 @@ def test_other_partitions_keep_what_they_have_in_hand(four: InstanceContext) -> 
     assert [four.committed(partition) for partition in range(4)] == [10, None, 10, 10]
 
 
-def test_an_instance_that_lost_a_partition_is_told_so_as_ever(four: InstanceContext) -> None:
+def test_an_instance_that_lost_a_partition_gets_the_usual_error(four: InstanceContext) -> None:
     cursor = four.get(four.create("a")).cursor
     four.lose(1, 4)
     b = four.create("b")

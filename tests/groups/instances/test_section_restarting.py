@@ -98,7 +98,7 @@ def test_groups_and_reservations_survive_a_restart_of_the_server(four: InstanceC
     assert four.get(b).partitions == before["b"]
 
 
-def test_a_restart_of_the_server_starts_the_wait_anew(ctx: InstanceContext) -> None:
+def test_a_restart_of_the_server_restarts_the_timeout(ctx: InstanceContext) -> None:
     ctx.get(ctx.create("a"))
     ctx.sleep(TIMEOUT_MS - 1)
     ctx.restart()
@@ -151,7 +151,7 @@ def test_a_get_from_before_a_restart_of_the_server_is_not_taken_for_one_after_it
     assert four.counts() == [2, 2]
 
 
-def test_the_wait_for_a_slow_holder_begins_anew_with_the_server(four: InstanceContext) -> None:
+def test_the_timeout_of_a_slow_holder_restarts_with_the_server(four: InstanceContext) -> None:
     a = four.get(four.create("a", commit_on_get=False)).cursor
     b = four.get(four.create("b")).cursor
     four.sleep(20_000)

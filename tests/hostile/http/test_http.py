@@ -112,12 +112,12 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, 
 
 
 @pytest.mark.parametrize(("place", "name"), CASES)
-def test_a_request_hurts_nobody(attacked: tuple[Target, Bystander], place: str, name: str) -> None:
+def test_a_request_affects_no_other_client(attacked: tuple[Target, Bystander], place: str, name: str) -> None:
     target, bystander = attacked
     print(bystander.harmless(lambda: CORPUS[place][name](target)))
 
 
 @pytest.mark.parametrize(("place", "name"), CASES)
-def test_a_strangers_request_hurts_nobody(strange: tuple[Target, Bystander], place: str, name: str) -> None:
+def test_a_strangers_request_affects_no_other_client(strange: tuple[Target, Bystander], place: str, name: str) -> None:
     target, bystander = strange
     print(bystander.harmless(lambda: CORPUS[place][name](target)))

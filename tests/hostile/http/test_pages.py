@@ -47,7 +47,7 @@ def crowded() -> Iterator[tuple[Server, Target, Bystander]]:
 
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/groups"])
-def test_pages_that_are_open_hurt_nobody(crowded: tuple[Server, Target, Bystander], path: str) -> None:
+def test_open_pages_affect_no_other_client(crowded: tuple[Server, Target, Bystander], path: str) -> None:
     _, target, bystander = crowded
 
     def listen() -> None:
@@ -67,7 +67,7 @@ def test_pages_that_are_open_hurt_nobody(crowded: tuple[Server, Target, Bystande
 @pytest.mark.parametrize(
     "path", ["/", "/topics", "/topics?sort=records", "/topics?q=topic&sort=in", "/topics?q=7", "/groups"]
 )
-def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bystander], path: str) -> None:
+def test_requested_pages_affect_no_other_client(crowded: tuple[Server, Target, Bystander], path: str) -> None:
     _, target, bystander = crowded
 
     def ask() -> None:
@@ -80,7 +80,7 @@ def test_pages_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bys
     print(bystander.harmless(ask))
 
 
-def test_records_of_a_plain_stream_that_are_asked_for_hurt_nobody(
+def test_requested_records_of_a_plain_stream_affect_no_other_client(
     crowded: tuple[Server, Target, Bystander],
 ) -> None:
     started, target, bystander = crowded
@@ -106,7 +106,7 @@ def test_records_of_a_plain_stream_that_are_asked_for_hurt_nobody(
 
 
 @pytest.mark.parametrize("what", ["streams", "streampools", "workRequests"])
-def test_lists_that_are_asked_for_hurt_nobody(crowded: tuple[Server, Target, Bystander], what: str) -> None:
+def test_requested_lists_affect_no_other_client(crowded: tuple[Server, Target, Bystander], what: str) -> None:
     _, target, bystander = crowded
     asked = request("GET", f"{BASE}/{what}?compartmentId={COMPARTMENT}", headers={"connection": "close"})
 

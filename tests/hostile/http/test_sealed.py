@@ -136,7 +136,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sealed, B
         assert "Traceback" not in started.log()
 
 
-def test_batches_that_are_none_are_refused_and_hurt_nobody(sealed: tuple[Sealed, Bystander]) -> None:
+def test_invalid_batches_are_rejected_without_harm(sealed: tuple[Sealed, Bystander]) -> None:
     target, bystander = sealed
     good = bytes(build([(None, b"value", 1_000, ())]))
     wrong = list(_wrong_batches())
@@ -153,7 +153,7 @@ def test_batches_that_are_none_are_refused_and_hurt_nobody(sealed: tuple[Sealed,
     print(bystander.harmless(attack))
 
 
-def test_large_batches_that_never_end_hurt_nobody(sealed: tuple[Sealed, Bystander]) -> None:
+def test_large_endless_batches_affect_no_other_client(sealed: tuple[Sealed, Bystander]) -> None:
     target, bystander = sealed
     path = f"{PATH}?{urlencode({'cluster': 'default', 'topic': TOPIC, 'id': target.id, 'partition': 0})}"
 
@@ -177,7 +177,7 @@ def _attacks(operation: Operation) -> Iterator[Callable[[Operation, Target], Non
 
 
 @pytest.mark.parametrize("operation", CARRIED, ids=lambda operation: operation.name)
-def test_what_a_client_sent_hurts_nobody_at_the_next_broker(
+def test_forwarded_client_data_does_not_harm_the_next_broker(
     sealed: tuple[Sealed, Bystander], operation: Operation
 ) -> None:
     target, bystander = sealed

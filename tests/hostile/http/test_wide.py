@@ -37,7 +37,7 @@ def wide() -> Iterator[tuple[Target, Server]]:
         (20, "PUT", "groups/g", json.dumps({"type": "LATEST"}).encode()),
     ],
 )
-def test_who_asks_about_all_partitions_hurts_nobody(
+def test_a_request_about_all_partitions_affects_no_other_client(
     wide: tuple[Target, Server], count: int, method: str, path: str, body: bytes
 ) -> None:
     target, started = wide

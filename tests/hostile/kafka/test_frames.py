@@ -119,7 +119,7 @@ def guests(tmp_path: Path) -> Iterator[Guests]:
         assert "Traceback" not in started.log()
 
 
-def test_logins_that_go_wrong_let_nobody_in_and_hurt_nobody(guests: Guests) -> None:
+def test_invalid_logins_are_rejected_without_harm(guests: Guests) -> None:
     guests.all_is_well()
     seed, numbers = random.getrandbits(32), itertools.count()  # by the seed that pytest-randomly prints
     with (

@@ -41,14 +41,14 @@ def attacked() -> Iterator[tuple[Server, Bystander]]:
 
 
 @pytest.mark.parametrize("attack", BY_HAND, ids=lambda attack: f"{APIS[attack.api].name}: {attack.name}")
-def test_an_attack_hurts_nobody(attacked: tuple[Server, Bystander], attack: Attack) -> None:
+def test_an_attack_affects_no_other_client(attacked: tuple[Server, Bystander], attack: Attack) -> None:
     started, bystander = attacked
     ready = msgspec.structs.replace(attack, frames=attack.made())
     print(bystander.harmless(lambda: carry_out(ready, started)))
 
 
 @pytest.mark.parametrize("api", sorted(APIS), ids=lambda api: APIS[api].name)
-def test_extremes_of_an_api_hurt_nobody(
+def test_extremes_of_an_api_affect_no_other_client(
     attacked: tuple[Server, Bystander], api: int, request: pytest.FixtureRequest
 ) -> None:
     started, bystander = attacked

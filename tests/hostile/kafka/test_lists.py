@@ -117,14 +117,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_lists_for_hundreds_at_once_hurt_nobody(crowded: tuple[Server, Bystander], what: str) -> None:
+def test_lists_for_hundreds_at_once_affect_no_other_client(crowded: tuple[Server, Bystander], what: str) -> None:
     started, bystander = crowded
     request, version = ASKED[what]
     attack = Attack(what, request.API_KEY, encoded(request, version), connections=CLIENTS)
     print(bystander.harmless(lambda: carry_out(attack, started)))
 
 
-def test_thousands_of_filters_hurt_nobody(crowded: tuple[Server, Bystander]) -> None:
+def test_thousands_of_filters_affect_no_other_client(crowded: tuple[Server, Bystander]) -> None:
     """Each of them is about all rules, and none means one."""
     started, bystander = crowded
     names = [f"nothing-{number}" for number in range(2_000)]
@@ -148,7 +148,7 @@ def test_filters_that_mean_very_much_together_delete_nothing(crowded: tuple[Serv
         assert len(wire.ask(EVERY_RULE, 3).resources) == before == RULES
 
 
-def test_all_rules_made_and_deleted_at_once_hurt_nobody(crowded: tuple[Server, Bystander]) -> None:
+def test_all_rules_created_and_deleted_at_once_affect_no_other_client(crowded: tuple[Server, Bystander]) -> None:
     started, bystander = crowded
     creation = m.CreateAclsRequest.AclCreation
     short = [

@@ -99,7 +99,7 @@ def target(tmp_path: Path) -> Iterator[Target]:
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("many", [600, pytest.param(10_000, marks=pytest.mark.security)])
-def test_failed_logins_hurt_nobody(target: Target, many: int) -> None:
+def test_failed_logins_affect_no_other_client(target: Target, many: int) -> None:
     numbers = itertools.count()
 
     def attack() -> None:

@@ -67,6 +67,6 @@ def wide() -> Iterator[tuple[Server, Bystander]]:
     ],
     ids=lambda attack: attack.name,
 )
-def test_what_is_about_all_partitions_hurts_nobody(wide: tuple[Server, Bystander], attack: Attack) -> None:
+def test_requests_about_all_partitions_affect_no_other_client(wide: tuple[Server, Bystander], attack: Attack) -> None:
     started, bystander = wide
     print(bystander.harmless(lambda: carry_out(attack, started)))

@@ -128,13 +128,13 @@ def _attacks(token: bytes) -> Iterator[Attack]:
 
 
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
-def test_a_token_of_any_kind_hurts_nobody(secured: tuple[Server, Bystander], token: bytes) -> None:
+def test_tokens_of_any_kind_affect_no_other_client(secured: tuple[Server, Bystander], token: bytes) -> None:
     started, bystander = secured
     for attack in _attacks(token):
         print(attack.name, bystander.harmless(lambda attack=attack: carry_out(attack, started)))  # type: ignore[misc]
 
 
-def test_bearers_of_any_kind_get_nowhere_and_hurt_nobody(secured: tuple[Server, Bystander], issuer: Issuer) -> None:
+def test_bearers_of_any_kind_are_rejected_without_harm(secured: tuple[Server, Bystander], issuer: Issuer) -> None:
     started, bystander = secured
 
     def ask(token: str) -> None:

@@ -49,7 +49,9 @@ def made() -> Iterator[tuple[_Made, Bystander]]:
 
 
 @pytest.mark.parametrize("way", ["create", "grow"])
-def test_who_makes_and_deletes_ten_thousand_partitions_hurts_nobody(made: tuple[_Made, Bystander], way: str) -> None:
+def test_creation_and_deletion_of_ten_thousand_partitions_affect_no_other_client(
+    made: tuple[_Made, Bystander], way: str
+) -> None:
     client, bystander = made
 
     def attack() -> None:

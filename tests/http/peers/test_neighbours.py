@@ -72,7 +72,7 @@ async def watched(listener: Listener, watching: Neighbours) -> asyncio.StreamRea
 
 
 @pytest.mark.usefixtures("watched")
-async def test_one_that_ends_is_told_of_once(listener: Listener, ended: "asyncio.Queue[Member]") -> None:
+async def test_an_ended_neighbor_is_reported_once(listener: Listener, ended: "asyncio.Queue[Member]") -> None:
     listener.end()
     assert await ended.get() == listener.member
     assert ended.empty()
@@ -101,7 +101,7 @@ async def test_where_there_never_was_a_connection_nothing_is_known(
     assert await ended.get() == listener.member
 
 
-async def test_whoever_is_out_of_the_view_is_not_watched(
+async def test_brokers_outside_the_membership_are_not_watched(
     watching: Neighbours, watched: asyncio.StreamReader, ended: "asyncio.Queue[Member]"
 ) -> None:
     watching.go_by(View(8, (member(1),)))
@@ -148,7 +148,7 @@ async def test_who_asks_while_a_neighbour_ends_waits_for_the_view_without_it(
 
 
 @pytest.mark.usefixtures("watched")
-async def test_nobody_waits_long_for_a_view_without_the_one_that_ended(
+async def test_the_wait_for_a_membership_without_the_ended_broker_is_short(
     listener: Listener, watching: Neighbours, ended: "asyncio.Queue[Member]"
 ) -> None:
     listener.end()
@@ -159,6 +159,6 @@ async def test_nobody_waits_long_for_a_view_without_the_one_that_ended(
 @pytest.mark.parametrize(
     ("node_id", "others"), [(1, [2, 3]), (2, [3, 4]), (3, [4, 1]), (4, [1, 2]), (9, [1, 2])], ids=str
 )
-def test_everybody_watches_the_next_ones_in_the_ring(node_id: int, others: list[int]) -> None:
+def test_all_brokers_watch_the_next_ones_in_the_ring(node_id: int, others: list[int]) -> None:
     view = View(7, tuple(member(each) for each in (1, 2, 3, 4)))
     assert [each.node_id for each in after(node_id, view)] == others

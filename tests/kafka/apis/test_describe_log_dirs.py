@@ -37,13 +37,13 @@ def test_the_size_of_a_partition_is_that_of_its_batches(wire: Wire, topic: str, 
     assert log_dirs(wire, None, version)[topic, 0] == 2 * len(sent)
 
 
-def test_partitions_that_are_not_there_are_left_out_and_none_is_told_twice(wire: Wire, topic: str) -> None:
+def test_missing_partitions_are_omitted_and_none_is_listed_twice(wire: Wire, topic: str) -> None:
     wire.create(topic)
     assert log_dirs(wire, {topic: [0, 0, 7, -1], "nowhere": [0]}) == {(topic, 0): 0}
     assert log_dirs(wire, {}) == {}
 
 
-def test_a_partition_named_thousands_of_times_is_told_once(wire: Wire, topic: str) -> None:
+def test_a_partition_named_thousands_of_times_is_listed_once(wire: Wire, topic: str) -> None:
     wire.create(topic)
     asked = {topic: [0] * 4_000 + list(range(4_000))}
     assert log_dirs(wire, asked) == {(topic, 0): 0}

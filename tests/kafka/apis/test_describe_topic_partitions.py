@@ -62,7 +62,7 @@ def test_a_topic_is_described_as_metadata_does(wire: Wire, topic: str) -> None:
     assert found.topic_authorized_operations == sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
-def test_what_is_not_there_is_told_by_name_and_nothing_is_made(wire: Wire, topic: str) -> None:
+def test_missing_topics_are_listed_by_name_and_not_created(wire: Wire, topic: str) -> None:
     wire.create(topic)
     answer = ask(wire, "a b", topic, f"{topic}-not")
     assert {each.name: each.error_code for each in answer.topics} == {

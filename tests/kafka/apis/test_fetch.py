@@ -207,7 +207,7 @@ def test_a_fetch_that_need_not_wait_does_not(wire: Wire, topic: str, limits: dic
     assert found == [0]
 
 
-def test_an_error_is_told_at_once(wire: Wire, topic: str) -> None:
+def test_an_error_is_returned_at_once(wire: Wire, topic: str) -> None:
     wire.create(topic)
     found, _ = waits(wire, (topic, 0, 0), (topic, 9, 0), max_wait_ms=PATIENCE_MS)
     assert found == [0]
@@ -252,7 +252,7 @@ def test_deleting_the_topic_ends_a_waiting_fetch(wire: Wire, other: Wire, topic:
     assert wire.receive().responses[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_client_that_goes_away_while_it_waits_harms_nobody(wire: Wire, other: Wire, topic: str) -> None:
+def test_a_client_that_disconnects_while_it_waits_does_no_harm(wire: Wire, other: Wire, topic: str) -> None:
     wire.create(topic)
     other.send(fetch_request([(topic, 0, 0)], max_wait_ms=PATIENCE_MS), 12)
     assert other.is_silent(0.02)

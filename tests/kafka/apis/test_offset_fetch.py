@@ -91,12 +91,12 @@ def site(request: pytest.FixtureRequest) -> Site:
     return Site(request.param)
 
 
-async def test_a_position_is_told(site: Site) -> None:
+async def test_an_offset_is_returned(site: Site) -> None:
     answer = await site.fetch()
     assert (answer.error_code, answer.topics[0].partitions[0].committed_offset) == (Code.NONE, 5)
 
 
-async def test_a_group_that_is_handed_over_meanwhile_is_not_one_without_positions(site: Site) -> None:
+async def test_a_group_in_handover_is_not_one_without_offsets(site: Site) -> None:
     """Its members would begin where `auto.offset.reset` says. All of them ask again for this code."""
     site.handed_over = True
     answer = await site.fetch()
@@ -105,7 +105,7 @@ async def test_a_group_that_is_handed_over_meanwhile_is_not_one_without_position
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
-async def test_a_refusal_of_one_group_is_told_for_each_partition(version: int) -> None:
+async def test_a_rejected_group_has_an_error_for_each_partition(version: int) -> None:
     """To aiokafka an answer without partitions says that nothing is committed; version 1 has no other error."""
     site = Site(version)
     site.groups.refused = GroupError.NOT_COORDINATOR

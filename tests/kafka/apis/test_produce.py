@@ -83,7 +83,7 @@ def test_zstd_needs_version_7(wire: Wire, topic: str, version: int, code: int) -
     assert wire.produce(topic, batch(b"x", codec=4), version=version).error_code == code
 
 
-def test_a_client_too_old_for_zstd_is_told_so_in_a_fetch(wire: Wire, topic: str) -> None:
+def test_a_client_too_old_for_zstd_gets_an_error_in_a_fetch(wire: Wire, topic: str) -> None:
     wire.create(topic)
     wire.produce(topic, batch(b"x", codec=4))
     assert wire.fetch(topic, 0, version=9).error_code == Code.UNSUPPORTED_COMPRESSION_TYPE

@@ -19,7 +19,7 @@ def memory_of(kept: bytes | bytearray | memoryview) -> int:
 
 
 @pytest.mark.parametrize("beside", [1, 101])
-def test_a_small_batch_does_not_keep_what_was_refused_beside_it(beside: int) -> None:
+def test_a_small_batch_does_not_retain_rejected_ones_of_its_request(beside: int) -> None:
     small, refused = batch(b"small"), bytes(LARGE // beside)
     request = produce_request("topic", small)
     parts = [ProduceRequest.PartitionProduceData(index=index, records=refused) for index in range(beside)]

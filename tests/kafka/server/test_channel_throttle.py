@@ -29,9 +29,7 @@ def is_silent(wire: Wire, admin: Wire) -> bool:
 
 
 @pytest.mark.parametrize("partitions", [1, 2], ids=["shortcut", "tables"])
-def test_a_producer_is_told_to_wait_and_not_served_meanwhile(
-    limited: InProcessServer, admin: Admin, partitions: int
-) -> None:
+def test_a_throttled_producer_is_not_served(limited: InProcessServer, admin: Admin, partitions: int) -> None:
     name = f"produced-{partitions}"
     admin.create(name, partitions)
     admin.limit({"client-id": name}, producer_byte_rate=1_000)
@@ -100,7 +98,7 @@ def test_connections_from_an_address_are_made_at_a_rate(limited: InProcessServer
         assert welcome.ask(METADATA, 9).brokers
 
 
-def test_connections_of_everybody_take_their_turns(tmp_path: Path) -> None:
+def test_connections_of_all_clients_take_turns(tmp_path: Path) -> None:
     made = create(tmp_path, (), "jane", dt.datetime.now(dt.UTC))
     with InProcessServer(
         listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",

@@ -136,7 +136,7 @@ def test_so_is_what_was_not_read_when_the_client_left(
     wait_for(server.is_through, "nothing that is counted")
 
 
-def test_so_it_is_behind_a_request_whose_answer_nobody_takes(
+def test_the_same_after_a_request_with_an_unread_answer(
     server: Left, made: GeneratedFiles, wire: Wire, topic: str
 ) -> None:
     asked = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)

@@ -148,7 +148,7 @@ def test_large_and_small_requests_behind_one_that_waits_are_served_in_order(
     assert wire.receive().error_code == 0
 
 
-def test_a_client_that_leaves_behind_a_fetch_that_waits_keeps_nobody(topic: str, running: Server) -> None:
+def test_a_client_that_leaves_after_a_waiting_fetch_blocks_no_other(topic: str, running: Server) -> None:
     with Wire(running.kafka) as other:
         other.create(topic)
         for _ in range(50):

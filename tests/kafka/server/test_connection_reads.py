@@ -177,7 +177,7 @@ async def test_who_takes_next_to_nothing_while_others_wait_is_closed(client: Cli
     other.connection.connection_lost(None)
 
 
-async def test_small_answers_that_nobody_takes_stay_in_their_budget(client: Client) -> None:
+async def test_small_unread_answers_stay_in_their_budget(client: Client) -> None:
     reads = client.listener.broker.reads
     reads.limit = 2 << 20
     asked = frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, 1)
@@ -264,7 +264,7 @@ async def test_in_a_large_crowd_what_names_more_than_one_partition_waits_and_not
     assert client.transport.reading
 
 
-async def test_where_a_request_that_waited_cannot_be_served_its_client_is_told(
+async def test_a_waiting_request_that_cannot_be_served_gets_an_error(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the end of the connection, as where one that did not wait cannot."""

@@ -258,7 +258,7 @@ def test_another_mechanism_is_refused_with_those_that_are_served(address: str) -
         (b"\0jane\0\xff", "Authentication failed: a PLAIN token is"),
     ],
 )
-def test_a_token_that_lets_nobody_in_ends_the_connection(address: str, token: bytes, told: str) -> None:
+def test_an_invalid_token_ends_the_connection(address: str, token: bytes, told: str) -> None:
     with Wire(address) as client:
         assert handshake(client) is Code.NONE
         code, message = authenticate(client, token)
@@ -298,7 +298,7 @@ def test_between_handshake_and_token_nothing_else_may_come(address: str, other: 
         assert ended(client)
 
 
-def test_a_token_without_a_handshake_is_told_so(listeners: Listeners) -> None:
+def test_a_token_without_a_handshake_is_an_error(listeners: Listeners) -> None:
     with Wire(listeners.optional) as client:
         code, message = authenticate(client)
         assert code is Code.ILLEGAL_SASL_STATE
@@ -306,7 +306,7 @@ def test_a_token_without_a_handshake_is_told_so(listeners: Listeners) -> None:
         assert topics(client) == ["outside"]
 
 
-def test_nobody_logs_in_twice(address: str) -> None:
+def test_a_second_login_is_rejected(address: str) -> None:
     with Wire(address) as client:
         login(client)
         assert handshake(client) is Code.ILLEGAL_SASL_STATE
@@ -340,7 +340,7 @@ def test_strangers_get_little_memory(listeners: Listeners) -> None:
             assert client.is_silent(0.2) if fine else client.ends()
 
 
-def test_where_nobody_can_log_in_a_handshake_changes_nothing(listeners: Listeners) -> None:
+def test_without_logins_a_handshake_changes_nothing(listeners: Listeners) -> None:
     with Wire(listeners.without) as client:
         assert handshake(client) is Code.ILLEGAL_SASL_STATE
         assert authenticate(client)[0] is Code.ILLEGAL_SASL_STATE
@@ -351,7 +351,7 @@ HEADS = [b"\0\x11\0\0", b"\0\x11\0\1", b"\0\x24\0\2", b"\0\x24\0\0", b"\0\x12\0\
 
 
 @given(st.lists(st.builds(bytes.__add__, st.sampled_from(HEADS), st.binary(max_size=40)), min_size=1, max_size=5))
-def test_garbage_gets_nobody_in_and_brings_nothing_down(listeners: Listeners, frames: list[bytes]) -> None:
+def test_garbage_is_rejected_without_harm(listeners: Listeners, frames: list[bytes]) -> None:
     with Wire(listeners.required) as client:
         with contextlib.suppress(OSError):
             for frame in frames:
@@ -384,5 +384,5 @@ def test_only_jane_gets_in(token: bytes) -> None:
         assert not login.pending
 
 
-def test_a_connection_where_nobody_has_to_log_in_checks_nothing() -> None:
+def test_a_connection_without_required_login_checks_nothing() -> None:
     assert not Login(None).pending

@@ -65,7 +65,7 @@ def test_who_is_gone_leaves_its_turn_to_the_next(full: Full) -> None:
     assert full.told == [1, 0, 1]
 
 
-def test_who_was_told_keeps_its_place_until_it_has_had_its_turn(full: Full) -> None:
+def test_a_woken_connection_keeps_its_place_until_its_turn(full: Full) -> None:
     first, second, third = full.senders
     full.settle_one()
     assert not full.memory.may_open(Sender())

@@ -60,7 +60,7 @@ def join(group: str, instance: str, metadata: bytes = b"") -> Message:
     )
 
 
-def test_fetches_that_wait_hold_nobody_up(running: Server) -> None:
+def test_waiting_fetches_block_no_client(running: Server) -> None:
     with Wire(running.kafka, timeout_s=20) as other, clients(running, 20) as waiting:
         other.create("parked")
         for each in waiting:
@@ -99,7 +99,7 @@ def test_what_was_counted_is_not_any_longer_once_it_is_answered_or_its_client_go
         wait_for(waits, "room for a fetch that waits")
 
 
-def test_members_that_wait_for_others_hold_nobody_up(running: Server) -> None:
+def test_members_that_wait_for_others_block_no_client(running: Server) -> None:
     with Wire(running.kafka, timeout_s=20) as other, clients(running, 20) as waiting:
         for number, each in enumerate(waiting):
             assert other.ask(join(f"g{number}", "first"), 5).error_code == 0

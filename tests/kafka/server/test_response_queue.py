@@ -10,7 +10,7 @@ PARTITIONS, GROUPS = 1_000, 8
 PATIENCE_S = 60
 
 
-def test_positions_of_more_groups_than_there_is_memory_for_hold_up_nobody() -> None:
+def test_offsets_of_more_groups_than_fit_into_memory_block_no_client() -> None:
     """Each group was counted by itself: the request waited for memory that it held, and all fetches behind it."""
     committed = OffsetCommitRequest.OffsetCommitRequestPartition
     groups = [f"g{number}" for number in range(GROUPS)]

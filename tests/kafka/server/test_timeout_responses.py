@@ -333,7 +333,7 @@ def test_of_several_topics_none_is_created_after_the_answer(stoppable: Stoppable
     assert [each.error_code for each in told] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_creation_without_a_time_is_told_what_librdkafka_does_not_hide(
+def test_a_creation_without_a_timeout_gets_an_error_visible_in_librdkafka(
     stoppable: Stoppable, client: Wire, topic: str
 ) -> None:
     """It would take a time-out for a success."""
@@ -367,9 +367,7 @@ def test_a_batch_that_comes_again_is_answered_with_the_offset_of_the_first(
     assert [(each.offset, each.value) for each in stored if each.value != BIG] == [(1, b"0"), (3, b"1"), (5, b"2")]
 
 
-def test_partitions_that_are_stored_are_answered_so_beside_one_that_is_not(
-    stoppable: Stoppable, client: Wire, topic: str
-) -> None:
+def test_stored_partitions_succeed_next_to_a_failed_one(stoppable: Stoppable, client: Wire, topic: str) -> None:
     client.create(topic, partitions=2)
     # The journal acknowledges once Redis has taken something.
     client.produce(topic, batch(b"first"))

@@ -221,7 +221,7 @@ def test_requests_in_the_shapes_of_the_other_sdks(
 # What is wrong
 
 
-def test_without_a_header_nobody_is_known(keys: Path) -> None:
+def test_a_request_without_a_header_is_anonymous(keys: Path) -> None:
     sent = Sent("GET", "/20180418/streams", {"host": "h"}, b"")
     assert ask(authenticator("off"), sent) == ANONYMOUS
     for mode in ("parse", "verify"):

@@ -50,7 +50,7 @@ async def sent(made: Publication, storage: MemoryStorage, failing: dict[str, Exc
     await sending
 
 
-async def test_one_partition_that_fails_is_told_in_its_entries() -> None:
+async def test_one_failing_partition_is_reported_in_its_entries() -> None:
     import json  # noqa: PLC0415
 
     storage = MemoryStorage()
@@ -70,7 +70,7 @@ async def test_when_all_partitions_fail_the_request_does() -> None:
     assert (caught.value.status, caught.value.code) == (503, "ServiceUnavailable")
 
 
-async def test_a_topic_that_went_away_meanwhile_fails_too() -> None:
+async def test_a_topic_deleted_concurrently_fails_too() -> None:
     broker = await broker_of(MemoryStorage())
     made = of_messages(broker, 1)
     await broker.topics.delete("t")

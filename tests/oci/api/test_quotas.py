@@ -112,7 +112,7 @@ def test_a_client_id_is_what_an_sdk_says_of_itself(admin: Admin, api: Api) -> No
     assert put(api, stream, 10, {CLIENT_ID: "other"}).status == 200
 
 
-def test_what_does_not_exist_is_told_as_ever(admin: Admin, api: Api) -> None:
+def test_missing_resources_get_the_usual_error(admin: Admin, api: Api) -> None:
     admin.limit(EVERY_USER, producer_byte_rate=1_000, controller_mutation_rate=1, consumer_byte_rate=1_000)
     nowhere = "ocid1.stream.oc1..aaaa"
     assert put(api, nowhere, 10).status == 404

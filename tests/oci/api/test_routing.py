@@ -64,7 +64,7 @@ def test_other_paths_are_not_found(path: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE", "BREW"])
-def test_other_methods_are_told_which_there_are(method: str) -> None:
+def test_other_methods_get_the_allowed_ones(method: str) -> None:
     with pytest.raises(OciError) as caught:
         find(method, "/20180418/streams/a/messages")
     assert (caught.value.status, caught.value.code) == (405, "MethodNotAllowed")

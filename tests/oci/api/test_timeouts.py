@@ -15,7 +15,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "MOST_S", 0.001)
 
 
-async def test_it_goes_on_and_its_client_is_told_to_try_again() -> None:
+async def test_it_continues_and_its_client_gets_a_retriable_error() -> None:
     waiting, answered, ended = Unanswered(), asyncio.Event(), asyncio.Event()
 
     async def operation() -> None:
@@ -29,7 +29,7 @@ async def test_it_goes_on_and_its_client_is_told_to_try_again() -> None:
     await ended.wait()
 
 
-async def test_what_is_answered_is_told_as_it_is() -> None:
+async def test_a_completed_answer_is_returned_unchanged() -> None:
     async def fails() -> None:
         raise OciError(409, "it is there")
 

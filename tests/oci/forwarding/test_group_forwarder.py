@@ -21,7 +21,7 @@ from headrace.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("cluster", ["default", "deleted"])
-async def test_whoever_is_refused_in_doubt_is_one_more_for_whom_members_are_waited_for(cluster: str) -> None:
+async def test_a_client_rejected_in_doubt_is_one_more_to_wait_for(cluster: str) -> None:
     """As at the Kafka listener: an instance learns late that it may ask again, and keeps its partitions until then."""
     ownership, clock = Ownership(1), ManualClock()
     me = Member(node_id=1, incarnation="a", process="", host="here", port=1)
@@ -43,7 +43,7 @@ async def test_whoever_is_refused_in_doubt_is_one_more_for_whom_members_are_wait
     assert clusters.default.groups.doubted_ms == (clock.ticks_ms() if cluster == "default" else None)
 
 
-async def test_who_cannot_be_answered_is_told_what_the_coordinator_says() -> None:
+async def test_an_unanswerable_client_gets_the_coordinators_error() -> None:
     """With the shard of {meta} without a replica, 421 was all that there was to read."""
     said = "broker 2 does not know whether it still coordinates the group"
     other = Member(node_id=2, incarnation="a", process="", host="here", port=1)

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 # Reading
-def test_a_message_is_told_as_the_service_tells_it(api: Api) -> None:
+def test_a_message_has_the_form_of_the_service(api: Api) -> None:
     stream, name = new_stream(api)
     entry = api.put(stream, (b"k\x00", b"v\xff"))["entries"][0]
     reply = api.get(stream, api.cursor(stream))
@@ -89,7 +89,7 @@ def test_a_partition_that_is_not_there(api: Api, stream: str, partition: str) ->
     assert "partition" in reply.error[2]
 
 
-def test_messages_that_retention_took_are_told_about() -> None:
+def test_expired_messages_are_reported() -> None:
     with InProcessServer(oci_auth="off", oci_cursor_expiry_ms=10**9) as server:
         mine = Api(server.http)
         stream, _ = new_stream(mine)
@@ -150,7 +150,7 @@ def test_with_log_append_time_both_listeners_tell_the_servers_time(oci_server: I
     assert told[1] >= told[0]
 
 
-def test_records_that_nobody_can_read_are_passed_over(oci_server: InProcessServer, api: Api) -> None:
+def test_unreadable_records_are_skipped(oci_server: InProcessServer, api: Api) -> None:
     from struct import pack  # noqa: PLC0415
 
     from headrace.records.accelerator import crc32c  # noqa: PLC0415

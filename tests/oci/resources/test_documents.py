@@ -40,7 +40,7 @@ async def test_a_change_whose_turn_never_comes_is_closed() -> None:
     assert [inspect.getcoroutinestate(each) for each in (first, second)] == [inspect.CORO_CLOSED] * 2
 
 
-async def test_nothing_is_told_of_a_change_that_fails_when_nobody_waits_any_more() -> None:
+async def test_a_failed_change_without_waiters_is_not_reported() -> None:
     """As where the client of a request has gone: Python would tell of it as of a bug."""
     documents = Documents(MemoryStorage().documents, OciSettings.of({}), ManualClock())
     told: list[object] = []

@@ -39,7 +39,7 @@ def test_pages_forwards_and_backwards_have_everything_once_in_order(
 
 
 @given(numbers, numbers, orders, st.integers(1, 4))
-def test_what_comes_meanwhile_neither_doubles_nor_hides_what_was_there(
+def test_concurrent_additions_neither_duplicate_nor_hide_entries(
     items: list[tuple[int, str]], more: list[tuple[int, str]], order: str, limit: int
 ) -> None:
     known = {name for _, name in items}

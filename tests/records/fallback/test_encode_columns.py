@@ -125,7 +125,7 @@ def test_rows_keep_their_places_in_both_implementations(
     assert [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in found] == rows
 
 
-def test_times_of_the_server_are_told_as_such() -> None:
+def test_server_times_are_marked() -> None:
     _, batch = build_rows(rows_of([(7, 5, None, b"v", ())]), 0, 1, append_time=True, max_bytes=100)
     [record] = records(batch, 7)
     assert (record.offset, record.timestamp, bool(batch[22] & 8)) == (7, 5, True)

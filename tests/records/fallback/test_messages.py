@@ -182,7 +182,7 @@ def test_wrong_arguments_are_programming_errors() -> None:
 
 
 @given(st.integers(0, LATEST_MS))
-def test_times_are_told_as_the_calendar_has_them(time_ms: int) -> None:
+def test_times_follow_the_calendar(time_ms: int) -> None:
     batch = build([(None, b"", time_ms, ())])
     assert records(batch, 0)[0].timestamp == time_ms
     for writer in (accelerator.open_messages(1, 1), PureMessages(1, 1)):

@@ -184,7 +184,7 @@ def test_receipts_count_offsets_up_for_each_place(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("call", [receipts, *(each.receipts for each in EXTENSIONS)])
-def test_receipts_of_places_that_nothing_is_told_about(call: Callable[[bytes, list[Any], bytes, bytes], bytes]) -> None:
+def test_receipts_without_reported_offsets(call: Callable[[bytes, list[Any], bytes, bytes], bytes]) -> None:
     for place in (-2, 0, 1, 2**31 - 1):
         with pytest.raises(ValueError, match="nothing is told"):
             call(pack("=i", place), [(b"out", -1, b""), None], b"", b"")

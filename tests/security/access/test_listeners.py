@@ -36,7 +36,7 @@ def test_listeners_are_read_as_kafka_writes_them() -> None:
         ("SSL://h:1", MAP, "SSL://h:0", "clients cannot connect to that"),
     ],
 )
-def test_what_is_wrong_is_told(listeners: str, protocols: str, advertised: str, told: str) -> None:
+def test_errors_are_reported(listeners: str, protocols: str, advertised: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         parse(listeners, protocols, advertised)
 

@@ -23,7 +23,7 @@ def test_an_operation_that_kafka_does_not_have_on_a_resource_is_refused(
         Rule(operation=operation, type=kind, resources=lambda: (), instead=instead)
 
 
-def test_rules_are_told_in_kafkas_words() -> None:
+def test_acls_are_described_in_kafkas_words() -> None:
     describe = Rule(operation=Operation.DESCRIBE, type=ResourceType.TOPIC, resources=lambda: (), shown=True)
     create = Rule(
         operation=Operation.CREATE,

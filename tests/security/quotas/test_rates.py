@@ -53,9 +53,7 @@ def test_what_is_taken_stays_within_rate_burst_and_one_overdraft(rate: int, asks
 
 
 @given(st.integers(1, 2_000_000), st.lists(st.integers(1, 5_000_000), min_size=1, max_size=10))
-def test_after_the_wait_that_was_told_there_is_something_and_not_a_millisecond_before(
-    rate: int, asks: list[int]
-) -> None:
+def test_after_the_announced_wait_there_is_something_and_not_a_millisecond_before(rate: int, asks: list[int]) -> None:
     bucket = TokenBucket(rate, rate, NOW)
     now = NOW
     for tokens in asks:

@@ -23,7 +23,7 @@ def trusts(context: ssl.SSLContext, authority: str) -> bool:
     return ssl.PEM_cert_to_DER_cert(authority) in context.get_ca_certs(binary_form=True)
 
 
-def test_it_is_made_once_and_anew_when_the_files_change(made: GeneratedFiles, tmp_path: Path) -> None:
+def test_it_is_created_once_and_again_when_the_files_change(made: GeneratedFiles, tmp_path: Path) -> None:
     towards = PeerContext(TlsFiles(made.server, made.authority, "none"))
     first, authority = towards.current(), made.authority.read_text()
     assert towards.current() is first
@@ -65,9 +65,7 @@ def pumped(source: ssl.MemoryBIO, target: ssl.MemoryBIO) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_requests_that_nobody_reads_do_not_keep_the_answers_before_them(
-    made: GeneratedFiles, version: ssl.TLSVersion
-) -> None:
+def test_unread_requests_do_not_block_earlier_answers(made: GeneratedFiles, version: ssl.TLSVersion) -> None:
     context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.server)
     trusting = ssl.create_default_context(cafile=made.authority)

@@ -168,7 +168,7 @@ def test_a_listener_without_what_it_takes_does_not_start(secured: Secured, key: 
         pass
 
 
-def test_a_listener_that_asks_nobody_for_a_certificate_is_not_opened_to_others(secured: Secured) -> None:
+def test_a_listener_without_client_certificates_is_not_opened_to_others(secured: Secured) -> None:
     own: dict[str, Any] = {"listener.name.partners.ssl.client.auth": "none"}
     with (
         pytest.raises(StartError, match=r"listeners=PARTNERS://0\.0\.0\.0:0 is open to"),

@@ -197,7 +197,7 @@ def test_certificates_of_strangers_and_of_the_past_are_refused(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_client_whose_certificate_is_refused_is_told_so(
+def test_a_client_with_a_rejected_certificate_gets_an_alert(
     server: InProcessServer, own: GeneratedFiles, foreign: GeneratedFiles, version: ssl.TLSVersion
 ) -> None:
     with_it = context(own, foreign.client)
@@ -206,7 +206,7 @@ def test_a_client_whose_certificate_is_refused_is_told_so(
         handshake(server.listeners["SSL"], with_it)
 
 
-def test_a_flood_of_bad_handshakes_is_told_of_in_few_lines(own: GeneratedFiles, foreign: GeneratedFiles) -> None:
+def test_a_flood_of_bad_handshakes_is_logged_in_few_lines(own: GeneratedFiles, foreign: GeneratedFiles) -> None:
     settings: dict[str, Any] = {"ssl_truststore_location": own.authority, "ssl_client_auth": "required"}
     with (
         InProcessServer(listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, **settings) as running,
@@ -254,7 +254,7 @@ def test_what_is_no_handshake_ends_the_connection(server: InProcessServer, sent:
                 pass
 
 
-def test_half_a_handshake_is_counted_and_holds_up_nobody(own: GeneratedFiles) -> None:
+def test_half_a_handshake_is_counted_and_blocks_no_client(own: GeneratedFiles) -> None:
     with InProcessServer(
         listeners="SSL://127.0.0.1:0", ssl_keystore_location=own.server, max_connections_per_ip=3
     ) as running:

@@ -75,7 +75,7 @@ def test_rows_become_batches_of_their_partitions(broker: Server) -> None:
         assert rows == [row for row in keyed if (murmur2(row[0]) & 0x7FFFFFFF) % 3 == number]
 
 
-def test_what_cannot_be_written_is_told(broker: Server) -> None:
+def test_unwritable_rows_are_reported(broker: Server) -> None:
     import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 

@@ -116,7 +116,7 @@ def test_lost_means_gone_from_both(cold: Cold) -> None:
     assert cold.offsets(150, 200, fail=False) == [*range(180, 200)]
 
 
-def test_a_table_that_is_gone_is_told(cold: Cold) -> None:
+def test_a_missing_table_is_reported(cold: Cold) -> None:
     cold.archiver.table.rename(cold.archiver.table.with_name("away"))
     with pytest.raises(StorageUnavailable, match=r"the archive file:///.*table cannot be read"):
         cold.offsets(100, 130, fail=False)

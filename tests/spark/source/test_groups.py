@@ -72,7 +72,7 @@ def test_a_refused_position_is_an_error(broker: Server) -> None:
         GroupCommitter(broker.kafka, "g").commit(offsets("no-such-topic", {7: 1}))
 
 
-def test_two_queries_with_one_group_are_told(broker: Server) -> None:
+def test_two_queries_with_one_group_are_reported(broker: Server) -> None:
     make_topic(broker, "shared", {0: 9})
     one, other = GroupCommitter(broker.kafka, "shared-group"), GroupCommitter(broker.kafka, "shared-group")
     one.commit(offsets("shared", {0: 1}))

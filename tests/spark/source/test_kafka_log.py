@@ -77,7 +77,7 @@ def test_the_server_tells_where_its_storage_is_to_whom_it_may(broker: Server) ->
         options.parse({"redis": "ask", "subscribe": "t"}, default_redis=None)
 
 
-def test_nobody_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     parsed = client_options.parse({"kafka.bootstrap.servers": "127.0.0.1:1"})
     assert parsed is not None

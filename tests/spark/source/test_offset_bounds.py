@@ -37,7 +37,7 @@ def test_words_and_offsets() -> None:
     assert offset_bounds.parse("starting", {}) is None
 
 
-def test_times_go_over_offsets_and_one_time_goes_over_all() -> None:
+def test_times_override_offsets_and_one_time_overrides_all() -> None:
     by_partition = {"startingOffsets": "latest", "startingOffsetsByTimestamp": '{"t":{"0":5,"1":6}}'}
     assert resolve(by_partition, look_up=found(p0=40, p1=2)) == {P0: 40, P1: 2}
     seen: list[int] = []

@@ -34,7 +34,7 @@ def test_names_are_case_insensitive() -> None:
     assert parsed.max_offsets == 7
 
 
-def test_the_option_goes_over_the_environment() -> None:
+def test_the_option_overrides_the_environment() -> None:
     assert parse(redis="unix:///run/valkey.sock").redis == "unix:///run/valkey.sock"
 
 

@@ -77,7 +77,7 @@ def test_the_columns_are_those_of_sparks_kafka_source(reads: Reads, storage: Bar
     assert "headers" not in reads.batch("columns").columns
 
 
-def test_a_batch_read_takes_what_it_is_told(reads: Reads, storage: BareStorage) -> None:
+def test_a_batch_read_takes_the_given_range(reads: Reads, storage: BareStorage) -> None:
     topic = storage.create_topic("bounds", partitions=2)
     for partition in (0, 1):
         for first in (0, 10, 20):
@@ -105,7 +105,7 @@ def test_lost_records_fail_a_batch_read_unless_told_otherwise(reads: Reads, stor
     assert reads.offsets("lost") == pairs(p0=range(25, 50))
 
 
-def test_mistakes_are_told_before_anything_runs(reads: Reads, storage: BareStorage) -> None:
+def test_mistakes_are_reported_before_anything_runs(reads: Reads, storage: BareStorage) -> None:
     storage.create_topic("mistakes")
     for options, message in (
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset' of format 'headrace'"),

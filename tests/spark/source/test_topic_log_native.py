@@ -62,7 +62,7 @@ def test_a_batch_of_so_many_records_is_cut_by_records(storage: BareStorage, topi
         assert log.behind_gaps(known, {p0: 0}, {p0: offsets[-1] + 1}) == {p0: offsets[0]}
 
 
-def test_what_was_trimmed_meanwhile_is_data_loss(storage: BareStorage, topic: Topic, link: Any) -> None:
+def test_a_concurrent_trim_is_data_loss(storage: BareStorage, topic: Topic, link: Any) -> None:
     offsets = fill(link, topic, 10)
     link.xtrim(topic.streams[0], maxlen=3, approximate=False)
     with LogReader(storage.url) as log:

@@ -106,7 +106,7 @@ ASKED: dict[str, Callable[[RawLog, int], Any]] = {
 
 
 @pytest.mark.parametrize("ask", ASKED)
-def test_a_stray_entry_is_said_by_whoever_meets_it(log: RawLog, ask: str) -> None:
+def test_a_stray_entry_is_reported_by_each_reader(log: RawLog, ask: str) -> None:
     told = log.fill(2)
     log.link.xadd(log.stream, {"what": "ever"})
     with pytest.raises(redis.ResponseError, match="STRAY"):

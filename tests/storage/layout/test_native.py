@@ -86,7 +86,7 @@ def test_what_we_trimmed_is_known_to_the_offset() -> None:
     assert extent(info, State(log_start=6 << 10, removed=3), 10) == (6 << 10, (7 << 10) + 3)
 
 
-def test_where_somebody_else_trimmed_the_log_starts_with_what_is_left() -> None:
+def test_after_a_foreign_trim_the_log_starts_with_the_rest() -> None:
     info = StreamInfo(length=2, last_id=b"7-2", first_id=b"7-1", added=6)
     assert extent(info, State(log_start=6 << 10, removed=3), 10) == ((7 << 10) + 1, (7 << 10) + 3)
 

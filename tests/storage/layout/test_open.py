@@ -61,7 +61,7 @@ def test_an_opening_tells_the_end_and_shuts_out_the_owner_before(log: RawLog) ->
     assert log.put(second.term, 6) == f"{second.term}-7".encode()
 
 
-def test_whoever_wrote_nothing_leaves_no_row(log: RawLog) -> None:
+def test_an_owner_without_writes_leaves_no_row(log: RawLog) -> None:
     first = log.fill(1)
     for _ in range(5):
         last = log.open()
@@ -114,7 +114,7 @@ def test_something_else_under_the_key_is_left_alone(log: RawLog, make: str) -> N
     assert log.link.keys() == [log.stream.encode()]
 
 
-def test_a_stream_of_somebody_else_is_left_alone(log: RawLog) -> None:
+def test_a_foreign_stream_is_not_changed(log: RawLog) -> None:
     stray(log)
     with pytest.raises(redis.ResponseError, match="FOREIGN"):
         log.open()
@@ -189,7 +189,7 @@ def test_one_that_looks_like_a_batch_is_set_aside_all_the_same(log: RawLog) -> N
 # Deleted entries
 
 
-def test_the_last_entries_deleted_by_somebody_are_missed_and_their_offsets_not_given_out_again(log: RawLog) -> None:
+def test_deleted_last_entries_are_reported_missing_and_their_offsets_not_reused(log: RawLog) -> None:
     told = log.fill(5)
     log.link.xdel(log.stream, f"{told.term}-5", f"{told.term}-4")
     again = log.open()
@@ -214,7 +214,7 @@ def test_all_entries_deleted(log: RawLog) -> None:
     check_usable(log, 5)
 
 
-def test_the_stream_deleted_the_offsets_known_beside_it_are_not_given_out_again(log: RawLog) -> None:
+def test_offsets_known_outside_of_a_deleted_stream_are_not_reused(log: RawLog) -> None:
     first = log.fill(5)
     second = log.fill(2)
     log.save(second.term, 6)
@@ -259,7 +259,7 @@ def test_without_its_state_and_with_a_stray_entry_between_two_terms_nothing_is_l
     assert [log.read(offset, 2)[0].base_offset for offset in (0, 1)] == [0, 1]
 
 
-def test_without_its_state_and_empty_a_log_begins_anew(log: RawLog) -> None:
+def test_without_its_state_and_empty_a_log_begins_again(log: RawLog) -> None:
     told = log.fill(3)
     log.save(told.term, 3)
     log.trim(told.term, before=3)

@@ -7,12 +7,12 @@ from headrace.topics.leader_epochs import EpochRow
 from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 
 
-def test_a_partition_nobody_opened_is_empty() -> None:
+def test_a_partition_without_a_leader_is_empty() -> None:
     assert partition.extent([None, None, None, None]) == (0, 0, None)
 
 
 @pytest.mark.parametrize(("last", "end"), [(b"7-9007199254740991", 2**53 - 1), (b"7-4", 5), (None, 5)])
-def test_the_log_end_is_told_by_the_last_entry_or_what_lies_beside_it(last: bytes | None, end: int) -> None:
+def test_the_log_end_comes_from_the_last_entry_or_the_keys_next_to_it(last: bytes | None, end: int) -> None:
     start, found, epochs = partition.extent([b"3", b"4", b"2:0:2 7:5:7", last])
     assert (start, found) == (3, end)
     assert epochs is not None

@@ -109,7 +109,7 @@ def test_small_batches_for_a_redis_nearby_wait_until_it_has_answered(appender: S
     ]
 
 
-def test_whoever_waits_is_told_before_what_waited_for_redis_goes_on(appender: StreamAppender, wire: Wire) -> None:
+def test_waiters_are_notified_before_appends_waiting_for_redis_continue(appender: StreamAppender, wire: Wire) -> None:
     wire.near = True
     log, second = opened(wire), Sender(appender, opened(wire, name="u"))
     going_on: list[bool] = []
@@ -324,7 +324,7 @@ async def test_scripts_end_with_the_batches(sender: Sender, wire: Wire, appender
 
 
 @pytest.mark.parametrize("told", ["MOVED 1 h:1", "ASK 1 h:1"])
-async def test_a_log_whose_script_is_told_that_it_has_moved_is_opened_anew(
+async def test_a_log_whose_script_reports_a_move_is_recovered(
     sender: Sender, wire: Wire, appender: StreamAppender, told: str
 ) -> None:
     """Both nodes stay primaries, so no connection is lost: nothing else would end it for a log that is idle."""
@@ -337,7 +337,7 @@ async def test_a_log_whose_script_is_told_that_it_has_moved_is_opened_anew(
         await appender.run(sender.log, encode(["TRIM"]))
 
 
-async def test_where_a_log_was_before_it_was_opened_anew_says_nothing_of_it(
+async def test_the_former_place_of_a_recovered_log_says_nothing_of_it(
     sender: Sender, wire: Wire, appender: StreamAppender
 ) -> None:
     appender.run(sender.log, encode(["TRIM"]))
@@ -348,9 +348,7 @@ async def test_where_a_log_was_before_it_was_opened_anew_says_nothing_of_it(
     assert sender.log.fenced_reason is None
 
 
-async def test_a_script_that_nobody_waits_for_any_more_holds_up_nothing(
-    sender: Sender, wire: Wire, appender: StreamAppender
-) -> None:
+async def test_an_abandoned_script_blocks_nothing(sender: Sender, wire: Wire, appender: StreamAppender) -> None:
     appender.run(sender.log, encode(["TRIM"])).cancel()
     sender.send(batch())
     wire.turn()

@@ -83,9 +83,7 @@ async def quick(early: JournaledAcks, wire: Wire) -> Sender:
     return Sender(StreamAppender(lambda: NOW, early), opened(wire))
 
 
-async def test_what_is_under_way_is_counted_anew_where_whoever_was_told_of_a_batch_ended_the_ownership(
-    quick: Sender, wire: Wire
-) -> None:
+async def test_appends_in_flight_are_recounted_when_a_callback_ends_the_ownership(quick: Sender, wire: Wire) -> None:
     """Else a batch was acknowledged before those ahead of it, and readers were shown what is not there."""
     appender, log = quick.appender, quick.log
     appender.place(log.name, batch(size=LARGE), 0, lambda _: appender.fail(log, StorageFull("full")))

@@ -54,7 +54,7 @@ async def test_a_stray_entry_is_not_read(start: Start, link: Any) -> None:
 
 
 @pytest.mark.parametrize("ask", ["time", "newest", "trim"])
-async def test_whoever_asks_about_a_log_with_a_stray_entry_gets_an_answer_a_moment_later(
+async def test_a_query_of_a_log_with_a_stray_entry_is_answered_a_moment_later(
     start: Start, link: Any, ask: str
 ) -> None:
     owner = await start()
@@ -78,9 +78,7 @@ async def test_whoever_asks_about_a_log_with_a_stray_entry_gets_an_answer_a_mome
     assert found == 1 if ask == "trim" else found.base_offset == 0
 
 
-async def test_entries_that_somebody_deleted_are_told_and_their_offsets_not_given_out_again(
-    start: Start, link: Any
-) -> None:
+async def test_deleted_entries_are_reported_and_their_offsets_not_reused(start: Start, link: Any) -> None:
     owner = await start()
     for number in range(5):
         await owner.append(batch(number, producer=7, sequence=number))

@@ -148,7 +148,7 @@ def spoil(path: Path, at: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [SMALLEST, 0])
-async def test_a_damaged_entry_that_nothing_of_its_log_is_behind_is_told(
+async def test_a_damaged_last_entry_of_a_log_is_reported(
     connection: Connection, link: Any, path: Path, size: int
 ) -> None:
     """All that is whole can be placed; only the numbers say that something is missing."""
@@ -176,7 +176,7 @@ async def test_a_damaged_entry_that_nothing_of_its_log_is_behind_is_told(
         after.close()
 
 
-async def test_what_was_trimmed_meanwhile_is_not_missed(connection: Connection, link: Any, path: Path) -> None:
+async def test_concurrently_trimmed_entries_are_not_missed(connection: Connection, link: Any, path: Path) -> None:
     raw = RawLog(link)
     told = raw.fill(3)
     raw.save(told.term, 3)
@@ -322,7 +322,7 @@ async def test_a_journal_of_another_size_or_none_from_now_on(
     assert Contents(link).by_offset == {0: 0}
 
 
-async def test_whoever_produced_is_known_behind_a_replay(any_redis: RedisServer, link: Any, path: Path) -> None:
+async def test_producers_are_known_after_a_replay(any_redis: RedisServer, link: Any, path: Path) -> None:
     RawLog(link).open()
     entered(path, (0, batch(0, producer=7, sequence=0)), (1, batch(1, producer=7, sequence=1)))
     owner = await Owner.start(any_redis.url, 1, path)

@@ -40,7 +40,7 @@ class Moving:
         return self.present
 
 
-async def test_who_waits_for_a_log_that_moves_is_told_however_long_it_may_wait() -> None:
+async def test_a_waiter_for_a_moving_log_is_notified_with_any_timeout() -> None:
     """The new shard has its own replicas, and the log is recovered there."""
     async with running_valkey() as valkey:
         before, after = Connection(valkey.url, standing=True), Connection(valkey.url, standing=True)

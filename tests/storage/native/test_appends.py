@@ -148,7 +148,9 @@ async def test_a_batch_that_cannot_be_read_is_refused_when_it_is_opened(
     assert spans(wire) == [b"1", b"3"]
 
 
-async def test_who_cannot_be_told_keeps_nobody_from_their_turn(wire: Wire, appends: Appends, told: list[Any]) -> None:
+async def test_a_failing_callback_does_not_cost_others_their_turn(
+    wire: Wire, appends: Appends, told: list[Any]
+) -> None:
     def fails(_: object) -> None:
         raise ValueError("of this test")
 
@@ -176,7 +178,7 @@ async def test_settling_waits_for_those_that_wait(wire: Wire, appends: Appends, 
     await settling
 
 
-async def test_whoever_settles_may_leave(wire: Wire, appends: Appends, told: list[Any]) -> None:
+async def test_a_waiter_may_leave_when_it_settles(wire: Wire, appends: Appends, told: list[Any]) -> None:
     sent = fill(appends, wire, told)
     settling = asyncio.ensure_future(appends.settle(STREAM))
     await turns()
@@ -256,7 +258,7 @@ async def test_one_that_is_refused_frees_the_line() -> None:
     assert [type(each) for each in seen] == [UnknownTopic]
 
 
-async def test_one_that_refuses_others_as_it_is_told_is_heard() -> None:
+async def test_an_entry_that_refuses_others_in_its_callback_is_reported() -> None:
     """A client that receives the last of its errors may drop records that are in flight elsewhere."""
     opened, seen = Opened(10), list[object]()
     opened.take(10)

@@ -73,7 +73,7 @@ async def test_large_entries_are_looked_at_a_few_at_a_time_and_not_for_ever(
     assert calls(raw, "evalsha") - before <= 3
 
 
-async def test_many_who_ask_at_the_same_time_are_told_the_same(storage: RedisStorage, raw: Any) -> None:
+async def test_concurrent_queries_get_the_same_answer(storage: RedisStorage, raw: Any) -> None:
     raw.xgroup_create(KEY, "group", "100-0")
     before = calls(raw, "evalsha")
     found = await asyncio.gather(*(lags(storage) for _ in range(100)))

@@ -153,7 +153,7 @@ async def test_reading_begins_at_the_next_entry(storage: RedisStorage) -> None:
     assert (end.batches, end.extent.log_start, end.extent.log_end) == ([], 0, first + 5)
 
 
-async def test_a_read_ends_where_it_was_told_to(storage: RedisStorage, raw: Any) -> None:
+async def test_a_read_ends_at_the_given_offset(storage: RedisStorage, raw: Any) -> None:
     for number in range(20):
         raw.xadd(KEY, {"value": "x"}, id=f"{1 + number}-0")
     found = await storage.native.read(STREAM, 0, 1 << 20, 5 << 10)

@@ -121,7 +121,7 @@ async def test_requests_behind_a_lost_script_get_their_own_answers(any_redis: Re
         await until(lambda: connection.connected)
 
 
-async def test_a_loss_while_scripts_are_loaded_again_is_told(tmp_path: Path) -> None:
+async def test_a_loss_while_scripts_are_loaded_again_is_reported(tmp_path: Path) -> None:
     """Behind the address may be another server by then, and it may have less."""
 
     async def forget_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ async def test_who_asks_for_its_health_is_not_held_up_where_writes_are_paused(ow
         assert await connection.call("GET", "a", reads=True) is None
 
 
-async def test_whoever_gives_up_as_a_connection_is_made_leaves_none(own_redis: RedisServer) -> None:
+async def test_a_canceled_connect_leaves_no_connection(own_redis: RedisServer) -> None:
     async with redis.asyncio.Redis.from_url(own_redis.url) as link:
         before = len(await link.client_list())
         connection = Connection(own_redis.url)
@@ -329,7 +329,7 @@ async def test_loading_is_waited_for_when_a_connection_comes_back(tmp_path: Path
     assert told == ["LOADING Redis is loading the dataset in memory"], "said once, not at every try"
 
 
-async def test_loading_at_the_first_connection_is_told(tmp_path: Path) -> None:
+async def test_loading_at_the_first_connection_is_reported(tmp_path: Path) -> None:
     async with scripted(tmp_path, answering(b"-LOADING Redis is loading the dataset in memory\r\n")) as url:
         with pytest.raises(Unreachable, match="LOADING"):
             await Connection(url, [encode(["PING"])]).open()
@@ -376,7 +376,7 @@ async def test_nonsense_ends_the_link_and_the_next_one_works(tmp_path: Path, tex
     assert lines[0]["event"] == "connection to Redis given up"
 
 
-async def test_a_wrong_password_is_told() -> None:
+async def test_a_wrong_password_is_reported() -> None:
     with RedisServer(options={"requirepass": "right"}) as server:
         with pytest.raises(Unreachable, match="WRONGPASS"):
             await Connection(server.url.replace("unix://", "unix://:wrong@")).open()

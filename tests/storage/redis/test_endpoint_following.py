@@ -119,7 +119,7 @@ def test_who_is_named_again_and_again_is_tried_less_and_less_often() -> None:
     assert [second for second in range(130, 140) if tries.may(named, second)] == [130, 131, 133, 137]
 
 
-async def test_what_is_beside_a_connection_goes_where_that_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_companions_of_a_connection_go_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentinels who have not heard of a promotion would have the copies of another server waited for."""
     first, second = [("127.0.0.1", port) for port in free_ports(2)]
     sentinels = Sentinels(first)
@@ -146,7 +146,7 @@ async def test_what_is_beside_a_connection_goes_where_that_one_is(monkeypatch: p
                 await watcher.close()
 
 
-async def test_what_is_beside_a_connection_follows_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_companions_of_a_connection_follow_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = [("127.0.0.1", port) for port in free_ports(2)]
     sentinels = Sentinels(first)
     monkeypatch.setattr(endpoint, "finder", lambda url: (url, sentinels))

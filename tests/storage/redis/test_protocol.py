@@ -87,7 +87,7 @@ async def asking() -> _Asking:
     return _Asking()
 
 
-async def test_an_answer_by_itself_is_told_at_once(asking: _Asking) -> None:
+async def test_a_single_answer_is_delivered_at_once(asking: _Asking) -> None:
     asking.ask("write")
     await asking.comes(b":1\r\n")
     assert asking.told == [("write", 1)]
@@ -108,7 +108,7 @@ async def test_an_answer_behind_a_large_one_waits_for_a_proof(asking: _Asking) -
     assert asking.pings == 1
 
 
-async def test_whoever_only_reads_never_waits(asking: _Asking) -> None:
+async def test_readers_never_wait(asking: _Asking) -> None:
     told: list[Reply] = []
     for _ in range(2):
         asking.link.send([encode(["read"])], Read(told.append))
@@ -117,7 +117,7 @@ async def test_whoever_only_reads_never_waits(asking: _Asking) -> None:
     assert asking.pings == 0
 
 
-async def test_whoever_comes_behind_those_that_wait_keeps_the_order(asking: _Asking) -> None:
+async def test_a_latecomer_behind_waiters_keeps_the_order(asking: _Asking) -> None:
     asking.ask("read", in_place=True)
     asking.ask("first")
     await asking.comes(_BATCH + b":1\r\n")
@@ -172,7 +172,7 @@ async def test_other_refusals_of_the_ping_are_proofs(asking: _Asking) -> None:
     assert not asking.wire.aborted
 
 
-async def test_a_loss_is_told_in_order(asking: _Asking) -> None:
+async def test_a_loss_is_reported_in_order(asking: _Asking) -> None:
     asking.ask("read", in_place=True)
     asking.ask("write")
     await asking.comes(_BATCH + b":1\r\n")

@@ -112,7 +112,7 @@ def test_who_writes_into_a_view_changes_no_other(made: Reader) -> None:
     assert plain(second) == bytes(_LARGE)
 
 
-def test_memory_that_nobody_looks_into_is_used_again() -> None:
+def test_unreferenced_memory_is_used_again() -> None:
     reader = make_reader(hiredis.ReplyError)
     if isinstance(reader, CopyingReader):
         pytest.skip("no compiler")

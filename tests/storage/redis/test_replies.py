@@ -14,7 +14,7 @@ from headrace.topics.errors import StorageMoving, StorageNotReplicated, StorageN
         ("TRYAGAIN Multiple keys request during rehashing of slot", StorageMoving, "its slot is being moved"),
     ],
 )
-def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Exception], told: str) -> None:
+def test_a_slot_that_moves_or_has_moved_is_reported_as_one(reply: str, kind: type[Exception], told: str) -> None:
     error = error_of_text(reply)
     assert type(error) is kind
     assert told in str(error)
@@ -28,7 +28,7 @@ def test_a_slot_that_moves_or_has_moved_is_told_as_one(reply: str, kind: type[Ex
         ("NOREPLICAS Not enough good replicas to write.", StorageNotReplicated),
     ],
 )
-def test_who_takes_no_writes_is_told_from_who_may_have_been_replaced_as_well(reply: str, kind: type[Exception]) -> None:
+def test_a_read_only_server_is_distinguished_from_one_perhaps_replaced(reply: str, kind: type[Exception]) -> None:
     assert type(error_of_text(reply)) is kind
 
 
@@ -53,7 +53,7 @@ def test_what_the_user_may_not_do_for_now_is_to_be_tried_again(reply: str, where
 
 
 @pytest.mark.parametrize("where", ["", " script: on @user_script:18.", " script: 5f1c0de, on @user_script:1."])
-def test_where_in_a_script_of_ours_it_was_is_told_to_nobody(where: str) -> None:
+def test_places_in_our_scripts_are_not_reported(where: str) -> None:
     full = "MISCONF Errors writing to the AOF file: No space left on device"
     assert str(error_of_text(full + where)) == f"Redis answered: {full}"
     mistake = f"ERR Wrong number of args{where}"

@@ -15,7 +15,7 @@ _REFUSED = r"127\.0\.0\.1:{0}: Error \d+ connecting to 127\.0\.0\.1:{0}\..*"
 WORDS = rf"^no Sentinel names a primary 'main' \({_REFUSED.format(1)}; {_REFUSED.format(2)}\)$"
 
 
-async def test_who_looks_for_the_primary_is_told_why_there_is_none() -> None:
+async def test_a_missing_primary_is_explained() -> None:
     _, found = finder(URL)
     assert found is not None
     with pytest.raises(StorageUnavailable, match=WORDS):

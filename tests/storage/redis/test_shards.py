@@ -236,7 +236,7 @@ async def test_a_node_that_is_met_while_all_is_closed_is_left_again(cluster: Clu
 
 
 @pytest.mark.parametrize("told", [b"-MOVED 1 127.0.0.1:1\r\n", b"-ASK 1 :0\r\n", b"-MOVED nonsense\r\n"])
-async def test_a_node_that_nobody_knows_yet(cluster: Cluster, told: bytes) -> None:
+async def test_an_unknown_node(cluster: Cluster, told: bytes) -> None:
     cluster.one.answers[b"GET"] = told
     with pytest.raises(StorageUnavailable, match="has moved the key"):
         await cluster.shards.at(cluster.key).call("GET", cluster.key)
@@ -260,7 +260,7 @@ async def test_one_that_hangs_is_left(cluster: Cluster) -> None:
     assert await connection.call("GET", cluster.key) == b"OK"
 
 
-async def test_it_is_told_that_slots_have_no_primary(cluster: Cluster) -> None:
+async def test_slots_without_a_primary_are_reported(cluster: Cluster) -> None:
     """Each node replies that no node serves the slot of this key."""
     cluster.one.answers[b"GET"] = b"-CLUSTERDOWN Hash slot not served\r\n"
     cluster.topology.uncovered = True
@@ -276,7 +276,7 @@ async def test_it_is_told_that_slots_have_no_primary(cluster: Cluster) -> None:
         found = await cluster.shards.unanswered(60)
 
 
-async def test_it_is_told_which_nodes_do_not_answer_unless_none_does(cluster: Cluster) -> None:
+async def test_unresponsive_nodes_are_reported_unless_all_are(cluster: Cluster) -> None:
     assert await cluster.shards.unanswered(60) == []
     cluster.one.die()
     await until(lambda: len(cluster.lost) == 1)
@@ -293,7 +293,7 @@ async def test_a_node_that_is_silent_has_not_answered(cluster: Cluster) -> None:
         await cluster.shards.unanswered(0.01)
 
 
-async def test_a_node_that_refuses_requests_is_told_of_and_is_there(cluster: Cluster) -> None:
+async def test_a_node_that_refuses_requests_is_reported_as_present(cluster: Cluster) -> None:
     """As one does whose disk is full."""
     cluster.one.answers[b"PING"] = b"-MISCONF No space left on device\r\n"
     told = f"127.0.0.1:{cluster.one.port}: Redis refuses requests: MISCONF No space left on device"
@@ -308,7 +308,7 @@ def want_copies(cluster: Cluster) -> None:
         node.answers[b"INFO"] = b"+min_slaves_good_slaves:0\r\n"
 
 
-async def test_a_node_that_refuses_writes_alone_is_told_of_and_is_there(cluster: Cluster) -> None:
+async def test_a_node_that_refuses_only_writes_is_reported_as_present(cluster: Cluster) -> None:
     """As one does that has lost its replicas; it answers PING."""
     want_copies(cluster)
     cluster.one.answers[b"EVAL"] = cluster.two.answers[b"EVAL"] = b"-NOREPLICAS Not enough good replicas to write.\r\n"
@@ -335,7 +335,7 @@ async def test_a_node_that_cannot_be_read_is_not_there(cluster: Cluster, refusal
         await cluster.shards.unanswered(60)
 
 
-async def test_a_silent_node_keeps_nobody_from_hearing_of_entries_on_another(cluster: Cluster) -> None:
+async def test_a_silent_node_does_not_block_notifications_of_another(cluster: Cluster) -> None:
     other = next(key for key in map(str, range(99)) if slot_of(key) >= REDIS_CLUSTER_HASH_SLOTS // 2)
     cluster.one.answers[b"XREAD"] = b""
     cluster.two.answers[b"XREAD"] = b"*0\r\n"

@@ -60,7 +60,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whoever_waited_behind_more_than_redis_sends_at_once_may_be_early(chosen: list[tuple[str, int]]) -> None:
+def test_a_reply_behind_more_than_one_flush_of_redis_may_be_early(chosen: list[tuple[str, int]]) -> None:
     wire = _Wire()
     for what, number in chosen:
         if what == "send":

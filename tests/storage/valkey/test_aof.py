@@ -125,7 +125,7 @@ async def test_the_first_batch_that_is_known_is_not_read(written: Written) -> No
     assert [await written.read(offset) for offset in (-1, 0)] == [None, [0]]
 
 
-async def test_what_is_written_to_a_batch_is_nobody_elses(written: Written) -> None:
+async def test_data_written_into_a_batch_stays_its_own(written: Written) -> None:
     written.append(1, 0, 1, 5_000)
     first = await written.find(0)
     assert first is not None
@@ -197,7 +197,7 @@ async def test_another_database_has_other_logs(written: Written) -> None:
     assert await written.read(3) == [3]
 
 
-async def test_behind_a_gap_a_log_begins_anew(written: Written) -> None:
+async def test_after_a_gap_a_log_begins_again(written: Written) -> None:
     for base in (0, 1, 5, 6, 7):
         written.append(1, base)
     assert [await written.read(offset) for offset in (0, 2, 5, 6, 7)] == [None, None, None, [6, 7], [7]]
@@ -209,7 +209,7 @@ async def test_what_overlaps_is_not_read(written: Written) -> None:
     assert [await written.read(offset, term=9) for offset in range(6)] == [None] * 6
 
 
-async def test_logs_are_told_apart(written: Written) -> None:
+async def test_logs_are_distinguished(written: Written) -> None:
     for number in range(500):
         written.begin(b"log-%d" % number)
         written.write(*xadd(f"log-{number}", "1-11", batch(10)))

@@ -87,7 +87,7 @@ async def test_a_read_that_valkey_has_left_the_file_under_is_for_valkey(
     assert await reading is None
 
 
-async def test_a_file_that_valkey_has_left_is_let_go_of_though_nobody_reads(
+async def test_a_file_that_valkey_has_left_is_closed_without_readers(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes would stay on the disk."""

@@ -74,7 +74,7 @@ async def test_readers_of_the_storage_get_batches_from_the_file(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("wanted", "limit"), [(-1, BESIDE_FILE_BYTES), (1 << 20, 1 << 20), (1 << 30, 1 << 30)])
-def test_beside_the_file_the_server_keeps_little_itself(wanted: int, limit: int) -> None:
+def test_next_to_the_file_the_server_keeps_little_itself(wanted: int, limit: int) -> None:
     asked = BrokerSettings.of({"headrace.cache.bytes": str(wanted)})
     cache = CacheBudget(asked.headrace_cache_bytes)
     shrink_beside_file(cache, asked)

@@ -77,7 +77,7 @@ def test_a_lock_that_is_a_link_is_not_followed(short_path: Path) -> None:
     assert not (short_path / "elsewhere").exists()
 
 
-def test_a_file_system_without_locks_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_reported(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -30,7 +30,7 @@ async def test_a_redis_that_answers_is_not_told_of() -> None:
     assert logged == []
 
 
-async def test_a_slow_redis_is_told_of_before_it_answers_and_then() -> None:
+async def test_a_slow_redis_is_reported_before_and_after_it_answers() -> None:
     answer = asyncio.Event()
 
     async def ping() -> None:
@@ -46,7 +46,7 @@ async def test_a_slow_redis_is_told_of_before_it_answers_and_then() -> None:
     assert told(logged)[1:] == [("info", "Redis has answered")]
 
 
-async def test_a_redis_that_is_away_is_told_of_by_others() -> None:
+async def test_an_unavailable_redis_is_reported_elsewhere() -> None:
     async def ping() -> None:
         raise StorageUnavailable("no connection to Redis")
 
@@ -55,7 +55,7 @@ async def test_a_redis_that_is_away_is_told_of_by_others() -> None:
     assert logged == []
 
 
-async def test_a_redis_that_is_set_to_evict_is_told_of_once_and_when_it_ends() -> None:
+async def test_a_redis_that_evicts_is_reported_once_and_again_at_the_end() -> None:
     with RedisServer() as server:
         admin = redis.asyncio.from_url(server.url)
         storage = await RedisStorage.open(server.url, admin, 1)
@@ -90,7 +90,7 @@ async def test_a_redis_that_does_not_tell_is_believed_to_evict_as_before() -> No
     assert [line["log_level"] for line in logged] == ["error", "info"]
 
 
-def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_when_there_is_room() -> None:
+def test_a_filling_disk_is_reported_per_quarter_gibibyte_and_once_when_there_is_room() -> None:
     free = 0
     watch = Watch(nothing, Path("/data"), lambda _path: free)
     lines = []
@@ -103,7 +103,7 @@ def test_a_disk_that_fills_is_told_of_at_each_quarter_of_a_gibibyte_and_once_whe
     assert lines == [[], [], full, [], [], full, full, [], room, [], full]
 
 
-def test_a_directory_that_is_gone_is_told_of_once_and_so_is_its_return() -> None:
+def test_a_missing_directory_is_reported_once_and_so_is_its_return() -> None:
     there = True
 
     def free(_: Path) -> int:
@@ -132,7 +132,7 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_the_lack_of_descriptors_is_told_once_and_so_is_its_end() -> None:
+def test_a_lack_of_descriptors_is_reported_once_and_so_is_its_end() -> None:
     watch = Watch(nothing, None)
     lines = []
     for lacking in (False, True, True, True, False, False, True):

@@ -83,7 +83,7 @@ async def test_its_file_is_rewritten_when_most_of_it_is_gone(admin: redis.asynci
     assert pauses == [PERIOD_S, DUE_PERIOD_S, PERIOD_S]
 
 
-async def test_a_redis_that_refuses_is_told_of_once_for_each_reason(
+async def test_a_refusing_redis_is_reported_once_for_each_reason(
     server: RedisServer, admin: redis.asyncio.Redis
 ) -> None:
     await _let_guest(admin, "on", ">secret", "~*", "+@all", "-config|set")
@@ -103,7 +103,7 @@ async def test_a_redis_that_refuses_is_told_of_once_for_each_reason(
     assert [each["log_level"] for each in logs] == ["warning"]
 
 
-async def test_a_redis_that_is_away_is_told_of_and_set_when_it_is_back(
+async def test_an_unavailable_redis_is_reported_and_configured_when_it_returns(
     server: RedisServer, admin: redis.asyncio.Redis
 ) -> None:
     managing = RedisMaintenance(admin)
@@ -116,7 +116,7 @@ async def test_a_redis_that_is_away_is_told_of_and_set_when_it_is_back(
     assert await _settings(admin) == [FOR_A_LOG]
 
 
-async def test_a_cluster_that_is_away_once_more_is_told_of_once_more(
+async def test_a_second_outage_of_a_cluster_is_reported_again(
     admin: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Primary(admin)
@@ -138,7 +138,7 @@ async def test_a_cluster_that_is_away_once_more_is_told_of_once_more(
 
 
 @pytest.mark.redis_cluster
-async def test_every_primary_of_a_cluster_is_set_also_beside_one_that_refuses() -> None:
+async def test_every_primary_of_a_cluster_is_configured_although_one_refuses() -> None:
     with RedisCluster(replicas=0) as cluster:
         for node in cluster.nodes:
             for name, value in BUSY.items():

