@@ -143,7 +143,7 @@ def test_a_group_is_one_group_wherever_its_instances_ask(client: Balanced, strea
     assert (error.value.status, error.value.code) == (404, "NotAuthorizedOrNotFound")
 
 
-def test_an_impossible_identity_is_rejected(three: Brokers, client: Balanced, stream: str) -> None:
+def test_forged_requests_between_brokers_are_rejected(three: Brokers, client: Balanced, stream: str) -> None:
     """Requests between brokers need the keyspace's secret."""
     import http.client  # noqa: PLC0415
 

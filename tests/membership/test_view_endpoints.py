@@ -9,7 +9,7 @@ from headrace.server.config import load
 from headrace.server.listeners import Listening
 
 
-def test_a_wildcard_listener_gets_the_host_advertised_by_others() -> None:
+def test_a_wildcard_listener_without_an_advertised_host_gets_the_machines_name() -> None:
     with structlog.testing.capture_logs() as logged:
         told = endpoints({"IN": ("::", 9092), "OUT": ("broker.example.org", 9093)})
     name = socket.gethostname()

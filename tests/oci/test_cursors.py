@@ -113,7 +113,7 @@ def test_a_cursor_of_a_later_version_is_refused_and_not_misread() -> None:
 
 
 @given(_names, _names, st.integers(1, 100_000), st.data())
-def test_the_documented_number_of_offsets_always_fits(
+def test_as_many_offsets_as_promised_always_fit(
     group: str, instance: str, partitions: int, data: st.DataObject
 ) -> None:
     most = most_offsets(group, instance, partitions)

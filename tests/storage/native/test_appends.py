@@ -258,7 +258,7 @@ async def test_one_that_is_refused_frees_the_line() -> None:
     assert [type(each) for each in seen] == [UnknownTopic]
 
 
-async def test_an_entry_that_refuses_others_in_its_callback_is_reported() -> None:
+async def test_a_waiter_refused_in_anothers_callback_gets_its_error() -> None:
     """A client that receives the last of its errors may drop records that are in flight elsewhere."""
     opened, seen = Opened(10), list[object]()
     opened.take(10)
