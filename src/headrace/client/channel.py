@@ -43,7 +43,6 @@ class Channel:
     """
 
     def __init__(self, link: socket.socket, client_id: str | None) -> None:
-        """Take over a connected socket."""
         self.socket = link
         self._client_id = client_id
         self._numbers = itertools.count(1)

@@ -74,7 +74,6 @@ class Cluster:
     """Connections to one cluster. Not thread-safe."""
 
     def __init__(self, options: ClientOptions) -> None:
-        """The first request connects."""
         self.options = options
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -177,7 +176,6 @@ class Cluster:
         return found
 
     def _any(self) -> Connection:
-        """Return a connection to any broker that responds."""
         failure: ServerUnavailable | None = None
         for place in dict.fromkeys((*self._connections, *self.options.servers, *self._brokers.values())):
             try:
@@ -304,7 +302,7 @@ def _on_group(operation: str, name: str) -> str:
 
 
 def check(code: int, what: str, needs: str) -> None:
-    """Raise the exception for an error code, if it is one.
+    """Raise the exception for an error code other than 0.
 
     Args:
         code: error code of the response.
@@ -313,8 +311,7 @@ def check(code: int, what: str, needs: str) -> None:
 
     Raises:
         Stale: a retry may help.
-        LoginRefused: not authorized.
-        UnknownTopic, ServerUnavailable: other errors.
+        LoginRefused, UnknownTopic, ServerUnavailable.
     """
     if code:
         _fail(code, what, needs)

@@ -88,7 +88,6 @@ class Connection:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Convert errors of a wait to ServerUnavailable."""
         try:
             yield
         except OSError as error:
@@ -169,7 +168,6 @@ class Connection:
 
 
 def _tls(options: ClientOptions) -> ssl.SSLContext:
-    """Raises ValueError for invalid PEM."""
     context = ssl.create_default_context(cadata=options.authorities)
     context.check_hostname = options.verify_host
     if options.certificate is not None:

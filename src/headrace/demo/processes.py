@@ -1,7 +1,6 @@
 """The demo's directory and processes, each in a separate session.
 
-Ctrl-C reaches only the demo, which ends them. The directory holds the server's data, the table and the logs. Every
-start empties it, but only of the demo's files.
+Ctrl-C reaches only the demo, which ends them. Every start empties the directory, but only of the demo's files.
 """
 
 import asyncio
@@ -47,12 +46,12 @@ class Child:
         log: Path,
         read: Callable[[bytes], Heard] = messages.told,
     ) -> None:
-        """Start the process, from the main thread: a child ends with the thread that started it.
+        """Start `python -m MODULE`, from the main thread: a child ends with the thread that started it.
 
         Args:
             name: display name.
-            module: argument of `python -m`.
-            arguments: arguments of the module.
+            module: module to run.
+            arguments: its arguments.
             hear: receives each message; the last is its end.
             log: file for standard error.
             read: parses a line of standard output.
@@ -144,8 +143,7 @@ def end(children: Sequence[Child]) -> None:
     deadline = time.monotonic() + _STOP_S
     for child in children:
         ended = child.wait(max(0.0, deadline - time.monotonic()))
-        # Spark's JVM ends shortly after its Python. A remaining process may be a zombie without a reaper: limit the
-        # wait.
+        # Spark's JVM ends shortly after its Python. Limit the wait: it may be a zombie without a reaper.
         grace = time.monotonic() + _GRACE_S
         while ended and _has_group(child.pid) and time.monotonic() < grace:
             time.sleep(_POLL_S)
@@ -195,7 +193,6 @@ def prepare_directory(path: Path) -> None:
 
 
 def _empty(path: Path) -> None:
-    """Remove all but locks and marker. Raises StoreError while a server runs."""
     end_orphan(path)
     with contextlib.closing(DataDirectory.open(path)) as directory:
         directory.remove_socket()

@@ -1,7 +1,6 @@
 """`python -m headrace.demo.reader`: one member of the consumer group, in a process that can be killed.
 
-Delivery is at least once: it reports records before it commits them. After a kill in between, the next member reads
-them again.
+It reports records before it commits them: delivery is at least once.
 """
 
 import signal
@@ -80,8 +79,7 @@ class Reader:
     def _commit(self, *, wait: bool = False) -> bool:
         """Commit the reported offsets; return whether they were accepted.
 
-        Asynchronous, except at the end: the coordinator responds to nothing else during a rebalance. Records of a
-        rejected commit are delivered again.
+        Asynchronous, except at the end: during a rebalance the coordinator responds to nothing else.
         """
         offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in self._read.items()]
         if not offsets:

@@ -180,7 +180,6 @@ def show_next_steps(
 
 
 def _storage(url: str) -> str:
-    """Return the options of redis-cli."""
     found = urlsplit(url)
     if found.scheme == "redis+cluster":
         # redis-cli discovers the other nodes.
@@ -190,7 +189,6 @@ def _storage(url: str) -> str:
 
 
 def _program() -> str:
-    """Return the command for the `headrace` of this environment."""
     here = Path(sys.argv[0]) if Path(sys.argv[0]).name == "headrace" else Path(sys.executable).with_name("headrace")
     found = shutil.which("headrace")
     if found is not None and Path(found).resolve() == here.resolve():

@@ -76,7 +76,6 @@ class Demo:
     """One run."""
 
     def __init__(self, options: Options, console: Console, interrupts: Sequence[int]) -> None:
-        """`interrupts` receives the signals that end the demo."""
         self._options = options
         self._interrupts = interrupts
         self._console = console
@@ -138,7 +137,6 @@ class Demo:
     # Start
 
     def _start(self) -> messages.Ready:
-        """Start server and Spark, create the topic, read the package."""
         options, board = self._options, self._board
         file = flights.package_file()
         prepare_directory(options.data)
@@ -180,7 +178,6 @@ class Demo:
     # Stream
 
     def _stream(self, ready: messages.Ready) -> None:
-        """Send, consume with one kill, and archive until all records have arrived."""
         board, total = self._board, self._package[WHOLE].flights
         assert self._watch is not None
         assert self._sender is not None
@@ -207,7 +204,6 @@ class Demo:
         self._board.say(f"{name} started, pid {child.pid}")
 
     def _kill_one(self) -> None:
-        """Send SIGKILL to the consumer with the most records."""
         board = self._board
         name = max(self._readers, key=lambda name: sum(board.ends.get(p, 0) for p in board.members[name].partitions))
         child, member = self._readers[name], board.members[name]
@@ -228,7 +224,6 @@ class Demo:
             self._board.say(f"{killed.name} killed with SIGKILL, pid {killed.pid}", "bold red")
 
     def _shared(self) -> bool:
-        """Whether all partitions are assigned, some to every living consumer."""
         living = [self._board.members[name] for name, child in self._readers.items() if child not in self._leaving]
         held = sorted(partition for member in living for partition in member.partitions)
         return held == list(range(PARTITIONS)) and all(member.partitions for member in living)
@@ -241,7 +236,6 @@ class Demo:
     # End
 
     def _look_back(self) -> report.Outcome:
-        """Collect all figures."""
         assert self._spark is not None
         assert self._sender is not None
         assert self._watch is not None
@@ -271,7 +265,6 @@ class Demo:
         )
 
     def _stay(self, ready: messages.Ready) -> None:
-        """Keep the server running until Ctrl-C. Raises DemoFailed if it ends before."""
         assert self._watch is not None
         report.show_next_steps(
             self._console, ready, TOPIC, READERS, self._watch.stream(0), self._options.data, self._table
@@ -374,7 +367,6 @@ class Demo:
 
 
 def _shares(seen: Seen) -> str:
-    """Return the members with their partitions, once assigned."""
     if not any(seen.members.values()):
         return f"members {', '.join(seen.members)}" if seen.members else "no members"
     return "; ".join(f"{name} has {_listed(partitions)}" for name, partitions in seen.members.items())

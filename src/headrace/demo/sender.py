@@ -26,15 +26,7 @@ class Sender:
     """An idempotent producer that counts `sent` and `acknowledged`."""
 
     def __init__(self, kafka: str, topic: str, flights: Path, *, rate: int, limit: int | None) -> None:
-        """Prepare.
-
-        Args:
-            kafka: HOST:PORT.
-            topic: an existing topic.
-            flights: the package's file.
-            rate: flights per second; 0: unlimited.
-            limit: number of flights; None: all.
-        """
+        """`rate` in flights per second, 0 for unlimited; `limit` None for all flights."""
         self.sent = 0
         self.acknowledged = 0
         self.checksum = 0
@@ -93,7 +85,6 @@ class Sender:
                 self._stop.wait(_SLICE_S)
 
     def _send(self, flights: Iterator[Flight], due: int) -> bool:
-        """Send up to the due number; return whether more may follow."""
         encode = msgspec.json.Encoder().encode
         for _ in range(due):
             flight = next(flights, None)

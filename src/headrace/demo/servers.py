@@ -1,7 +1,4 @@
-"""The demo's servers: one, or three brokers over a Redis Cluster of three primaries and three replicas.
-
-They use the default ports if free.
-"""
+"""The demo's servers, on the default ports if free: one, or three brokers over a Redis Cluster."""
 
 import contextlib
 import errno
@@ -49,13 +46,7 @@ class Servers:
     """The running servers."""
 
     def __init__(self, data: Path, hear: Hear, say: Callable[[str, str], None]) -> None:
-        """Prepare.
-
-        Args:
-            data: directory of data and logs.
-            hear: receives their messages, starting with the ready line.
-            say: prints a message with a style.
-        """
+        """`hear` receives messages of the processes; `say` prints a message with a style."""
         self.brokers: list[Child] = []
         self.killed: Child | None = None
         self._data, self._hear, self._say = data, hear, say
@@ -164,7 +155,6 @@ class Servers:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return free ports; a server that finds one taken fails with a message."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:
@@ -269,12 +259,10 @@ def _own(node: Address) -> list[str]:
 
 
 def _bus(node: Address) -> int:
-    """Return the cluster bus port: `ip:port@bus,host`."""
     return int(_own(node)[1].partition("@")[2].partition(",")[0])
 
 
 def _agree(nodes: Sequence[Address]) -> bool:
-    """Return whether all nodes are healthy and agree on roles and slots."""
     told = set()
     for node in nodes:
         if "cluster_state:ok" not in _ask(node, "CLUSTER", "INFO"):

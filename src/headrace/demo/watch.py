@@ -47,7 +47,6 @@ class Watch:
     """Polls four times per second, in a thread."""
 
     def __init__(self, kafka: str, topic: str, partitions: int, groups: tuple[str, str]) -> None:
-        """`groups`: the consumers' group, whose members are watched, and the archive's."""
         # librdkafka asks a known leader until the metadata expires, even if it is dead.
         self._admin = AdminClient(
             {"bootstrap.servers": kafka, "client.id": "demo-watch", "metadata.max.age.ms": _METADATA_MS}, logger=_SILENT

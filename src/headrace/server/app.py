@@ -87,18 +87,18 @@ async def serve(
 
     Args:
         options: data directory and addresses.
-        settings: the broker's settings.
-        oci: the OCI API's settings.
+        settings: broker settings.
+        oci: OCI settings.
         on_ready: called once every API answers.
-        clock: time source of every API; None: the system clock.
-        guest: stops a server in another program's process; signal handlers and memory tuning are then left alone.
-        log_lines_lost: returns the number of log lines that could not be written, for the metrics.
+        clock: time source; None: the system clock.
+        guest: stops a server in another program's process, whose signals and memory stay unchanged.
+        log_lines_lost: returns the number of lost log lines.
 
     Returns:
-        The exit status: 0 after a clean stop, 1 when the storage was lost or taken over.
+        0 after a clean stop, 1 when the storage was lost or taken over.
 
     Raises:
-        StartError: the server could not start; the message says what to change.
+        StartError: the message says what to change.
     """
     stop = guest or Stop()
     settings = _effective(settings, options)
@@ -171,7 +171,7 @@ async def _clusters(
     counted: StoreCounters,
     tracing: "Tracing | None",
 ) -> AsyncIterator[tuple[RedisStorage, VirtualClusters, Brokers | None]]:
-    """Open the storage and join the other brokers, if any. Nothing is loaded yet."""
+    """Open the storage and join the other brokers, without loading."""
     clock = given or SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         storage = await stack.enter_async_context(opened_storage(options, settings, stop, counted))
@@ -214,7 +214,6 @@ async def _loaded(
     brokers: Brokers | None,
     stack: contextlib.AsyncExitStack,
 ) -> tuple[Known, OciService]:
-    """Load topics and groups, then users, then the OCI API's resources, and follow other brokers' changes."""
     await clusters.start(_show_partitions)
     stack.push_async_callback(clusters.stop)
     known = await opened_logins(clusters, settings, options.bootstrap_user, stack)
@@ -236,7 +235,6 @@ def _kafka(
     counters: Counters,
     limits: ConnectionLimits,
 ) -> KafkaListeners:
-    """Return the Kafka listeners, not started."""
     pool_cluster = service.catalog.pools.cluster_of
     return KafkaListeners(
         KafkaListener(
@@ -264,17 +262,14 @@ def _for_people(
     front: StartupGate,
     stack: contextlib.AsyncExitStack,
 ) -> ASGIApp:
-    """Return the console, metrics and health; `otherwise` answers every other path."""
     visitors = visitors_of(observed.clusters, known)
     routes, pages = shown(observed, visitors, front, stack)
     reset = ResetCall(service.reset, is_loopback, on=settings.headrace_testing_reset).route
-    # Clients of the OCI API need its error format, so it answers unknown paths.
+    # Unknown paths get the error format of the OCI API.
     return visitors.known(http_app.create(health, (reset, *routes), otherwise=pages.before(otherwise)))
 
 
 def _http_apis(oci: OciApp, appends: ASGIApp | None, people: ASGIApp) -> ASGIApp:
-    """Route requests to the APIs by path."""
-
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         app: ASGIApp = oci if scope["type"] == "http" and is_ours(scope["path"]) else people
         if appends is not None and scope["path"] == APPENDS:
@@ -295,7 +290,6 @@ async def _observed(
     http: str,
     log_lines_lost: Callable[[], int],
 ) -> AsyncIterator[Observed]:
-    """Watch Redis and the disk, over a separate Redis client, and yield the data for metrics and console."""
     data = options.disk if options.redis else options.data
     evicting = storage.evicting if options.redis else None
     watch = Watch(storage.ping, data, evicting=evicting, look_at_journal=storage.look_at_journal)
@@ -319,7 +313,7 @@ async def _observed(
 
 
 def _effective(settings: BrokerSettings, options: ServerOptions) -> BrokerSettings:
-    """Allow adoption of every stream in the embedded Valkey, which holds no other application's data."""
+    """The embedded Valkey holds no other application's data, so every stream may be adopted."""
     if options.redis is not None or "headrace.adopt.prefixes" in settings.given:
         return settings
     return BrokerSettings.of(settings.given | {"headrace.adopt.prefixes": "*"})
@@ -356,7 +350,7 @@ def _advertise(broker: Broker, kafka: dict[str, tuple[str, int]], storage: str) 
 
 @contextlib.asynccontextmanager
 async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) -> AsyncIterator[HttpListener]:
-    """Serve HTTP from before the start until after the stop, so that probes can read the server's state."""
+    """Serve HTTP from before the start until after the stop, for probes."""
     listener = HttpListener(app, listening.http, limits=limits, tls=listening.tls if listening.https else None)
     await listener.start()
     try:
@@ -366,7 +360,6 @@ async def _http(app: ASGIApp, listening: Listening, limits: ConnectionLimits) ->
 
 
 def _hosts(options: ServerOptions, settings: BrokerSettings, oci: OciSettings, bound: socket.socket) -> Hosts:
-    """Return the host names accepted in HTTP requests."""
     address = bound.getsockname()[0]
     own = [options.http.host, address, urlsplit(oci.messages_endpoint).hostname or ""]
     if not is_loopback(address):

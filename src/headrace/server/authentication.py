@@ -1,4 +1,4 @@
-"""Compose authentication: users with passwords, tokens, and the logins that each listener accepts."""
+"""Compose users, tokens, and the logins of listeners."""
 
 import contextlib
 from collections.abc import Callable
@@ -72,7 +72,6 @@ async def _opened_users(clusters: VirtualClusters, first: Path | None, stack: co
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Return the name and password in a file. Raises StartError."""
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -90,7 +89,6 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextlib.AsyncExitStack) -> "Tokens | None":
-    """Return the verifier of OAUTHBEARER and HTTP Bearer tokens, if configured. Raises StartError."""
     url = settings.sasl_oauthbearer_jwks_endpoint_url
     if not url:
         if _OAUTHBEARER in _mechanisms(settings):

@@ -1,4 +1,4 @@
-"""Connect this server with the other brokers of its Redis: membership, leadership, metadata changes."""
+"""This server's connection with the other brokers of its Redis."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ class Brokers:
         neighbours: Neighbours,
         last: str,
     ) -> None:
-        """Use `joined`. `last` is the id of a metadata change from before the load."""
+        """`last`: id of a metadata change from before the load."""
         self.storage = storage
         self.ownership = ownership
         self._membership = membership
@@ -60,11 +60,11 @@ class Brokers:
         self._follower.last_is(change_id)
 
     async def follow(self, clusters: VirtualClusters, documents: Documents) -> None:
-        """Apply each cluster membership and the metadata changes of other brokers from now on.
+        """Apply changes of membership and metadata from now on.
 
         Args:
-            clusters: loaded under the current cluster membership.
-            documents: loads listeners' documents of the given kinds; of all kinds if none is given.
+            clusters: loaded under the current membership.
+            documents: loads listeners' documents of the given kinds, or all.
         """
         clusters.learn_leaders(await self.storage.leaders())
         self._clusters = clusters
@@ -134,7 +134,6 @@ def _member(node_id: int, advertised: Mapping[str, tuple[str, int]], http: str) 
 
 
 async def _first_view(membership: Membership, url: str) -> View:
-    """Join, and return the cluster membership. Raises StartError."""
     try:
         return await membership.join(_log.warning)
     except NodeIdTaken as error:
@@ -162,15 +161,15 @@ async def joined(
     Args:
         storage: fenced by the broker epoch.
         url: of the same Redis.
-        settings: `node.id` and the session timeout of brokers.
+        settings: `node.id` and session timeout.
         clock: measures the session timeout.
-        advertised: host and port of each Kafka listener, the first listener first.
+        advertised: host and port of each Kafka listener, in order.
         http: URL of the HTTP listener for other brokers.
-        tls: credentials for requests to brokers that serve HTTPS.
-        lost: called with the reason when this server can no longer be a member.
+        tls: for requests to HTTPS brokers.
+        lost: called with the reason when the membership ends.
 
     Raises:
-        StartError: another live server has the same `node.id`, or Redis does not answer.
+        StartError: a live server has the same `node.id`, or Redis does not answer.
     """
     client = storage.take_along(asynchronous(url))
     beside = RedisMembership(client, storage.fence)

@@ -108,10 +108,10 @@ def load(
     """Combine flags, environment and file.
 
     Args:
-        flags: text by option name (`log-level`); None: flag not given.
-        sets: settings of the broker and of the OCI API from `--set`, each `KEY=VALUE`.
-        config: path of the TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
-        environ: the environment; None: this process's.
+        flags: text by option name (`log-level`); None: not given.
+        sets: `KEY=VALUE` settings from `--set`.
+        config: TOML file from `--config`; None: `HEADRACE_CONFIG`, or no file.
+        environ: None: this process's.
 
     Raises:
         SettingsError: unknown name, invalid value or unreadable file.
@@ -150,7 +150,6 @@ def _given(
 
 
 def _with_listeners(options: ServerOptions, given: Mapping[str, Given], settings: BrokerSettings) -> ServerOptions:
-    """Add the Kafka listeners of options and settings. Raises SettingsError."""
     found = _listeners(options, given, settings)
     for name, listener in named(settings.given):
         if all(each.name != listener for each in found.listeners):
@@ -179,7 +178,7 @@ def _listeners(options: ServerOptions, given: Mapping[str, Given], settings: Bro
 
 
 def _shown(name: str, text: str, between: str) -> str:
-    """Return a value for messages, without a --redis URL that may contain a password."""
+    """Hide a --redis URL that may contain a password."""
     return "" if name == "redis" and may_be_secret(text) else between + text
 
 
@@ -206,11 +205,11 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
     """Return the defaults of client commands. A variable overrides the profile.
 
     Args:
-        profile: name from `--profile`; None: `HEADRACE_PROFILE`, or the profile `default` if it exists.
-        environ: the environment; None: this process's.
+        profile: from `--profile`; None: `HEADRACE_PROFILE`, or `default` if it exists.
+        environ: None: this process's.
 
     Raises:
-        SettingsError: invalid profile, or a variable without an address.
+        SettingsError: invalid profile or address.
     """
     environ = os.environ if environ is None else environ
     name = profile or environ.get(PREFIX + "PROFILE") or None
@@ -246,7 +245,7 @@ def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _http_url(variable: str | None, profile: str | None) -> str:
-    """Return the URL of an HTTP listener; a wildcard address becomes this machine's."""
+    """Replace a wildcard address by this machine's."""
     text = variable or profile or _BY_NAME["http"].default or ""
     scheme, mark, address = text.partition("://")
     if not mark:
@@ -302,7 +301,7 @@ def _read_file(path: str | None) -> tuple[dict[str, Given], dict[str, Given]]:
 
 
 def _flatten(table: Mapping[str, object], path: str, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Return the settings of a TOML table: an unquoted `num.partitions = 3` is parsed as a table `num` with one key."""
+    """Flatten a TOML table: an unquoted `num.partitions = 3` is a table `num` with one key."""
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict):
@@ -349,7 +348,6 @@ def _options(given: Mapping[str, Given]) -> ServerOptions:
 
 
 def _redis(given: Mapping[str, Given], values: dict[str, Any]) -> str | None:
-    """Return the Redis URL with password and certificate authority. Raises SettingsError."""
     url: str | None = values["redis"]
     password_file: Path | None = values.pop("redis_password_file")
     ca: Path | None = values.pop("redis_ca")
@@ -388,7 +386,7 @@ def _oci_settings(given: Mapping[str, Given]) -> OciSettings:
 
 
 def _checked(given: Mapping[str, Given], check: Callable[[str, str], str]) -> dict[str, str]:
-    """Return the settings' texts. Raises SettingsError with the source of the first invalid one."""
+    """Return the texts. Raises SettingsError with the source of the first invalid one."""
     for name, value in given.items():
         try:
             check(name, value.text)

@@ -26,16 +26,16 @@ class AddressTaken(StartError):
 
 
 def bind_socket(address: Address, where: str, stack: contextlib.AsyncExitStack) -> socket.socket:
-    """Return a bound socket, before anything else is started: a busy port is the most common mistake.
+    """Bind a socket, before anything else is started: a busy port is the most common mistake.
 
     Args:
         address: address to bind.
-        where: option that changes the address, such as `--kafka HOST:PORT`.
+        where: option that changes it, such as `--kafka HOST:PORT`.
         stack: closes the socket.
 
     Raises:
         AddressTaken: another process has the port.
-        StartError: the address does not exist or may not be bound.
+        StartError: the address cannot be bound.
     """
     try:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -167,7 +167,6 @@ def open_listeners(
 
 
 def _check_authentication(settings: BrokerSettings, oci: OciSettings) -> None:
-    """Raise SettingsError for contradictory authentication settings or missing key files."""
     if settings.authorizer_class_name and oci.auth != "verify":
         raise SettingsError(
             f"authorizer.class.name needs authenticated clients, and oci.auth={oci.auth} does not check signatures: "
@@ -201,7 +200,7 @@ def _bound(
 
 
 class _Certificates:
-    """Certificates by file; listeners with the same files share one."""
+    """Listeners with the same files share a certificate."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[TlsFiles, str], Tls] = {}

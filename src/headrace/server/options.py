@@ -1,7 +1,4 @@
-"""The server's own options: each is a flag, a variable and a key of the configuration file.
-
-Invalid sizes and numbers raise ValueError with the expected form.
-"""
+"""The server's own options. Parsers raise ValueError with the expected form."""
 
 import re
 from collections.abc import Callable
@@ -92,7 +89,6 @@ def may_be_secret(url: str) -> bool:
 
 
 def _http_address(text: str) -> Address:
-    """Return the HTTP address, with or without a scheme."""
     scheme, mark, rest = text.strip().rpartition("://")
     if scheme.lower() not in {"", "http", "https"} or (mark and not scheme):
         raise ValueError(f"expected HOST:PORT or https://HOST:PORT, found {text!r}")

@@ -63,7 +63,6 @@ class DelayWatch:
     """Measures the delay of timers on the running loop, ten times per second."""
 
     def __init__(self, delays: Durations) -> None:
-        """Start at once, and record into `delays` until `stop`."""
         self._delays = delays
         self._loop = asyncio.get_running_loop()
         self._due = 0.0
@@ -98,7 +97,7 @@ def prepared(settings: BrokerSettings, *, guest: bool) -> CacheBudget:
             cache.limit = default_bytes(machine_memory())
         keep_memory(cache.limit)
         raise_descriptors()
-        # Keep imported objects out of `settle_memory`'s collection, which took a twelfth of the start.
+        # Keep imported objects out of `settle_memory`'s collection.
         gc.freeze()
     return cache
 
@@ -112,11 +111,10 @@ def shrink_beside_file(cache: CacheBudget, settings: BrokerSettings) -> None:
 def keep_memory(cached: int) -> None:
     """Let glibc reuse large buffers instead of returning each to the kernel.
 
-    Record batches have around a megabyte. By default each is mapped, faulted in and unmapped, which costs more than all
-    other work on it. Without glibc this does nothing.
+    By default each batch of a megabyte is mapped, faulted in and unmapped, which costs more than all other work on it.
 
     Args:
-        cached: size of the cached tails in bytes, which later topics reuse after a topic is deleted.
+        cached: size of the cached tails in bytes, which later topics reuse after a deletion.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -130,7 +128,7 @@ def settle_memory(cached: int) -> None:
     """Exclude objects of the start from garbage collection, which would stall the server for milliseconds.
 
     Args:
-        cached: as for `keep_memory`; the smaller size if Valkey's file is read.
+        cached: as for `keep_memory`.
     """
     keep_memory(cached)
     gc.collect()

@@ -124,16 +124,7 @@ async def over_valkey(
 ) -> RedisStorage:
     """Return the storage in the embedded Valkey, after replaying the journal.
 
-    Args:
-        url: of the Valkey.
-        options: of the server.
-        settings: of the broker.
-        stack: closes the client.
-        counted: counters of the storage.
-        records: directory of the append-only file, if logs are read from it.
-
-    Raises:
-        StoreError: the storage cannot be used.
+    `records` is the directory of the append-only file, if logs are read from it. Raises StoreError.
     """
     admin = asynchronous(url)
     stack.push_async_callback(admin.aclose)

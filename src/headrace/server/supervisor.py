@@ -1,7 +1,7 @@
-"""Run several brokers over one embedded Valkey (`--brokers N`): this process owns the Valkey and starts the brokers.
+"""Run several brokers over one embedded Valkey (`--brokers N`).
 
-The brokers work as over an external Redis, without a journal: acknowledged records are in the Valkey, and the other
-brokers take over after a crash. A broker that dies is restarted. This process keeps the data directory locked.
+This process owns the Valkey and the lock of the data directory, and restarts brokers that die. The brokers work as over
+an external Redis, without a journal.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class _Broker:
         try:
             async with asyncio.timeout(_STOP_S):
                 status = await process.wait()
-            # A broker that was not ready has nothing to shut down in order.
+            # A broker that was not ready needs no orderly shutdown.
             return 0 if self._watching is None else status
         except TimeoutError:
             _log.error("a broker does not end, and is killed", node=self.node_id)
@@ -187,7 +187,6 @@ async def _end_all(brokers: list[_Broker], stop: Stop) -> None:
 async def _valkey(
     options: ServerOptions, settings: BrokerSettings, stop: Stop, stack: contextlib.AsyncExitStack
 ) -> str:
-    """Start the Valkey, and replay the journal of an earlier server into it. Raises StartError."""
     valkey = embedded_valkey(options, settings, stop)
     try:
         url = await valkey.start(show_valkey_loading)
@@ -219,8 +218,6 @@ def tasks(url: str, options: ServerOptions, settings: BrokerSettings, oci: OciSe
 
 
 def _moved(options: ServerOptions, by: int) -> ServerOptions:
-    """Return the options with higher ports. Port 0 stays."""
-
     def moved(address: Address | None) -> Address | None:
         return None if address is None else Address(address.host, address.port and address.port + by)
 
@@ -237,7 +234,6 @@ def _moved(options: ServerOptions, by: int) -> ServerOptions:
 
 
 def _at(options: ServerOptions, ready: Ready) -> ServerOptions:
-    """Return the options with the ports that a broker has chosen."""
     addresses = [Address.parse(text) for text in (ready.kafka, *ready.listeners.values())]
     listeners = tuple(
         msgspec.structs.replace(each, address=Address(each.address.host, at.port))
@@ -248,7 +244,6 @@ def _at(options: ServerOptions, ready: Ready) -> ServerOptions:
 
 
 def _together(url: str, found: list[Ready]) -> Ready:
-    """Return the addresses of all brokers, separated by commas."""
     joined = partial(map, ",".join)
     kafka, http = joined(zip(*((each.kafka, each.http) for each in found), strict=True))
     names = found[0].listeners

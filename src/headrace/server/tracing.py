@@ -1,8 +1,7 @@
-"""Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only if traces are configured.
+"""Traces through the server, by OpenTelemetry. Needs `headrace[otel]`; imported only if configured.
 
-The server continues the traces of clients and begins none. Without a sampled `traceparent` a request or record costs
-one check. Records carry it in the header `traceparent`, HTTP requests as W3C Trace Context. Thus a trace leads from the
-producer through the log to the consumer, through every API.
+The server continues traces of clients and begins none. Records carry them in the header `traceparent`, HTTP requests as
+W3C Trace Context. Thus a trace leads from the producer to the consumer, through every API.
 """
 
 import time
@@ -31,7 +30,6 @@ class Tracing(ClusterListener):
     """Export spans for requests and batches that belong to a trace."""
 
     def __init__(self, exporter: TraceExporter) -> None:
-        """The caller closes the exporter."""
         self._exporter = exporter
 
     # HTTP requests

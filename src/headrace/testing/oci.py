@@ -35,7 +35,6 @@ class OciClients:
     """Creates clients for one server, with a separate compartment."""
 
     def __init__(self, endpoint: str, compartment_id: str | None = None) -> None:
-        """Use the API at `endpoint`; without `compartment_id` a new one is used."""
         self.endpoint = endpoint
         self.compartment_id = compartment_id or f"ocid1.compartment.oc1..{uuid.uuid4().hex}"
         self.config = dict(throw_away_config())
@@ -92,7 +91,6 @@ class GroupReader:
         start: str = "TRIM_HORIZON",
         **details: Any,
     ) -> None:
-        """Create a group cursor; `details` as in CreateGroupCursorDetails."""
         self._client = client
         self._stream_id = stream_id
         asked = oci.streaming.models.CreateGroupCursorDetails(

@@ -104,7 +104,7 @@ class Server:
         """Prepare the server without starting it.
 
         Args:
-            data: directory of the embedded Valkey; the log is `<data>.log`.
+            data: data directory; the log is `<data>.log`.
             arguments: further arguments of `serve`.
             environment: additional variables; HEADRACE_* of this process are removed.
         """
@@ -286,7 +286,6 @@ class Server:
         return "--redis" not in self.arguments and "HEADRACE_REDIS" not in self._environment
 
     def _first_line(self) -> str:
-        """Return the first line of stdout. Raises ServerFailed at the server's end or a timeout."""
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
@@ -315,13 +314,11 @@ class Server:
 
 
 def _password(data: Path) -> str | None:
-    """Return the password of the Valkey in a data directory."""
     file = data / "storage.password"
     return file.read_text("ascii").strip() if file.exists() else None
 
 
 def _end_storage(url: str, data: Path) -> None:
-    """Shut down the Valkey, if it answers."""
     without_retries = Retry(NoBackoff(), 0)
     with (
         contextlib.suppress(redis.RedisError),
