@@ -1,7 +1,4 @@
-"""Kafka error codes that the client handles, and the exceptions of client and Spark.
-
-Each message is one line with the remedy.
-"""
+"""Kafka error codes that the client handles, and exceptions with one-line messages."""
 
 import re
 from enum import IntEnum
@@ -13,11 +10,11 @@ _TREE: Final = re.compile(r"\s*↳\s*")
 
 
 class SparkError(Exception):
-    """Base class of errors of the client and of Spark."""
+    """Base class."""
 
 
 class OptionError(SparkError):
-    """Unknown option, invalid value or contradiction between options."""
+    """Unknown, invalid or contradictory option."""
 
 
 class UnknownTopic(SparkError):
@@ -25,35 +22,35 @@ class UnknownTopic(SparkError):
 
 
 class TopicReplaced(SparkError):
-    """The topic was deleted and created again; earlier offsets are invalid."""
+    """The topic was deleted and created again."""
 
 
 class DataLoss(SparkError):
-    """Records that the query must read are no longer in the log."""
+    """Records of the query are no longer in the log."""
 
 
 class StorageUnavailable(SparkError):
-    """Redis is unreachable, or its data is not Headrace's."""
+    """Redis is unreachable, or holds other data."""
 
 
 class GroupCommitFailed(SparkError):
-    """The Kafka listener is unreachable or rejected the commit."""
+    """The commit failed."""
 
 
 class CorruptLog(SparkError):
-    """A stored record batch is unreadable."""
+    """A stored batch is unreadable."""
 
 
 class ServerUnavailable(SparkError):
-    """No broker responds in the Kafka protocol."""
+    """No Kafka broker responds."""
 
 
 class LoginRefused(SparkError):
-    """The broker rejected the login, or the user is not authorized."""
+    """Login rejected, or not authorized."""
 
 
 class WriteRefused(SparkError):
-    """The broker rejected records, or a row cannot be converted to a record."""
+    """The records were rejected, or a row is no record."""
 
 
 class TableError(SparkError):
@@ -65,7 +62,7 @@ class TaskFailed(SparkError):
 
 
 class StoreUnavailable(SparkError):
-    """The object store of a table is unavailable; a retry may help."""
+    """The object store is unavailable; a retry may help."""
 
 
 def one_line(error: Exception | None) -> str:
@@ -142,5 +139,5 @@ REFUSALS: Final = frozenset(
 
 
 def code_name(code: int) -> str:
-    """Return the code's name in Kafka, or its number if the client does not handle it."""
+    """Return the code's name in Kafka, or its number."""
     return Code(code).name if code in Code._value2member_map_ else f"error {code}"

@@ -49,9 +49,9 @@ class _Answer:
 
 
 def batches(cluster: Cluster, offsets: Range, *, fetch_bytes: int = _FETCH_BYTES) -> Iterator[Fetched]:
-    """Yield the batches of a range, without control batches and, with `read_committed`, without aborted ones.
+    """Yield the batches of a range up to the end of the log, without control batches.
 
-    Ends early at the end of the log.
+    With `read_committed`, aborted ones are omitted, too.
 
     Raises:
         OutOfRange: `offsets.start` is not in the log.
@@ -146,7 +146,7 @@ def _send(cluster: Cluster, partition: TopicPartition, position: int, fetch_byte
 
 
 def _send_quietly(cluster: Cluster, partition: TopicPartition, position: int, fetch_bytes: int) -> "Connection | None":
-    """Send a request ahead; errors are raised when the response is read."""
+    """Send a request; errors are raised when the response is read."""
     try:
         return _send(cluster, partition, position, fetch_bytes)
     except (Stale, ServerUnavailable):

@@ -1,7 +1,4 @@
-"""Offsets of a query: the end of each batch, and the ranges of its tasks. Pure functions without I/O.
-
-End offsets are exclusive.
-"""
+"""Offsets and ranges of a query, as pure functions. End offsets are exclusive."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +28,7 @@ _NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Extent:
-    """Offsets of a partition's log; `end` is exclusive."""
+    """Offsets of a partition's log."""
 
     start: int
     end: int
@@ -39,7 +36,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets of one partition; `end` is exclusive."""
+    """Offsets of one partition."""
 
     partition: TopicPartition
     start: int
@@ -57,7 +54,7 @@ def with_new_partitions(start: Mapping[TopicPartition, int], log: Mapping[TopicP
 def limit(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_rows: int | None) -> Offsets:
     """Return the end of a batch of at most `max_rows` offsets, in proportion to the backlog of each partition.
 
-    The remainder of the rounding goes to the partitions with the largest fractions, so that each one progresses.
+    The remainder goes to the largest fractions, so that each partition progresses.
     """
     waiting = {partition: max(0, end[partition] - start[partition]) for partition in start}
     total = sum(waiting.values())
@@ -78,13 +75,7 @@ def limit_bytes(
 ) -> Offsets:
     """Return the end of a batch of about `max_bytes`, in proportion to the backlog of each partition.
 
-    Every batch has at least one record of any size.
-
-    Args:
-        start: first offsets.
-        end: exclusive upper bounds.
-        max_bytes: stored bytes of all partitions.
-        sizes: bytes per offset, by partition.
+    Every batch has at least one record. `sizes` are bytes per offset.
     """
     waiting = {partition: max(0, end[partition] - start[partition]) * sizes.get(partition, 1.0) for partition in start}
     total = sum(waiting.values())
@@ -109,11 +100,7 @@ def split(
 ) -> list[Range]:
     """Return the range of each task: one per partition, or several.
 
-    Args:
-        start: first offsets.
-        end: exclusive ends.
-        at_least: desired number of tasks; large partitions are split in proportion to their size.
-        max_records: longest range.
+    Large partitions are split into about `at_least` tasks, and no range has more than `max_records`.
     """
     whole = [Range(partition, start[partition], end[partition]) for partition in sorted(end)]
     whole = [item for item in whole if item.end > item.start]

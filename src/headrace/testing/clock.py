@@ -68,7 +68,7 @@ class _Timers:
 
 
 class ManualClock:
-    """A `headrace.broker.runtime.clock.Clock` under manual control. Its two times differ only after `step`."""
+    """A `headrace.broker.runtime.clock.Clock` under manual control."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._ticks_ms = now_ms
@@ -105,7 +105,7 @@ class ManualClock:
         return self._timers.add(deadline_ms, callback)
 
     def advance(self, ms: int) -> None:
-        """Let time pass, running due timers in the order of their deadlines, each at its own time."""
+        """Let time pass, running due timers in order, each at its own time."""
         end = self._ticks_ms + ms
         while (deadline_ms := self._timers.first()) is not None and deadline_ms <= end:
             self._ticks_ms = max(self._ticks_ms, deadline_ms)
@@ -119,10 +119,7 @@ class ManualClock:
 
 
 class MovableClock(SystemClock):
-    """The system clock, which tests can advance from any thread. For a server in this process.
-
-    Time also passes by itself. `step` sets the wall clock, as an administrator or NTP does.
-    """
+    """The system clock, which tests can advance from any thread. For a server in this process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,10 +142,7 @@ class MovableClock(SystemClock):
         return super().uptime_ms() + self._ahead_ms
 
     def step(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
-        """Set the wall clock forward, or back if negative. No timer fires and no session expires.
-
-        Timestamps, signatures, cursors and retention use the wall clock.
-        """
+        """Set the wall clock forward, or back if negative. No timer fires and no session expires."""
         self._stepped_ms += _ms(seconds, minutes, hours)
 
     def call_at(self, deadline_ms: int, callback: Callable[[], None]) -> ManualTimer:
@@ -174,7 +168,7 @@ class MovableClock(SystemClock):
         self._ahead_ms = self._stepped_ms = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Use this event loop from now on, without the timers of an earlier one; None: no loop."""
+        """Use this event loop from now on; timers of an earlier one are dropped."""
         self._loop = loop
         self._timers = _Timers()
         self._wake = None
@@ -224,7 +218,6 @@ class MovableClock(SystemClock):
             self._arm()
 
     def _arm(self) -> None:
-        """Schedule one timer of the event loop, for the earliest deadline."""
         first = self._timers.first()
         if self._wake is not None:
             if self._wake[0] == first:

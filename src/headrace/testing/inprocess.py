@@ -178,7 +178,6 @@ class InProcessServer:
         self.close()
 
     def _load(self, kafka: str, http: str) -> tuple[config.ServerOptions, config.BrokerSettings, config.OciSettings]:
-        """Return the settings of a start, without the environment and files."""
         data = None if self._data is None else str(self._data)
         # The settings may define listeners.
         told = None if any(each.startswith("listeners=") for each in self._sets) else kafka
@@ -227,7 +226,7 @@ def log_to_logging() -> None:
     logging.getLogger("headrace").setLevel(logging.INFO)
 
 
-# `read` returns when this process ends. The working directory proves that the pid still belongs to the Valkey.
+# `read` returns when this process ends. The directory proves that the pid is still the Valkey's.
 _SCRIPT = 'read -r _; [ "$(readlink "/proc/$1/cwd")" = "$2" ] && kill -KILL "$1"; rm -rf "$3"'
 
 
@@ -235,13 +234,7 @@ class Guard:
     """A shell that kills the Valkey when this process dies."""
 
     def __init__(self, storage: str, data: Path, remove: Path) -> None:
-        """Start watching.
-
-        Args:
-            storage: URL of a Valkey that works in `data`.
-            data: its directory.
-            remove: directory to remove afterwards.
-        """
+        """`storage` is the URL of a Valkey that works in `data`; `remove` is deleted afterwards."""
         with redis.Redis.from_url(storage) as link:
             pid = int(link.info("server")["process_id"])
         self._shell = subprocess.Popen(
