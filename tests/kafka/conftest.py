@@ -48,7 +48,5 @@ def limited() -> Iterator[InProcessServer]:
 def admin(limited: InProcessServer) -> Iterator[Admin]:
     with Admin(limited.kafka, client_id="admin") as wire:
         yield wire
-        # Remove the limits of other tests.
-        for entity in wire.described().entries:
-            gone = {part.entity_type: part.entity_name for part in entity.entity}
-            wire.alter(gone, False, **dict.fromkeys((one.key for one in entity.values), None))
+        # Quotas of one test must not limit another one.
+        wire.remove_all()

@@ -271,7 +271,7 @@ class Client:
 
     def no_topic(self, topic: str, found: Iterable[str]) -> CommandFailed:
         """Return the error for a missing topic, with the nearest existing name."""
-        hint = suggestion(topic, found) or "`headrace topics list` shows those that are there"
+        hint = suggestion(topic, found) or "`headrace topics list` shows the existing ones"
         return CommandFailed(f"no topic {quoted(topic)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def groups(self) -> list[str]:
@@ -281,7 +281,7 @@ class Client:
 
     def no_group(self, group: str) -> CommandFailed:
         """Return the error for a missing group, with the nearest existing name."""
-        hint = suggestion(group, self.groups()) or "`headrace groups list` shows those that are there"
+        hint = suggestion(group, self.groups()) or "`headrace groups list` shows the existing ones"
         return CommandFailed(f"no group {quoted(group)} at {self.address}; {shown(hint)}", Status.MISSING)
 
     def natives(self, topics: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -78,7 +78,7 @@ class MetricsPage:
         host = request.client.host if request.client is not None else ""
         grants = self._clusters.access.grants(request.scope.get(PRINCIPAL, ANONYMOUS), host, DEFAULT)
         if grants is not None and not grants.allow(NEEDS, CLUSTER_NAME):
-            return PlainTextResponse("/metrics is for who may Describe the Cluster.\n", 403)
+            return PlainTextResponse("/metrics needs the right to Describe the Cluster.\n", 403)
         # One rendering serves all waiting clients, because 20,000 series take megabytes.
         return await self._pages.answer()
 

@@ -127,7 +127,7 @@ class Forms:
                     raise InvalidFormToken(f"A form has at most {_MOST_BYTES >> 10} KiB.")
         except ClientDisconnect:
             # The client is gone, which is not worth a log line.
-            raise InvalidFormToken("The form did not come whole.") from None
+            raise InvalidFormToken("The form is incomplete.") from None
         try:
             fields = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
         except ValueError:

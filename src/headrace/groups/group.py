@@ -272,4 +272,4 @@ class Group:
 
 def _forgotten(name: str) -> InstanceRefused:
     """Return the answer if a get's plan was discarded with unstored state."""
-    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} has begun anew meanwhile: try again")
+    return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")

@@ -1,7 +1,7 @@
-"""Produce requests in flight: appending their batches, and their partitions' responses.
+"""What becomes of a Produce request: its batches on their way to Redis, and the answers of its partitions.
 
-Nearly every client sends one batch for one partition. Such a request is decoded and answered without the codec's
-structures. `BatchAppend` has the logic common to all batches.
+Nearly every client sends one batch for one partition: such a request is read and answered without the codec's
+structures. What is true of any batch is in `BatchAppend`.
 """
 
 import asyncio
@@ -41,23 +41,23 @@ _TOLD_ELSEWHERE = (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
 )
-"""Errors of storage or leadership, not of a batch; they are not logged for each batch."""
+"""What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
 _NEVER_MS = 1 << 62
 _MOST_TOLD = 500
-"""Maximum logged characters of client input."""
+"""Characters of what a client sent that are logged, and ..."""
 _MOST_LINES = 10
-"""Maximum logged refused batches of a request."""
+"""... refused batches of one request."""
 
 
 _NOTHING = memoryview(b"")
 _ATTRIBUTES, _CODEC = 5, 7
-"""Offset of the attributes in a batch header, and the mask of the codec."""
+"""Where a batch's header has its attributes, and which of their bits name a codec."""
 
 
 class Placing:
-    """A Produce request whose batches are being placed in turns, even if its client leaves.
+    """A Produce request whose batches are being placed, turn by turn: that goes on though its client is gone.
 
-    With acks=0 clients leave right after sending.
+    With acks=0 clients leave as soon as they have sent everything.
     """
 
     __slots__ = ()
@@ -65,24 +65,24 @@ class Placing:
     stays = True
 
     def due_ms(self, context: RequestContext) -> int:
-        """Same as `Late.due_ms`: never, or later requests would overtake it."""
+        """As `Late.due_ms`: never, since what was sent behind it would come in between."""
         return _NEVER_MS
 
     def answer(self, context: RequestContext) -> None:
-        """Same as `Late.answer`."""
+        """As `Late.answer`."""
         raise AssertionError("it is never due")
 
 
 class Pending:
-    """A Produce request whose partitions are being stored.
+    """A Produce request whose partitions are on their way to Redis.
 
-    A partition without a result gets a timeout error.
+    Until a partition has its result, its answer is that it takes too long.
     """
 
     __slots__ = ("_context", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
     stays = False
-    """As `Late.stays`: this class does the accounting."""
+    """As `Late.stays`: what becomes of this API's requests is seen to here."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class Pending:
         wait_ms: int,
         settled: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """Start a request.
+        """Begin.
 
         Args:
             context: the request.
-            response: the response so far.
-            left: number of partitions without a result.
-            silent: whether there is no response (acks=0).
-            wait_ms: timeout for replicas; 0: do not wait.
-            settled: completed with the response, in place of sending it.
+            response: its answer, as far as it is known.
+            left: how many partitions have no result.
+            silent: whether there is no answer (acks=0).
+            wait_ms: how long it waits for replicas; 0: for none.
+            settled: told when the answer is complete, in place of sending it.
         """
         self._context = context
         self._response = response
@@ -112,21 +112,21 @@ class Pending:
         self._told = 0
         self._settled = settled
         self._wait_ms = wait_ms
-        self._kept = 0  # bytes of the request that only this object releases
+        self._kept = 0  # bytes of the request, of which nobody but this will tell that it is through
 
     def due_ms(self, context: RequestContext) -> int:
-        """Same as `Late.due_ms`."""
+        """As `Late.due_ms`."""
         return context.seen_ms + most_ms(self._wait_ms)
 
     def answer(self, context: RequestContext) -> None:
-        """Answer the partitions without a result, as `Late.answer`."""
+        """As `Late.answer`: for the partitions that have no result yet."""
         if self._silent:
             context.finish_without_response()
         else:
             context.answer(self._response)
 
     def settle(self, topic: str, answer: Answer, result: Appended | Exception) -> None:
-        """Set the result of one partition; the last one sends the response."""
+        """One partition has its answer, which is about this result; the last one sends the response."""
         if type(result) is not Appended:
             self._failed = str(result)[:_MOST_TOLD]
             if self._told < _MOST_LINES:
@@ -135,16 +135,16 @@ class Pending:
         self.given()
 
     def expect(self) -> None:
-        """Count one more partition."""
+        """There is one partition more."""
         self._left += 1
 
     def abandon(self) -> None:
-        """Give up the response; the request is counted until its partitions complete."""
+        """Nobody waits any more: the request is counted until those that are under way are through."""
         if self._left:
             self._kept, self._context.kept = self._context.kept, 0
 
     def given(self) -> None:
-        """Count one partition as complete."""
+        """One of those expected is through."""
         self._left -= 1
         if self._left:
             return
@@ -164,9 +164,9 @@ class Pending:
 
 
 class BatchAppend:
-    """One batch to append, and its part of the response.
+    """One batch on its way to a partition, and its part of the response.
 
-    It is the only batch of its request (`SingleBatch`) or one of several (`PartitionAppend`).
+    It is the only one of its request (`SingleBatch`), or one of several (`PartitionAppend`).
     """
 
     __slots__ = ()
@@ -177,22 +177,22 @@ class BatchAppend:
     index: int
     batch: bytearray | memoryview
     header: HeaderFields | None
-    """Batch header, if checked."""
+    """That of the batch, where it has been checked."""
     wait_ms: int
     log_append_ms: int
     log_start: int
 
-    def serve(self) -> None:
-        """Append the batch; `settle` always gets the result."""
-        broker = self.channel.broker
+    def append(self, now_ms: int) -> None:
+        """Append the batch at a time; `settle` gets the result, whatever it is.
+
+        All batches of a request, what is stored and what is answered have one reading of the clock.
+        """
         index = self.index
         try:
             live = self.channel.broker.topics.get(self.topic)
             partitions = live.partitions
             if 0 <= index < len(partitions):
                 self.log_start = partitions[index].log_start  # type: ignore[misc]  # a slot of the subclasses
-            # The stored and the returned timestamp must be equal.
-            now_ms = broker.clock.now_ms()
             if live.config.log_append_time:
                 self.log_append_ms = now_ms  # type: ignore[misc]
             if live.entry_per_record:
@@ -211,11 +211,10 @@ class BatchAppend:
 
     @abstractmethod
     def settle(self, result: Appended | Exception) -> None:
-        """Set the result of the batch."""
-        raise NotImplementedError
+        """Receive the place of the batch, or the reason why it was refused."""
 
     def fill(self, answer: Answer, result: Appended | Exception) -> None:
-        """Fill the response of a partition from the result."""
+        """Make an answer that of this batch with this result."""
         if type(result) is Appended:
             answer.error_code, answer.error_message = 0, None
             answer.base_offset = result.base_offset
@@ -241,7 +240,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
 
     @property
     def log_start(self) -> int:
-        """Log start offset; set even before the batch has a result."""
+        """Where the log begins: in the answer already while the batch has no result."""
         return self.answer.log_start_offset
 
     @log_start.setter
@@ -249,7 +248,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
         self.answer.log_start_offset = offset
 
     def settle(self, result: Appended | Exception) -> None:
-        """Same as `BatchAppend.settle`."""
+        """As `BatchAppend.settle`."""
         self.fill(self.answer, result)
         self.pending.settle(self.topic, self.answer, result)
 
@@ -270,18 +269,18 @@ class SingleBatch(BatchAppend, Served, eq=False):
         self.append(self.channel.broker.clock.now_ms())
 
     def due_ms(self) -> int:
-        """Same as `Late.due_ms`."""
+        """As `Late.due_ms`."""
         return self.seen_ms + most_ms(self.wait_ms)
 
     def give_up(self) -> None:
-        """Answer that the request timed out."""
+        """As `RequestContext.give_up`."""
         answer = unsettled(self.index)
         topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
         self.answer(ProduceResponse(responses=[topic]))
 
     def settle(self, result: Appended | Exception) -> None:
-        """Same as `BatchAppend.settle`."""
-        if self.done:  # it timed out
+        """As `BatchAppend.settle`."""
+        if self.done:  # it was given up
             self.channel.ended(self)
             return
         if type(result) is Appended and (self.account is None or not self.account.settle()):
@@ -294,7 +293,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
                 self.log_append_ms,
                 self.log_start,
             )
-            # Same as `finish`, without the call: the most common path.
+            # As `finish`, without the call: every batch of most clients is answered here.
             self.chunks = [frame]
             self.done = True
             self.channel.finished(self)
@@ -308,19 +307,19 @@ class SingleBatch(BatchAppend, Served, eq=False):
 
 
 def log_refused(context: RequestContext, topic: str, partition: int, error: Exception) -> None:
-    """Log a refused batch."""
+    """Have the log tell of a batch that was refused."""
     if not isinstance(error, _TOLD_ELSEWHERE):
         audit, client = context.broker.access.audit, context.channel.client_host
         audit.batch_refused(str(context.principal), client, topic, partition, error)
 
 
 def most_ms(wait_ms: int) -> int:
-    """Return the timeout of a request that waits `wait_ms` for replicas."""
+    """How long a request is waited for that waits so long for replicas."""
     return max(wait_ms or UNSAID_MS, LEAST_MS)
 
 
 def unsettled(partition: int) -> Answer:
-    """Return the response of a partition without a result."""
+    """The answer for a partition that has no result yet."""
     return Answer(
         index=partition,
         error_code=Code.REQUEST_TIMED_OUT,
@@ -332,7 +331,7 @@ def unsettled(partition: int) -> Answer:
 
 
 def refuse(answer: Answer, error: Exception) -> None:
-    """Fill in the error response of a partition."""
+    """Fill in the answer for a partition that took nothing."""
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
@@ -341,14 +340,14 @@ def refuse(answer: Answer, error: Exception) -> None:
 
 
 def opens_batches(broker: Broker, topic: str) -> bool:
-    """Return whether batches of the topic are expanded before they are stored, which is slow."""
+    """Whether batches for the topic of that name are opened to be stored, which takes long."""
     return broker.topics.has(topic) and broker.topics.get(topic).entry_per_record
 
 
 def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
-    """Return a batch that does not keep the whole request of `size` bytes in memory.
+    """A batch out of a request of so many bytes, all of which what is kept of it would keep.
 
-    If the batch is the smaller part it is copied: caches count the batch only.
+    Where most of them are others', or nobody's, it gets memory of its own: caches count the batch alone.
     """
     if type(batch) is bytearray or 2 * len(batch) >= size:
         return batch
@@ -356,7 +355,7 @@ def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | me
 
 
 def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int, owned: bool) -> SingleBatch | None:
-    """Same as `server.registry.Shortcut.begin`."""
+    """As `server.registry.Shortcut.begin`."""
     one = read(buffer, start, stop, owned)
     if one is None:
         return None

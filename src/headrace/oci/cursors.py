@@ -107,7 +107,7 @@ class Signer:
         """Return the token. Raises ValueError if it exceeds `LONGEST`; see `most_offsets`."""
         content = _pack(cursor)
         if _MAC + len(content) > _MOST_BYTES:
-            raise ValueError(f"a cursor of {len(content)} bytes cannot be told in {LONGEST} characters")
+            raise ValueError(f"a cursor of {len(content)} bytes does not fit into {LONGEST} characters")
         # MessagePack's list header comes first, so that the token starts with a letter. Oracle's CLI would parse a
         # leading dash as an option.
         return b64encode(content + self._mac(content), _URL_SAFE).rstrip(b"=").decode("ascii")

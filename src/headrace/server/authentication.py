@@ -116,7 +116,7 @@ async def _opened_tokens(settings: BrokerSettings, clock: Clock, stack: contextl
         if url.startswith("file:"):
             raise StartError(f"sasl.oauthbearer.jwks.endpoint.url={error}") from None
         # Start anyway: other logins work, and the keys are loaded again periodically.
-        _log.error("the keys of tokens cannot be read; no token lets anybody in before they are", reason=str(error))
+        _log.error("the keys of tokens cannot be read; no token is accepted until they are", reason=str(error))
     rules = TokenRules(
         tuple(each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()),
         settings.sasl_oauthbearer_expected_issuer,

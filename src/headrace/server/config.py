@@ -224,7 +224,7 @@ def client(profile: str | None = None, environ: Mapping[str, str] | None = None)
         where = f"profile {name or profiles.DEFAULT}"
     else:
         # Explain a common mistake: only servers read the variable.
-        where = f"nobody: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
+        where = f"unused: {PREFIX}KAFKA is for servers, clients read {PREFIX}BOOTSTRAP" * (PREFIX + "KAFKA" in environ)
     return Client(
         bootstrap=bootstrap or chosen.bootstrap or _BY_NAME["kafka"].default or "",
         bootstrap_where=where,

@@ -132,7 +132,7 @@ class LeaderPartition(ReadableLog):
 
     def _take_over(self, opened: OpenedLog) -> None:
         # Batches placed while the log was in doubt: a producer's retry finds them.
-        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was opened anew"), self._events())
+        self.replication.fail(StorageUnavailable(f"{self.topic}-{self.index} was recovered again"), self._events())
         before, known = self.log_end, self._epochs is not None and self._elsewhere is None
         # After a data loss, a broker that this one missed may have led the log and restored its length.
         kept = min(opened.epochs.kept(before, self.leader_epoch), opened.next_offset) if known else 0

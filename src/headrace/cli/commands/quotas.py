@@ -31,9 +31,9 @@ def quotas() -> None:
 
 
 def _entity(function: Callable[..., None]) -> Callable[..., None]:
-    click.option("--ip", metavar="ADDRESS", help="An address; '*': every other.")(function)
-    click.option("--client-id", metavar="NAME", help="A client id; '*': every other.")(function)
-    click.option("--user", metavar="NAME", help="A user; '*': every other.")(function)
+    click.option("--ip", metavar="ADDRESS", help="An address. '*': all others.")(function)
+    click.option("--client-id", metavar="NAME", help="A client id. '*': all others.")(function)
+    click.option("--user", metavar="NAME", help="A user. '*': all others.")(function)
     return function
 
 
