@@ -21,7 +21,7 @@ from headrace.groups.model import OffsetAndMetadata, SaveOffsets, TopicPartition
 from headrace.membership.view import Member, View
 from headrace.storage.layout import registry
 from headrace.storage.layout.keys import Keyspace
-from headrace.storage.logs.open import RedisLogs
+from headrace.storage.logs.redis_logs import RedisLogs
 from headrace.topics.config_keys import InvalidSetting
 from headrace.topics.errors import InvalidConfig, NotLeader, StorageUnavailable, TopicExists, UnknownTopic
 

@@ -81,12 +81,12 @@ class RawLog:
         start, left = self.run("trim", [self.stream, self.state], term, oldest, most, before)
         return int(start), left
 
-    def place(self, term: int, *batches: tuple[int, int], finish: bool = True) -> tuple[int, tuple[EpochRow, ...]]:
+    def restore(self, term: int, *batches: tuple[int, int], finish: bool = True) -> tuple[int, tuple[EpochRow, ...]]:
         """Store (base offset, span)s again: entries in the stream and rows."""
         arguments: list[Any] = []
         for base, span in batches:
             arguments += [f"{term}-{base + span}", made(base, term, span), 5, (base + span) * 100]
-        length, rows = self.run("place", [self.stream, self.state], term, "finish" if finish else "", *arguments)
+        length, rows = self.run("restore", [self.stream, self.state], term, "finish" if finish else "", *arguments)
         return length, partition.epochs(rows).rows
 
     def find(self, wanted: int | str) -> int | None:

@@ -35,7 +35,7 @@ ARRIVES = {
     "kafka.server.connection",
     "kafka.server.frames",
     "kafka.server.memory_pool",
-    "kafka.server.request_scheduler",
+    "kafka.server.in_flight_requests",
 }
 LEAVES = {"kafka.server.response_queue"}
 DECODED = {"kafka.server.request_context", "protocol.headers", "protocol.message"}
@@ -60,7 +60,7 @@ SENT = {
     "storage.valkey.aof",
 }
 
-PRODUCE = ARRIVES | {"kafka.produce_response"} | PARTITION | APPENDED | LEAVES
+PRODUCE = ARRIVES | {"kafka.single_batch"} | PARTITION | APPENDED | LEAVES
 FETCH = (
     ARRIVES
     | DECODED

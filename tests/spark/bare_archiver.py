@@ -9,7 +9,7 @@ from tests.harness.storage import BareStorage
 
 from headrace.client.offsets import Extent, Range, TopicPartition
 from headrace.lakehouse.decoders.decoder import Decoding
-from headrace.lakehouse.write.commit import BatchArchiver, Fences, RangeResult, Target, clip
+from headrace.lakehouse.write.batch import BatchArchiver, Fences, RangeResult, Target, clip
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination, Written, write_range

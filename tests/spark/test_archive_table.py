@@ -15,7 +15,7 @@ from tests.spark.bare_archiver import Archiver, archived, pairs
 
 from headrace.client.errors import CorruptLog, DataLoss, GroupCommitFailed, TableError
 from headrace.client.offsets import TopicPartition
-from headrace.lakehouse.write.commit import ArchiveGap
+from headrace.lakehouse.write.batch import ArchiveGap
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import COLUMNS, ArchiveTable, Conflict
 from headrace.records.build import build

@@ -19,7 +19,7 @@ from tests.spark.bare_archiver import Archiver
 from headrace.client.errors import OptionError, StoreUnavailable, TableError
 from headrace.lakehouse.decoders import protobuf_schema
 from headrace.lakehouse.decoders.decoder import Decoding
-from headrace.lakehouse.write import commit, data_files, maintenance
+from headrace.lakehouse.write import batch, data_files, maintenance
 from headrace.lakehouse.write.location import Place
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable, Snapshot, WrittenFile
 from headrace.records.build import build
@@ -473,7 +473,7 @@ def test_a_column_that_delta_refuses_stops_nothing(
     assert reason.startswith("column 'odd': Delta does not take such a column: ")
     # Where it is not the columns, nothing is set aside.
     monkeypatch.setattr(ArchiveTable, "widen", lambda *_: (_ for _ in ()).throw(TableError("not allowed")))
-    monkeypatch.setattr(commit, "_refused", lambda *_: {})
+    monkeypatch.setattr(batch, "_refused", lambda *_: {})
     send(storage, topic, [b'{"new": 1}'])
     with pytest.raises(TableError, match="not allowed"):
         Archiver(storage, topic, tmp_path / "t", decoding=Decoding.of("json")).archive((0, 3, 4))

@@ -1,6 +1,6 @@
 """What a server has once, for all of its virtual clusters together."""
 
-from headrace.broker.admin.authorizer import AclAuthorizer
+from headrace.broker.admin.acl_authorizer import AclAuthorizer
 from headrace.broker.admin.quotas import Quotas
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.brokers.ownership import Ownership
@@ -8,7 +8,7 @@ from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.coordinator.group_runner import GroupMemory
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.producer_total import ProducerTotal
-from headrace.broker.partition.remote import Archives, Lake
+from headrace.broker.partition.remote_log import Archives, Lake
 from headrace.broker.ports import DocumentStorage
 from headrace.broker.runtime.budget import BESIDE_BYTES, ReadBudget
 from headrace.broker.runtime.clock import Clock

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.kafka.errors import Code
 from headrace.kafka.required_acls import RequiredAcls
 from headrace.kafka.server.request_context import RequestContext

@@ -18,7 +18,7 @@ from headrace.broker.admin.connections import ConnectionLimits
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.leadership import LeaderRegistry
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.metadata import everything
+from headrace.broker.metadata_listener import everything
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.runtime.clock import Clock, RunningClock, SystemClock
 from headrace.broker.services import Services

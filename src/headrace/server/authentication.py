@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from headrace.broker.admin.authorizer import FIRST
+from headrace.broker.admin.acl_authorizer import FIRST
 from headrace.broker.admin.users import LONGEST_NAME, LONGEST_PASSWORD, Users
 from headrace.broker.broker import Broker
 from headrace.broker.config.settings import BrokerSettings

@@ -12,7 +12,7 @@ import structlog
 from headrace.broker.brokers.membership import Membership, NodeIdTaken
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.metadata import Documents, MetadataListener
+from headrace.broker.metadata_listener import Documents, MetadataListener
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.virtual_clusters import VirtualClusters
 from headrace.http.peers.connections import Connections, Tls

@@ -23,7 +23,7 @@ from headrace.storage.journal.acks import JournaledAcks
 from headrace.storage.journal.journal import Journal
 from headrace.storage.layout import LAYOUT_VERSION
 from headrace.storage.layout.keys import Keyspace
-from headrace.storage.logs.open import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
+from headrace.storage.logs.redis_logs import DEFAULT_PRODUCER_EXPIRY_MS, RedisLogs
 from headrace.storage.logs.replay import replay
 from headrace.storage.logs.replicas import NoReplicas, RedisReplicas
 from headrace.storage.native.topics import RedisNative

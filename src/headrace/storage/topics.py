@@ -13,7 +13,7 @@ from headrace.metrics.unreadable_values import WHOLE, Unreadable
 from headrace.storage.fence import Fence
 from headrace.storage.layout import native, registry
 from headrace.storage.layout.keys import DEFAULT_CLUSTER, Keyspace, producers_of, state_of
-from headrace.storage.logs.open import RedisLogs
+from headrace.storage.logs.redis_logs import RedisLogs
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.redis.replies import checked
 from headrace.storage.redis.script_calls import Scripts

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.batches import batch, sent
 from tests.harness.memory import MemoryCopies, MemoryStorage
 
-from headrace.broker.brokers.remote_reader import RemotePartitionReader
+from headrace.broker.brokers.leader_reader import RemotePartitionReader
 from headrace.broker.partition.cache import CacheBudget
 from headrace.broker.partition.in_sync_replicas import done_with_copies
 from headrace.broker.partition.leader import LeaderPartition

@@ -14,7 +14,7 @@ from tests.harness.wire import Wire, batches, opened
 from tests.harness.wire import batch as of_values
 from tests.oci.conftest import Api, new_stream
 
-from headrace.broker.brokers.remote_reader import RemotePartitionReader
+from headrace.broker.brokers.leader_reader import RemotePartitionReader
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.group_lag import plan_reset
 from headrace.broker.partition.cache import Buffer

@@ -4,7 +4,7 @@ import pytest
 from tests.broker.batches import batch
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers.remote_reader import RemotePartitionReader
+from headrace.broker.brokers.leader_reader import RemotePartitionReader
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.timestamps import FoundOffset, Searcher, Special
 from headrace.broker.runtime.decompression import Decompression

@@ -6,7 +6,7 @@ from struct import Struct
 import cramjam
 from redis import Redis
 
-from headrace.kafka.server.request_scheduler import LARGE
+from headrace.kafka.server.in_flight_requests import LARGE
 from headrace.protocol import messages as m
 from headrace.records.accelerator import crc32c
 from headrace.records.build import build

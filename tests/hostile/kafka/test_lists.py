@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from headrace.broker.admin.authorizer import MOST_ACLS, MOST_MEANT
+from headrace.broker.admin.acl_authorizer import MOST_ACLS, MOST_MEANT
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.kafka import apis
 from headrace.kafka.errors import Code

@@ -109,7 +109,7 @@ class Client:
 @pytest.fixture
 async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     # How long a turn takes says more about what else the machine does.
-    monkeypatch.setattr("headrace.kafka.server.request_scheduler.SLICE_S", 60)
+    monkeypatch.setattr("headrace.kafka.server.in_flight_requests.SLICE_S", 60)
     storage = MemoryStorage()
     logs = storage.logs = WaitingLogs(storage)
     _, configured, _ = config.load({"data": None, "redis": None}, [], environ={})

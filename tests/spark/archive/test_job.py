@@ -63,7 +63,7 @@ def test_once_archives_everything_there_is(spark: "SparkSession", storage: BareS
 
 
 def test_a_checkpoint_may_be_kept_lost_or_wrong(spark: "SparkSession", storage: BareStorage, scratch: Path) -> None:
-    from headrace.lakehouse.write.commit import ArchiveGap  # noqa: PLC0415
+    from headrace.lakehouse.write.batch import ArchiveGap  # noqa: PLC0415
     from headrace.spark.archive import run  # noqa: PLC0415
 
     topic = storage.create_topic("job-checkpoint")

@@ -17,7 +17,7 @@ from headrace.topics.producer_state import ProducerStateEntry, SentBatch
 OWNERS: dict[str, Callable[[RawLog, int], Any]] = {
     "snapshot": lambda log, term: log.save(term, 0),
     "trim": lambda log, term: log.trim(term),
-    "place": lambda log, term: log.place(term),
+    "restore": lambda log, term: log.restore(term),
     "mirror_position": lambda log, term: mirror(log, term, "g", "0-0"),
 }
 

@@ -141,7 +141,7 @@ async def partitions(storage: RedisStorage, term: int) -> list[LeaderPartition]:
         made = LeaderPartition(
             "flights", index, stream, storage.logs, CacheBudget(1 << 20), ManualClock(NOW_MS), SnapshotSchedule()
         )
-        with patch("headrace.storage.logs.open.uuid4", return_value=UUID(int=0x1F << 120)):
+        with patch("headrace.storage.logs.redis_logs.uuid4", return_value=UUID(int=0x1F << 120)):
             await made.open(create=True)
         opened.append(made)
     return opened

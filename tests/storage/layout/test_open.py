@@ -276,7 +276,7 @@ def test_batches_stored_again_keep_their_leader_epoch(log: RawLog) -> None:
     first = log.fill(2)
     second = log.open(resume=True)
     assert second.rows[-1] == EpochRow(first.term, 2, second.term)
-    length, rows = log.place(second.term, (2, 3), (5, 1))
+    length, rows = log.restore(second.term, (2, 3), (5, 1))
     assert length == 4
     assert rows == ((first.term, 0, first.term), (first.term, 2, second.term), (second.term, 6, second.term))
     assert log.offsets() == [(0, 1), (1, 2), (2, 5), (5, 6)]
@@ -291,9 +291,9 @@ def test_a_resumption_that_was_cut_short_is_gone_on_with(log: RawLog) -> None:
         told = log.open(resume=True)
         terms.append(told.term)
         assert told.rows[-1] == EpochRow(first.term, 2 + place, told.term)
-        log.place(told.term, (2 + place, 1), finish=False)
+        log.restore(told.term, (2 + place, 1), finish=False)
     told = log.open(resume=True)
-    assert log.place(told.term)[1] == (
+    assert log.restore(told.term)[1] == (
         EpochRow(first.term, 0, first.term), *(EpochRow(first.term, 2 + n, term) for n, term in enumerate(terms)),
         EpochRow(told.term, 5, told.term),
     )  # fmt: skip
@@ -303,21 +303,21 @@ def test_a_resumption_that_was_cut_short_is_gone_on_with(log: RawLog) -> None:
 def test_a_resumption_with_nothing_to_store_goes_on_under_its_own_epoch(log: RawLog) -> None:
     first = log.fill(2)
     told = log.open(resume=True)
-    assert log.place(told.term)[1] == (EpochRow(first.term, 0, first.term), EpochRow(told.term, 2, told.term))
+    assert log.restore(told.term)[1] == (EpochRow(first.term, 0, first.term), EpochRow(told.term, 2, told.term))
     # Of a log that was never written to, too.
     log.link.flushall()
     told = log.open(resume=True)
-    assert log.place(told.term)[1] == (EpochRow(told.term, 0, told.term),)
+    assert log.restore(told.term)[1] == (EpochRow(told.term, 0, told.term),)
 
 
 def test_only_the_owner_stores_again(log: RawLog) -> None:
     first = log.open()
     log.open()
     with pytest.raises(redis.ResponseError, match="FENCED"):
-        log.place(first.term, (0, 1))
+        log.restore(first.term, (0, 1))
     log.link.delete(log.state)
     with pytest.raises(redis.ResponseError, match="GONE"):
-        log.place(first.term, (0, 1))
+        log.restore(first.term, (0, 1))
 
 
 def test_nothing_brings_a_stream_back(log: RawLog) -> None:
@@ -325,5 +325,5 @@ def test_nothing_brings_a_stream_back(log: RawLog) -> None:
     log.link.delete(log.stream)
     assert log.put(told.term, 1) is None
     with pytest.raises(redis.ResponseError, match="GONE"):
-        log.place(told.term, (1, 1))
+        log.restore(told.term, (1, 1))
     assert not log.link.exists(log.stream)

@@ -12,7 +12,7 @@ from tests.harness.waiting import until
 
 from headrace.records.build import build
 from headrace.storage.fence import Fence
-from headrace.storage.logs.open import RedisLogs
+from headrace.storage.logs.redis_logs import RedisLogs
 from headrace.storage.native.topics import RedisNative
 from headrace.storage.native.watch import TurnsWatcher
 from headrace.storage.redis.connection import Connection

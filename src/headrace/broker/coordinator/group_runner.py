@@ -11,7 +11,7 @@ import structlog
 
 from headrace.aio.tasks import end
 from headrace.broker.coordinator.event_log import GroupEventLog
-from headrace.broker.coordinator.ownership import Coordination
+from headrace.broker.coordinator.coordination import Coordination
 from headrace.broker.coordinator.runtime import Host, Runner
 from headrace.broker.partition.partition import Partition
 from headrace.broker.ports import GroupStorage

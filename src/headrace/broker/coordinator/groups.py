@@ -8,7 +8,7 @@ from msgspec import structs
 
 from headrace.broker.coordinator.coordinator import Coordinator, Unready
 from headrace.broker.coordinator.group_runner import GroupMemory, GroupRunner, OffsetMirror, PartitionOf
-from headrace.broker.coordinator.ownership import Coordination, of_one_server
+from headrace.broker.coordinator.coordination import Coordination, of_one_server
 from headrace.broker.ports import GroupStorage
 from headrace.broker.runtime.clock import Clock
 from headrace.broker.runtime.scheduler import CooperativeScheduler, TimeSlice

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.partition.cache import Buffer, CacheBudget, Tail, first_readable, fitting
-from headrace.broker.partition.remote import RemotePartition
+from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, Watchers
 from headrace.broker.ports import LogStorage
 from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of

@@ -8,7 +8,7 @@ import structlog
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.partition.partition import Partition
-from headrace.broker.partition.remote import Archives, RemotePartition, TopicArchive
+from headrace.broker.partition.remote_log import Archives, RemotePartition, TopicArchive
 from headrace.broker.runtime.clock import Clock, pause
 from headrace.broker.runtime.retry import backoff
 from headrace.broker.topics.live import LiveTopic

@@ -9,7 +9,7 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-from headrace.broker.admin.authorizer import TooManyAcls
+from headrace.broker.admin.acl_authorizer import TooManyAcls
 from headrace.kafka.acl_codes import acl_of, check_enabled
 from headrace.kafka.denied import No, whole
 from headrace.kafka.errors import Code, RequestError, code_of

@@ -19,7 +19,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.brokers.ownership import InvalidAssignment, check_brokers, check_factor
 from headrace.broker.topics.live import LiveTopic

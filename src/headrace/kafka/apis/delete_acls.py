@@ -9,7 +9,7 @@ Version notes
 - 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
 """
 
-from headrace.broker.admin.authorizer import TooManyAcls
+from headrace.broker.admin.acl_authorizer import TooManyAcls
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.kafka.acl_codes import Codes, check_enabled, filter_of
 from headrace.kafka.denied import No, whole

@@ -6,7 +6,7 @@ Version notes
 
 from collections.abc import Iterator
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.kafka.denied import No, Refusal, whole
 from headrace.kafka.required_acls import groups
 from headrace.kafka.server.registry import register

@@ -21,7 +21,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.broker import Broker
 from headrace.broker.runtime.scheduler import TimeSlice
 from headrace.broker.topics.live import LiveTopic

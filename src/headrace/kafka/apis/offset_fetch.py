@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import Any
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.groups.errors import GroupError
 from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.kafka.denied import Refusal, Refused, Rest, Steps

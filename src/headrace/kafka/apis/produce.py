@@ -23,7 +23,7 @@ from typing import Any
 from headrace.broker.broker import Broker
 from headrace.kafka.denied import No, Place, parts, transaction_of
 from headrace.kafka.errors import Code, RequestError
-from headrace.kafka.produce_response import (
+from headrace.kafka.single_batch import (
     Answer,
     PartitionAppend,
     Pending,

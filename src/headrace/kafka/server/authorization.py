@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.kafka.denied import Refused, Rest, Steps
 from headrace.kafka.server.registry import SHORTCUTS, Api, Served
 from headrace.kafka.server.request_context import RequestContext

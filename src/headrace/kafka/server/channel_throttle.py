@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headrace.broker.runtime.clock import Clock, Timer
 from headrace.kafka.server.request_context import RequestContext
 from headrace.kafka.server.request_quota import RequestQuota
-from headrace.kafka.server.request_scheduler import PRODUCE, Order
+from headrace.kafka.server.in_flight_requests import PRODUCE, InFlightRequests
 from headrace.security.access.principal import ANONYMOUS
 
 
@@ -14,7 +14,7 @@ class ChannelThrottle:
 
     __slots__ = ("_clock", "_ended", "_order", "_over", "_timer", "_until_ms")
 
-    def __init__(self, order: Order, clock: Clock, over: Callable[[], None]) -> None:
+    def __init__(self, order: InFlightRequests, clock: Clock, over: Callable[[], None]) -> None:
         """Nobody has to wait yet.
 
         Args:

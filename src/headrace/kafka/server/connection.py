@@ -12,7 +12,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from headrace.aio.tasks import close_with, counted
-from headrace.broker.admin.authorizer import Grants
+from headrace.broker.admin.acl_authorizer import Grants
 from headrace.broker.logins import Admitted
 from headrace.kafka.apis.sasl_authenticate import take_bare
 from headrace.kafka.server.authorization import may, serve
@@ -21,7 +21,7 @@ from headrace.kafka.server.frames import Framing, Listener, NotServed, client_id
 from headrace.kafka.server.memory_pool import SMALL_BYTES
 from headrace.kafka.server.registry import APIS, SHORTCUTS, WaitsFor
 from headrace.kafka.server.request_context import RequestContext, VersionRange
-from headrace.kafka.server.request_scheduler import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
+from headrace.kafka.server.in_flight_requests import LARGE, PAUSE_BYTES, PAUSE_REQUESTS, PRODUCE
 from headrace.kafka.server.response_queue import UNWRITTEN, Answers
 from headrace.kafka.server.timeout_responses import TimeoutResponses, overdue_among
 from headrace.security.access.principal import ANONYMOUS

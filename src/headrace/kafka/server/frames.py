@@ -18,7 +18,7 @@ from headrace.kafka.server.login import MOST_LOGIN_BYTES, Login
 from headrace.kafka.server.memory_pool import SMALL_BYTES, Frame, MemoryPool
 from headrace.kafka.server.registry import APIS, Api
 from headrace.kafka.server.request_context import RequestContext, ResponseChannel
-from headrace.kafka.server.request_scheduler import Order
+from headrace.kafka.server.in_flight_requests import InFlightRequests
 from headrace.metrics.counters import ListenerCounters
 from headrace.protocol.errors import DecodeError
 from headrace.protocol.headers import decode_request_header
@@ -78,7 +78,7 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     def __init__(self, listener: Listener) -> None:
         self.login = Login(listener.logins)
-        self._order = Order()
+        self._order = InFlightRequests()
         self._memory = listener.memory
         self._most_bytes = listener.max_request_bytes
         self._scratch = listener.scratch

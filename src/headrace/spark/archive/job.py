@@ -30,7 +30,7 @@ from headrace.client.errors import (
 from headrace.client.offsets import TopicPartition
 from headrace.lakehouse.status.counters import Figures, Progress, Standing
 from headrace.lakehouse.status.document import Teller, Told
-from headrace.lakehouse.write.commit import ArchiveGap, BatchArchiver, BatchResult, Step
+from headrace.lakehouse.write.batch import ArchiveGap, BatchArchiver, BatchResult, Step
 from headrace.metrics.runs import State
 from headrace.spark import session
 from headrace.spark.archive import ranges

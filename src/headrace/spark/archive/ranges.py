@@ -31,7 +31,7 @@ from headrace.client.errors import (
     one_line,
 )
 from headrace.client.offsets import Range, TopicPartition
-from headrace.lakehouse.write.commit import RangeResult, clip
+from headrace.lakehouse.write.batch import RangeResult, clip
 from headrace.lakehouse.write.table import WrittenFile
 from headrace.spark.archive.files import Destination, Written, write_range
 from headrace.spark.source import options as source_options

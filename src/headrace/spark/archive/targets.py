@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.client.errors import SparkError, StorageUnavailable, UnknownTopic
 from headrace.client.offsets import Extent, TopicPartition
 from headrace.lakehouse.status.counters import Standing
-from headrace.lakehouse.write.commit import BatchResult, Fences, Target, standing_of
+from headrace.lakehouse.write.batch import BatchResult, Fences, Target, standing_of
 from headrace.lakehouse.write.iceberg import IcebergName, IcebergTwin
 from headrace.lakehouse.write.table import DEAD_COLUMNS, ArchiveTable
 from headrace.spark.archive.files import Destination

@@ -282,7 +282,7 @@ async def place_batches(
         arguments += [f"{opened.term}-{each.base_offset + append.span}", bytes(data), newest, size]
         held += len(data)
         if held >= _PLACED_BYTES:
-            await scripts.run("place", keys, opened.term, "", *arguments)
+            await scripts.run("restore", keys, opened.term, "", *arguments)
             arguments, held = [], 0
-    length, rows = await scripts.run("place", keys, opened.term, "finish", *arguments)
+    length, rows = await scripts.run("restore", keys, opened.term, "finish", *arguments)
     return int(length), partition.epochs(rows), newest, size

@@ -5,7 +5,7 @@
 -- Answer: header ('' for none), members, positions (field, value, ...), balanced sections. Error: FENCED.
 --
 -- allow-oom: a server that starts while Redis is full must come up.
--- Parts: fences
+-- Parts: group_fences
 for _, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
   if kind ~= 'hash' and kind ~= 'none' then

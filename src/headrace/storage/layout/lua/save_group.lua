@@ -7,7 +7,7 @@
 -- Answer: OK. Error: FENCED.
 --
 -- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
--- Parts: fences
+-- Parts: group_fences
 local function epoch_of(key)
   return redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'e')
 end

@@ -8,8 +8,8 @@ from tests.broker.partition.test_high_watermark import waits
 from tests.broker.partition.test_recovery import lose_log
 from tests.harness.memory import MemoryStorage
 
-from headrace.broker.brokers import remote_reader
-from headrace.broker.brokers.remote_reader import RemotePartitionReader
+from headrace.broker.brokers import leader_reader
+from headrace.broker.brokers.leader_reader import RemotePartitionReader
 from headrace.broker.partition.leader import LeaderPartition
 from headrace.broker.ports import LogLook
 from headrace.testing.clock import ManualClock
@@ -19,7 +19,7 @@ from headrace.topics.errors import OffsetOutOfRange
 async def test_a_primary_that_was_just_woken_is_asked_again_where_a_reader_has_come_further(
     partition: LeaderPartition, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
+    monkeypatch.setattr(leader_reader, "_WOKEN_S", 0)
     partition.append(batch(3), lambda _: None)
     storage.logs.answer()
     woken = await storage.logs.look(partition.stream)
@@ -41,7 +41,7 @@ async def test_remote_readers_are_notified_of_records_lost_in_redis(
     partition: LeaderPartition, storage: MemoryStorage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the copies, or where none are wanted, the end that Redis has is the end."""
-    monkeypatch.setattr(remote_reader, "_WOKEN_S", 0)
+    monkeypatch.setattr(leader_reader, "_WOKEN_S", 0)
     partition.append(batch(7), lambda _: None)
     storage.logs.answer()
     partition.release(7)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.harness.waiting import until
 
-from headrace.broker import metadata
+from headrace.broker import metadata_listener
 from headrace.broker.brokers.ownership import Ownership
-from headrace.broker.metadata import MetadataListener
+from headrace.broker.metadata_listener import MetadataListener
 from headrace.broker.virtual_clusters import UnknownCluster
 from headrace.membership.view import Leader, View
 from headrace.storage.layout.registry import Change
@@ -105,8 +105,8 @@ class Site:
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> Any:
     # A paused machine must not end a wait.
-    monkeypatch.setattr(metadata, "_CURRENT_S", 300.0)
-    monkeypatch.setattr(metadata, "_CATCH_UP_S", 300.0)
+    monkeypatch.setattr(metadata_listener, "_CURRENT_S", 300.0)
+    monkeypatch.setattr(metadata_listener, "_CATCH_UP_S", 300.0)
     made = Site()
     yield made
     await made.follower.stop()
@@ -193,7 +193,7 @@ async def test_leaders_announce_their_logs_again_after_an_outage_of_redis(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last announcement may be lost with its primary; the remaining ones reveal the gap."""
-    monkeypatch.setattr(metadata, "_AGAIN_S", 0)
+    monkeypatch.setattr(metadata_listener, "_AGAIN_S", 0)
     site.redis.stored = {STREAM: Leader(10, 2)}
     site.redis.away = True
     site.redis.may_read.set()

@@ -8,7 +8,7 @@ from headrace.broker.partition.cache import Buffer, first_readable, fitting
 from headrace.broker.partition.high_watermark import high_watermark_unknown, least_high_watermark
 from headrace.broker.partition.in_sync_replicas import replicas_caught_up
 from headrace.broker.partition.leader import LeaderPartition
-from headrace.broker.partition.remote import RemotePartition
+from headrace.broker.partition.remote_log import RemotePartition
 from headrace.broker.partition.source import UNCOMMITTED, Isolation, Watcher, gone, outside
 from headrace.broker.partition.timestamps import FoundOffset, Searcher
 from headrace.broker.ports import LogLook, LogStorage

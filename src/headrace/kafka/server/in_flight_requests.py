@@ -28,7 +28,7 @@ _DUE_BYTES = 1 << 20
 """Unwritten response bytes at which serving is paused."""
 
 
-class Order:
+class InFlightRequests:
     """Requests in flight on one connection.
 
     The connection updates the public counters directly, to save calls.

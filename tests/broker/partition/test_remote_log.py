@@ -10,7 +10,7 @@ from tests.harness.waiting import until
 
 from headrace.broker.brokers.ownership import Ownership
 from headrace.broker.config.settings import BrokerSettings
-from headrace.broker.partition.remote import Archives
+from headrace.broker.partition.remote_log import Archives
 from headrace.broker.runtime.budget import ReadBudget
 from headrace.broker.services import Services
 from headrace.broker.virtual_clusters import VirtualClusters

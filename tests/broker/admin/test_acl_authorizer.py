@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.broker.admin import authorizer
-from headrace.broker.admin.authorizer import AclAuthorizer, digest_of
+from headrace.broker.admin import acl_authorizer
+from headrace.broker.admin.acl_authorizer import AclAuthorizer, digest_of
 from headrace.broker.config.keys import STANDARD_AUTHORIZER
 from headrace.broker.config.settings import BrokerSettings
 from headrace.broker.ports import DocumentStorage
@@ -123,7 +123,7 @@ def test_a_rule_that_cannot_be_read_denies_its_cluster_until_it_can_be() -> None
             "c", [acl("orders", principal="User:t/alice"), denied, acl("other")], CooperativeScheduler().pace()
         )
         await access.create("d", [acl("orders")], CooperativeScheduler().pace())
-        place = (authorizer.KIND, f"c/{digest_of(denied)}")
+        place = (acl_authorizer.KIND, f"c/{digest_of(denied)}")
         text = documents.stored[place]
         access = access_to(documents)
         here, there = access.grants(ALICE, HOST, "c"), access.grants(ALICE, HOST, "d")
@@ -152,12 +152,12 @@ def test_a_change_holds_for_answers_that_were_remembered() -> None:
             ([acl("orders", allow=False, host=HOST)], False),
         ):
             await access.create("c", rules, CooperativeScheduler().pace())
-            await other.reload(frozenset({authorizer.KIND}))
+            await other.reload(frozenset({acl_authorizer.KIND}))
             assert mine.allow(READING, "orders") is theirs.allow(READING, "orders") is expected
         # Two spellings of one host are two rules: it is denied until both are gone.
         for host, expected in ((HOST, False), (f"::ffff:{HOST}", True)):
             await access.delete("c", [AclFilter(host=host)], CooperativeScheduler().pace())
-            await other.reload(frozenset({authorizer.KIND}))
+            await other.reload(frozenset({acl_authorizer.KIND}))
             assert mine.allow(READING, "orders") is theirs.allow(READING, "orders") is expected
         await access.forget("c")
         assert not mine.allow(READING, "orders")
@@ -197,7 +197,7 @@ def test_an_exact_filter_finds_its_rule_without_a_search() -> None:
 
 
 def test_answers_are_remembered_up_to_a_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(authorizer, "MOST_REMEMBERED", 100)
+    monkeypatch.setattr(acl_authorizer, "MOST_REMEMBERED", 100)
 
     async def run() -> int:
         access = access_to(Documents())
