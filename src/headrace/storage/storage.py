@@ -133,19 +133,10 @@ class RedisStorage:
     ) -> Self:
         """Check the layout and connect.
 
-        Args:
-            url: see `storage_urls.StorageUrl`.
-            admin: a client for that URL. `close` closes it.
-            epoch: this server's epoch, or the number of its view.
-            keyspace: the default keys if None.
-            producer_expiry_ms: how long a silent producer is remembered (`producer.id.expiration.ms`).
-            alone: a lock keeps other servers out.
-            journal: of the data directory; its batches are stored first. `close` closes it.
-            journal_bytes: new size of the journal; 0 removes it.
-            disk: room on the disk of this Redis, if known.
-            counted: counters to update.
-            replicas_ms: maximum wait of acks=all for replicas; None if this Redis never has any.
-            records: folder of its append-only file, if local.
+        `admin` is a client for the URL, which `close` closes. `epoch` is this server's epoch, or the number of its
+        view. `alone` states that a lock keeps other servers out. The journal's batches are stored first, then it gets
+        `journal_bytes` (0 removes it). `disk` and `records`, the folder of the append-only file, are for a local Redis.
+        `replicas_ms` is None if this Redis never has replicas.
 
         Raises:
             Unreachable, TooOld, WrongKind, WrongLayout, Evicting, StoreError (no journal).

@@ -33,12 +33,8 @@ async def replay(
     Entries of a deleted log are dropped. Logs are identified by their ids, not their keys. If an entry is damaged or
     cannot be placed, the journal is set aside next to the data, and a new one begins.
 
-    Args:
-        connection: to a Redis without other writers.
-        epoch: this server's epoch.
-        journal: of the data directory.
-        size: new size in bytes; 0 removes the journal.
-        empty: this Redis had no data: missing logs were lost, not deleted.
+    The Redis must have no other writers. `size` is the new size in bytes; 0 removes the journal. If Redis was `empty`,
+    missing logs were lost, not deleted.
 
     Raises:
         StorageUnavailable, Fenced: the journal is unchanged; start again.

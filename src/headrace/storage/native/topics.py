@@ -203,17 +203,8 @@ class RedisNative:
     ) -> NativeRead:
         """Read new entries of the group, at least one. They become pending for `member`.
 
-        After a group was set back, entries that the member already had are left out.
-
-        Args:
-            stream: the partition.
-            group: the group.
-            member: consumer name.
-            count: maximum number of entries.
-            limit: bytes.
-            last_id: the group's last delivered id after `enter` or the last read.
-            at: first offset that is new to the member.
-            first: as for `read`.
+        After a group was set back, entries that the member already had are left out. `last_id` is the group's last
+        delivered id after `enter` or the last read, and `at` the first offset that is new to the member.
 
         Raises:
             GroupGone: the group does not exist.

@@ -60,13 +60,8 @@ class Watch:
     ) -> None:
         """Prepare.
 
-        Args:
-            ping: raises TopicError if Redis is down, which other parts log.
-            data: the data directory, if local.
-            free_bytes: returns the free bytes for a path.
-            slow_s: seconds after which a response is late.
-            evicting: returns why Redis evicts records, empty if it does not, None if unknown.
-            look_at_journal: checks the journal.
+        `ping` raises TopicError if Redis is down, which other parts log. `data` is the data directory, if local.
+        `slow_s` is in seconds. `evicting` returns why Redis evicts records, empty if it does not, None if unknown.
         """
         self._ping = ping
         self._data = data
