@@ -75,7 +75,7 @@ class RedisDocuments:
             yield lock
 
     async def close(self) -> None:
-        """Stop returning locks."""
+        """Stop releasing locks."""
         await self._locks.close()
 
     async def save(self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
@@ -104,9 +104,9 @@ _KEPT_S = LEASE_MS / 4000
 _PATIENCE_S = 4 * LEASE_MS / 1000
 """Seconds to wait for other brokers: longer than it takes to detect that one has died."""
 _AGAIN_S = 0.01
-"""Seconds between two attempts. After returning a lock that others want, a broker waits longer, so that they get it."""
+"""Seconds between two attempts. After releasing a lock that others want, a broker waits longer, so that they get it."""
 _RETURNED_AGAIN_S = 0.1
-"""Seconds between two attempts to return a lock while Redis does not respond."""
+"""Seconds between two attempts to release a lock while Redis does not respond."""
 
 
 class Locks:
@@ -144,7 +144,7 @@ class Locks:
                 self._return_later(key, wanted, token)
 
     async def _leave(self, key: str, wanted: str, token: str) -> bool:
-        """Return a lock that this token holds, and return whether others wait for it."""
+        """Release a lock that this token holds, and return whether others wait for it."""
         return bool(await self._scripts.run("leave_lock", [key, wanted], token))
 
     def _return_later(self, key: str, wanted: str, token: str) -> None:
@@ -153,7 +153,7 @@ class Locks:
         task.add_done_callback(self._returning.discard)
 
     async def _return(self, key: str, wanted: str, token: str) -> None:
-        """Return a lock after a lost response, or other brokers would wait in vain."""
+        """Release a lock after a lost response, or other brokers would wait in vain."""
         now = asyncio.get_running_loop().time
         until = now() + LEASE_MS / 1000
         while now() < until:  # after this time the lock expires
@@ -169,7 +169,7 @@ class Locks:
                 return
 
     async def close(self) -> None:
-        """Stop returning locks. They expire."""
+        """Stop releasing locks. They expire."""
         for task in tuple(self._returning):
             await end(task)
 

@@ -93,7 +93,7 @@ class FreeSpace:
         return free
 
     def low(self) -> bool:
-        """Check whether Valkey's responses need a proof: the disk is nearly full or `gone`."""
+        """Return whether Valkey's responses need a proof, because the disk is nearly full or `gone`."""
         free = self._look()
         if free < RESERVE_BYTES + _LOOK_BYTES:
             self._left = 0

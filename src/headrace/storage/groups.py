@@ -119,7 +119,7 @@ class RedisGroups:
         return sorted(text for name in stored if (text := _text(name)) is not None)
 
     async def _load_readable(self, name: str) -> StoredGroup | None:
-        """Return None for a group with keys of another type: it can be deleted."""
+        """Return None for an unreadable group, which can be deleted."""
         try:
             return await self._load(name)
         except (Fenced, StorageFull, StorageUnavailable):

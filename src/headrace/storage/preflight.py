@@ -127,7 +127,6 @@ def text(value: bytes | str) -> str:
 
 async def _check_version(admin: redis.asyncio.Redis) -> None:
     for info in await on_primaries(admin, "info", "server"):
-        # Redis's and Valkey's names.
         mode = info.get("redis_mode") or info.get("server_mode")
         if cluster_of(admin) is None and mode in _OTHER_MODES:
             raise WrongKind(_OTHER_MODES[mode])
@@ -184,7 +183,7 @@ async def clock_difference(admin: redis.asyncio.Redis) -> float:
     """Return how many seconds Redis's clock is ahead, 0.0 within the round trip and 2 s.
 
     Raises:
-        `redis_clients.ERRORS`.
+        `redis.clients.ERRORS`.
     """
     asked = time.time()
     told = [seconds + micros / 1_000_000 for seconds, micros in await on_primaries(admin, "time")]

@@ -136,7 +136,7 @@ class RedisStorage:
         `admin` is a client for the URL, which `close` closes. `epoch` is this server's epoch, or the number of its
         view. `alone` states that a lock keeps other servers out. The journal's batches are stored first, then it gets
         `journal_bytes` (0 removes it). `disk` and `records`, the folder of the append-only file, are for a local Redis.
-        `replicas_ms` is None if this Redis never has replicas.
+        `replicas_ms` is the maximum wait of acks=all for replicas, None if this Redis never has any.
 
         Raises:
             Unreachable, TooOld, WrongKind, WrongLayout, Evicting, StoreError (no journal).

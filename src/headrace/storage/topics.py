@@ -103,7 +103,7 @@ class RedisTopics:
             raise TopicExists(f"topic {topic.name!r} exists already, and {error}: it can only be deleted") from None
         if taken:
             raise TopicExists(f"topic {topic.name!r} exists already")
-        # Remains of an interruption.
+        # An interruption may have left keys.
         await self.finish_deletions()
         if is_native(topic):
             for index, stream in enumerate(topic.streams):

@@ -1,1 +1,1 @@
-"""The write-ahead journal of an embedded Valkey. May import what `storage` may, and not the broker."""
+"""The write-ahead journal of an embedded Valkey. Must not import the broker."""

@@ -68,7 +68,7 @@ class JournaledAcks:
 
     @classmethod
     def over(cls, journal: Journal | None, connection: Connection, counted: StoreCounters) -> "JournaledAcks | None":
-        """Return acknowledgements from this journal, or None without one."""
+        """Return an object for this journal, or None without one."""
         return None if journal is None else cls(journal, connection, lambda: int(time() * 1000), counted)
 
     def enter(self, key: bytes, log_id: bytes, base_offset: int, append: Append) -> Entered | None:

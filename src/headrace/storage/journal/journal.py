@@ -99,8 +99,8 @@ class Journal:
     def open(cls, path: Path, size: int, *, anew: bool = False) -> Self:
         """Open or create a data directory's journal.
 
-        A new file has `size` bytes, an existing one is unchanged (see `renewed`). With the last parameter, an existing
-        file is an error, and a failure leaves none.
+        A new file has `size` bytes, an existing one is unchanged (see `renewed`). With `anew`, an existing file is
+        an error, and a failure leaves none.
 
         Raises:
             StoreError: it cannot be created, or the file is no journal.

@@ -97,9 +97,9 @@ class State(msgspec.Struct, frozen=True):
     next_offset: int = 0
     """Minimum offset of new entries."""
     log_start: int = 0
-    """Up to which this server has trimmed."""
+    """Offset up to which this server has trimmed."""
     removed: int = 0
-    """Removed entries when `log_start` was written. Other programs removed further ones."""
+    """Entries that were removed when `log_start` was written. Other programs removed any further ones."""
     ahead_ms: int = 0
 
     @classmethod

@@ -91,11 +91,7 @@ class RedisLogs(Searching):
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
         """Become leader of a log: fence earlier leaders, and store missing acknowledged batches.
 
-        Args:
-            stream: key of the log.
-            lost: called when the log must be recovered again.
-            create: create a missing log.
-            view: number of the view; None: the present one.
+        `lost` is called when the log must be recovered again. The present view is the default.
 
         Raises:
             UnknownTopic, Fenced, StorageUnavailable, StorageFull.

@@ -111,7 +111,7 @@ class NoReplicas:
         return None
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
-        """Reject. Without a time limit, confirm: no other server can take over."""
+        """Reject, or confirm a request without a time limit: no other server can take over."""
         done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.why_too_few(stream, copies)))
 
     def why_too_few(self, _stream: str, copies: int) -> str:

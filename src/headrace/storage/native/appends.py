@@ -138,12 +138,8 @@ class NativeAppends:
     ) -> None:
         """Append the records of a checked batch, one entry each, all or none.
 
-        Args:
-            stream: the partition.
-            append: the batch, which must not change until the response.
-            done: called with the result or the error.
-            follows: earlier batches of its producer are in flight, so an unknown producer is out of order.
-            least: minimum offset.
+        `append` must not change until the response. With `follows`, earlier batches of its producer are in flight, so
+        an unknown producer is out of order. `least` is the minimum offset.
 
         Raises:
             CorruptBatch, MessageTooLarge. For a waiting batch, `done` gets them.

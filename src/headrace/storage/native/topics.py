@@ -201,7 +201,7 @@ class RedisNative:
         at: int,
         first: int = _ANY,
     ) -> NativeRead:
-        """Read new entries of the group, at least one. They become pending for `member`.
+        """Read about `limit` bytes of new entries of the group, which become pending for `member`.
 
         After a group was set back, entries that the member already had are left out. `last_id` is the group's last
         delivered id after `enter` or the last read, and `at` the first offset that is new to the member.
@@ -412,11 +412,11 @@ class RedisNative:
         return None
 
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
-        """Remove a member's consumer if nothing is pending for it, and return whether it was."""
+        """Remove a member's consumer if nothing is pending for it, and return whether it was removed."""
         return bool(await self._run("leave", self._keys_of(stream), self._fence.number, group, member))
 
     async def forget_group(self, stream: NativeStream, group: str) -> bool:
-        """Destroy the Redis group unless a Redis program uses it, and return whether it was."""
+        """Destroy the Redis group unless a Redis program uses it, and return whether it was destroyed."""
         return bool(await self._run("forget", self._keys_of(stream), self._fence.number, group))
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:

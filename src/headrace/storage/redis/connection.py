@@ -111,7 +111,7 @@ class Connection:
 
         The URL is of a server (`unix:///PATH`, `redis://...`, `rediss://...`) or of Sentinels. `prepare` (SCRIPT LOAD)
         is sent to new connections and after lost scripts. `standing` queries the replication state, as is always done
-        with Sentinels. The other connection, if given, determines the primary instead of Sentinels.
+        with Sentinels. `beside` is a connection of the same URL, which determines the primary instead of Sentinels.
 
         Raises:
             ValueError: the URL is invalid.

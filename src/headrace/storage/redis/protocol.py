@@ -14,8 +14,8 @@ from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
 # Redis executes commands, writes its append-only file, then sends the replies. So a reply normally proves the write.
 # #
-# But after a full socket, the rest leaves with all newer replies before the file is written (`writeToClient` as write
-# handler, `beforeSleep`; not with `appendfsync always`). A kill of Redis then loses acknowledged writes.
+# But after a full socket, Redis sends the rest, with all newer replies, before it writes the file (`writeToClient` as
+# write handler, `beforeSleep`; not with `appendfsync always`). A kill of Redis then loses acknowledged writes.
 # #
 # The reply to a request that was sent *after* such a reply proves the write: each turn of Redis's loop begins with the
 # file.

@@ -1,7 +1,8 @@
 """Read batches from the local Valkey's append-only file, which is in the page cache.
 
-This takes one copy per batch instead of three, and no work of Valkey. In all unexpected cases the caller uses XRANGE,
+This takes one copy per batch instead of three, and no time of Valkey. In all unexpected cases the caller uses XRANGE,
 so the result is always the same:
+
 - Valkey writes a command to the file before any client sees it. A read first scans the file to its end, unless that
   takes long.
 - Valkey changes its manifest before it writes to another file. A read checks it first.

@@ -61,7 +61,7 @@ class Watch:
         """Prepare.
 
         `ping` raises TopicError if Redis is down, which other parts log. `data` is the data directory, if local.
-        `slow_s` is in seconds. `evicting` returns why Redis evicts records, empty if it does not, None if unknown.
+        `evicting` returns why Redis evicts records, empty if it does not, None if unknown.
         """
         self._ping = ping
         self._data = data

@@ -1,8 +1,8 @@
 """Settings of a Redis or Valkey, and rewrites of its append-only file.
 
-Redis's own rule (twice the size after the last rewrite) would rewrite permanently under a stream of records. Instead, a
-file is due when it is large and most of its records are trimmed. The rewrite waits for low write load, because writes
-during a fork cause page faults.
+Redis's rule (twice the size after the last rewrite) would rewrite all the time under a stream of records. Here, a file
+is due when it is large and most of its records are trimmed. The rewrite waits for low write load, because writes during
+a fork cause page faults.
 
 An external Redis only for Headrace gets the same settings (`headrace.redis.manage`, decision 0066) at each check,
 because CONFIG SET is lost in a restart or failover.

@@ -1,6 +1,6 @@
 """A Valkey process, our child or one of an earlier server, watched through a pidfd.
 
-Unlike a pid, a pidfd is never reused, and it reports the end of any process.
+It reports the end of any process, and its signals cannot reach another process that got the same pid.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class ValkeyProcess:
 
     @classmethod
     def spawn(cls, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, lock: int) -> Self:
-        """Start a process that inherits a descriptor. Raises StoreError, or OSError for the log."""
+        """Start a Valkey that inherits a locked descriptor. Raises StoreError, or OSError for the log."""
         with log.open("ab") as output:
             try:
                 child = subprocess.Popen(
@@ -125,7 +125,7 @@ def runs_program(pid: int, program: Path) -> bool:
 
 
 def valkeys_in(folder: Path) -> list[int]:
-    """Return the pids of all Valkeys in `folder`, including a rewrite."""
+    """Return the pids of all Valkeys in `folder`, including a child that rewrites the file."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and runs_in(int(entry.name), folder):

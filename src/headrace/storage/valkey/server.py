@@ -146,7 +146,7 @@ class EmbeddedValkey:
         return self.url
 
     async def _guard(self, directory: DataDirectory, client: redis.asyncio.Redis) -> None:
-        """Command lines are public."""
+        """The command line is public."""
         if self._password is None:
             return
         try:

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Return a lock that is still held.
+-- Release a lock that is still held.
 -- KEYS: lock, mark that a broker waits for it
 -- ARGV: token of the holder
 -- Reply: whether a broker waits (1 or 0), 0 for a lost lock.
