@@ -1,4 +1,4 @@
-"""The view, heartbeats and changes in Redis: `broker.ports.MembershipStorage`."""
+"""Broker epochs, heartbeats and the list of changes in Redis: `broker.ports.MembershipStorage`."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,37 +17,30 @@ from headrace.topics.errors import StorageUnavailable
 
 _AT_ONCE = 1_000
 _NOTHING = "0-0"
-"""The id before all changes."""
+"""Id before all changes."""
 _SENDING = frozenset({"writelines", "drain"})
-"""What redis-py asks of nothing where it closes a connection while another task sends by it."""
+"""Attributes that redis-py reads from None when it closes a connection while another task sends over it."""
 _CLOSED = "the handler is closed"
-"""What uvloop's RuntimeError says where something is written to a connection that was closed meanwhile."""
+"""Text in uvloop's RuntimeError for a write to a connection that has been closed."""
 T = TypeVar("T")
 
 
 class RedisMembership:
-    """What the brokers of a keyspace know of each other, over a connection beside that of the records."""
+    """Cluster membership in Redis, over a separate connection.
+
+    If Redis does not respond, its methods raise StorageUnavailable.
+    """
 
     def __init__(self, client: "redis.asyncio.Redis", fence: Fence, keyspace: Keyspace | None = None) -> None:
-        """Begin.
-
-        Args:
-            client: stays the caller's to close.
-            fence: the number under which everything is written: raised with each view.
-            keyspace: the keys; the default ones if None.
-        """
         self._client = client
         self._fence = fence
         self._keys = keyspace or Keyspace()
 
     async def beat(self, me: Member, counter: int, known: View | None) -> tuple[View | None, Counters, str]:
-        """Say that a broker is alive.
+        """Store the heartbeat of a broker.
 
         Returns:
-            The view (None: there is none), everybody's heartbeats, and the id of the last change.
-
-        Raises:
-            StorageUnavailable: it did not get an answer.
+            The view (None if none exists), all heartbeats, and the id of the last change.
         """
         keys = [self._keys.view, self._keys.heartbeats, self._keys.changes]
         arguments: list[str | bytes | int] = [
@@ -62,7 +55,7 @@ class RedisMembership:
         return view, registry.heartbeats(counters), last.decode()
 
     async def change(self, proposal: Proposal) -> View:
-        """Make a proposal the view, if nobody was faster; the view that there is now. Raises StorageUnavailable."""
+        """Make a proposal the view, unless another broker was faster, and return the current view."""
         keys = [self._keys.view, self._keys.heartbeats, self._keys.epoch, self._keys.changes]
         fields = [registry.heartbeat_field(member) for member in proposal.members]
         arguments: list[str | bytes | int] = [
@@ -74,11 +67,11 @@ class RedisMembership:
         return registry.view(*await self._run("view_change", keys, arguments))
 
     def enter(self, number: int) -> None:
-        """Write under the number of this view from now on."""
+        """Use the number of this view for all writes."""
         self._fence.number = number
 
     async def changes(self, after: str, wait_ms: int) -> list[tuple[str, registry.Change]]:
-        """What has changed behind a change's id; waits that long for something. Raises StorageUnavailable."""
+        """Return the changes after an id; wait for one if none exists."""
         found = await self._asked(lambda: self._client.xread({self._keys.changes: after}, _AT_ONCE, wait_ms))
         entries = found[0][1] if isinstance(found, list) and found else []
         if isinstance(found, dict):
@@ -86,9 +79,9 @@ class RedisMembership:
         return [(entry_id.decode(), registry.change(fields)) for entry_id, fields in entries]
 
     async def has_change(self, change_id: str) -> bool:
-        """Whether a change is still there: neither lost in a failover nor dropped for newer ones.
+        """Return whether Redis still has a change.
 
-        Of the id before all of them: whether none has been dropped. Raises StorageUnavailable.
+        A failover may lose it, and new changes replace old ones. For the id before all changes, all of them must exist.
         """
         if change_id == _NOTHING:
             facts = await self._asked(lambda: self._client.xinfo_stream(self._keys.changes))
@@ -96,17 +89,17 @@ class RedisMembership:
         return bool(await self._asked(lambda: self._client.xrange(self._keys.changes, change_id, change_id, 1)))
 
     async def last_change(self) -> str:
-        """The id of the last change. Raises StorageUnavailable."""
+        """Return the id of the last change."""
         found: Any = await self._asked(lambda: self._client.xrevrange(self._keys.changes, count=1))
         return str(found[0][0].decode()) if found else _NOTHING
 
     async def leaders(self) -> dict[str, Leader]:
-        """Stream -> who has opened its log last. Raises StorageUnavailable."""
+        """Return the latest leader of each stream."""
         found: Any = await self._asked(lambda: self._client.hgetall(self._keys.leaders))
         return {stream.decode(): Leader.of(stored.decode()) for stream, stored in found.items()}
 
     async def publish(self, leaders: Mapping[str, Leader]) -> None:
-        """Tell every broker who has opened logs. Raises StorageUnavailable."""
+        """Publish the leaders of logs to all brokers."""
         keys = [self._keys.leaders, self._keys.epoch, self._keys.changes]
         await self._run("publish_leaders", keys, [self._fence.number, *leader_pairs(leaders)])
 
@@ -126,30 +119,29 @@ class RedisMembership:
 
 
 def _is_closed(error: AttributeError | RuntimeError) -> bool:
-    """Whether all that went wrong is that a connection was closed; redis-py hands that on as it comes."""
+    """redis-py does not convert these errors of closed connections."""
     if isinstance(error, AttributeError):
         return error.obj is None and error.name in _SENDING
     return _CLOSED in str(error)
 
 
 async def forget_view(client: "redis.asyncio.Redis", view_key: str) -> None:
-    """End every broker of a keyspace that nobody is meant to serve any more. Raises RedisError."""
+    """Stop all brokers of a keyspace that is no longer served. Raises RedisError."""
     await client.delete(view_key)
 
 
 async def begin_epoch(client: "redis.asyncio.Redis", epoch_key: str) -> int:
-    """Begin a new epoch where a lock keeps other servers out already; returns it, 1 at first. Raises RedisError."""
+    """Begin a new epoch (the first is 1) under a lock that keeps other servers out. Raises RedisError."""
     return int(await _run(client, "begin_epoch", [epoch_key], []))
 
 
 async def _run(
     client: "redis.asyncio.Redis", name: str, keys: list[str], arguments: Sequence[str | bytes | int]
 ) -> Any:
-    """Run a script where its keys are. Raises RedisError."""
     called = script(name)
     given: list[Any] = [*keys, *arguments]
     try:
         return await client.evalsha(called.sha, len(keys), *given)
     except NoScriptError:
-        # Sent whole it is kept there; SCRIPT LOAD would ask each of a cluster's primaries.
+        # EVAL stores the script where its keys are; SCRIPT LOAD would reach every primary of a cluster.
         return await client.eval(called.text, len(keys), *given)

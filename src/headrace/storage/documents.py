@@ -1,8 +1,7 @@
-"""Documents in Redis, and the locks for changes that take a broker several steps: `broker.ports.DocumentStorage`.
+"""Documents in Redis, and locks for changes in several steps: `broker.ports.DocumentStorage`.
 
-A lock is as Redis' page "Distributed Locks with Redis" has it for one server: a key with a token and a time to live.
-That alone would not be safe, since a broker that is paused for long enough has lost the lock without knowing it. So the
-script that writes checks the token, too.
+A lock is a key with a token and a time to live, as in "Distributed Locks with Redis". A paused broker can lose it
+without noticing, so the script that writes also checks the token.
 """
 
 import asyncio
@@ -23,12 +22,11 @@ from headrace.topics.errors import Fenced, LockLost, StorageFull, StorageUnavail
 
 
 class RedisDocuments:
-    """Small values that the APIs keep: one hash for each kind."""
+    """Small values of the APIs, in one hash per kind."""
 
     def __init__(
         self, scripts: Scripts, keyspace: Keyspace, fence: Fence, unreadable: Unreadable | None = None
     ) -> None:
-        """`unreadable`: where those who read documents note what they had to skip."""
         self.unreadable = unreadable or Unreadable()
         self._scripts = scripts
         self._keyspace = keyspace
@@ -36,18 +34,17 @@ class RedisDocuments:
         self._locks = Locks(scripts, keyspace)
 
     async def load(self, kind: str) -> dict[str, bytes]:
-        """Every document of a kind by id, in id order."""
+        """Return all documents of a kind by id, in id order."""
         key = self._keyspace.documents(kind)
         found = checked(await self._scripts.shards.at(key).call("HGETALL", key))
-        # A name that is no text is nothing that a server wrote; its document is skipped by whoever decodes it.
+        # Decoders skip documents whose name is not text.
         pairs = sorted(zip(found[::2], found[1::2], strict=True))
         return {name.decode("utf-8", "surrogateescape"): value for name, value in pairs}
 
     async def keep(self, kind: str, name: str, document: bytes) -> bytes:
-        """Store a document unless there is one; see `broker.ports.DocumentStorage.keep`.
+        """Store a document unless one exists; see `broker.ports.DocumentStorage.keep`.
 
-        Where the kind's key holds something else the given one holds until this server ends: what was made with a
-        stored one is refused.
+        If the key has another type, the given document is valid until this server ends.
         """
         try:
             return await self._keep(kind, name, document)
@@ -60,7 +57,7 @@ class RedisDocuments:
     async def _keep(self, kind: str, name: str, document: bytes) -> bytes:
         key = self._keyspace.documents(kind)
         connection = self._scripts.shards.at(key)
-        # Where it exists already it is only read: a server has to start while Redis is full, or takes no writes.
+        # A server has to start while Redis is full or rejects writes.
         kept: bytes | None = checked(await connection.call("HGET", key, name))
         if kept is None:
             checked(await connection.call("HSETNX", key, name, document))
@@ -78,7 +75,7 @@ class RedisDocuments:
             yield lock
 
     async def close(self) -> None:
-        """Nothing of this goes on."""
+        """Stop releasing locks."""
         await self._locks.close()
 
     async def save(self, changes: Mapping[tuple[str, str], bytes | None], lock: Lock | None = None) -> dict[str, int]:
@@ -88,7 +85,6 @@ class RedisDocuments:
         held = lock or ALONE
         kinds = {kind: place for place, kind in enumerate(sorted({kind for kind, _ in changes}), 1)}
         keyspace = self._keyspace
-        # Without a lock any key of the same slot will do.
         keys = [keyspace.epoch, keyspace.view, keyspace.changes, keyspace.revisions, held.key or keyspace.epoch]
         keys += [keyspace.documents(kind) for kind in kinds]
         arguments: list[str | bytes | int] = [held.token, " ".join(kinds)]
@@ -103,18 +99,18 @@ class RedisDocuments:
 
 
 LEASE_MS = 5_000
-"""After how long a lock is free that nobody has kept."""
+"""Time to live of a lock."""
 _KEPT_S = LEASE_MS / 4000
 _PATIENCE_S = 4 * LEASE_MS / 1000
-"""How long to wait for others: longer than it takes to see that one of them has died."""
+"""Seconds to wait for other brokers: longer than it takes to detect that one has died."""
 _AGAIN_S = 0.01
-"""Between two tries. Who gave a lock back that others want leaves it alone for longer, so that they get it."""
+"""Seconds between two attempts. After releasing a lock that others want, a broker waits longer, so that they get it."""
 _RETURNED_AGAIN_S = 0.1
-"""Between two tries to give a lock back while Redis does not answer."""
+"""Seconds between two attempts to release a lock while Redis does not respond."""
 
 
 class Locks:
-    """The locks of one keyspace."""
+    """Locks of one keyspace."""
 
     def __init__(self, scripts: Scripts, keyspace: Keyspace) -> None:
         self._scripts = scripts
@@ -133,7 +129,7 @@ class Locks:
         except (StorageUnreachable, LockLost):
             raise
         except StorageUnavailable:
-            # It may be ours all the same.
+            # The lock may have been taken.
             self._return_later(key, wanted, token)
             raise
         keeping = asyncio.get_running_loop().create_task(self._keep(key, token))
@@ -148,7 +144,7 @@ class Locks:
                 self._return_later(key, wanted, token)
 
     async def _leave(self, key: str, wanted: str, token: str) -> bool:
-        """Give a lock back, if it is held by this token; whether others wait for it."""
+        """Release a lock that this token holds, and return whether others wait for it."""
         return bool(await self._scripts.run("leave_lock", [key, wanted], token))
 
     def _return_later(self, key: str, wanted: str, token: str) -> None:
@@ -157,15 +153,15 @@ class Locks:
         task.add_done_callback(self._returning.discard)
 
     async def _return(self, key: str, wanted: str, token: str) -> None:
-        """Give a lock back whose last answer was lost, as soon as Redis answers: others would wait for nobody."""
+        """Release a lock after a lost response, or other brokers would wait in vain."""
         now = asyncio.get_running_loop().time
         until = now() + LEASE_MS / 1000
-        while now() < until:  # then it is free by itself
+        while now() < until:  # after this time the lock expires
             await asyncio.sleep(_RETURNED_AGAIN_S)
             try:
                 await self._leave(key, wanted, token)
             except StorageUnreachable:
-                # A Redis that stands still may take the lock yet, when it goes on.
+                # A paused Redis may still take the lock when it resumes.
                 until = now() + LEASE_MS / 1000
             except TopicError:
                 continue
@@ -173,12 +169,11 @@ class Locks:
                 return
 
     async def close(self) -> None:
-        """What is not given back by now is free by itself in a few seconds."""
+        """Stop releasing locks. They expire."""
         for task in tuple(self._returning):
             await end(task)
 
     async def _wait(self, keys: list[str], token: str) -> dict[str, int]:
-        """Wait until it is ours; the revisions then."""
         now = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, self._free_again - now()))
         until = now() + _PATIENCE_S
@@ -199,7 +194,7 @@ class Locks:
         return {kind.decode(): int(number) for kind, number in zip(found[::2], found[1::2], strict=True)}
 
     async def _keep(self, key: str, token: str) -> None:
-        """Hold it for as long as it takes. What cannot be kept is lost, and whoever writes is told."""
+        """Extend the lock. After it is lost, writes with it fail."""
         while True:
             await asyncio.sleep(_KEPT_S)
             with contextlib.suppress(TopicError):

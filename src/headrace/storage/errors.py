@@ -1,4 +1,4 @@
-"""Why a storage cannot be used. Messages are one line for a person: what is in the way, and what to try."""
+"""Reasons why a storage cannot be used: one line with the problem and the remedy."""
 
 import re
 
@@ -15,27 +15,27 @@ from headrace.storage.redis.url import without_password
 
 
 class StoreError(Exception):
-    """Base of what goes wrong while a storage is opened."""
+    """Base of the errors while a storage is opened."""
 
 
 class WrongLayout(StoreError):
-    """The keyspace was written by another Headrace, in a layout that this one does not know."""
+    """Another version of Headrace wrote the keyspace, in an unknown layout."""
 
 
 class Unreachable(StoreError):
-    """Redis does not answer, or refuses the connection."""
+    """Redis does not respond, or rejects the connection."""
 
 
 class TooOld(StoreError):
-    """The server at the URL is older than what the scripts need."""
+    """The server is older than the scripts require."""
 
 
 class WrongKind(StoreError):
-    """What is at the URL is named by a URL of another kind."""
+    """The server needs a URL of another kind."""
 
 
 class Evicting(StoreError):
-    """Redis removes keys by itself when its memory is full."""
+    """Redis evicts keys when its memory is full."""
 
 
 _BY_TEXT = {
@@ -66,35 +66,30 @@ _BY_TEXT = {
     ),
     "Cluster mode is not enabled": ("is no cluster", "name a single server with redis://HOST:PORT"),
 }
-"""What stands in Redis' answer, or redis-py's words; what that means, and what to try. The first counts."""
+"""Text in Redis's or redis-py's error -> problem and remedy. The first match counts."""
 
 
 NOT_PERMITTED = ("ACL failure in script", "The user executing the script can't ")
-"""How Redis begins, behind `ERR`, where it refuses a script's command to a user: from Redis 7.2 on, and before."""
+"""Text after `ERR` when Redis denies a user a command in a script: since Redis 7.2, and before."""
 _WHERE = re.compile(r"(?<! in) script: .*", re.DOTALL)
 
 
 class Stray(Exception):
-    """A log's stream has entries of another program. Never leaves this room."""
+    """A log's stream has entries of another program. Internal to this package."""
 
 
 def without_script_line(text: str) -> str:
-    """What Redis says of a script, but for the line: where in a script of ours it was tells nobody why."""
+    """Remove the script's line number from an error of Redis."""
     return _WHERE.sub("", text)
 
 
 def unusable(error: Exception, url: str) -> Unreachable:
-    """That a Redis cannot be used, with its URL, why, and what to try; the arguments are those of `in_the_way`."""
+    """Return the error for a Redis that cannot be used."""
     return Unreachable(f"Redis at {without_password(url)} {'; '.join(in_the_way(error, url))}")
 
 
 def in_the_way(error: Exception, url: str) -> tuple[str, str]:
-    """What keeps a Redis that somebody named from being used, to be read after its name; and what to try.
-
-    Args:
-        error: what was raised at the first thing it was asked.
-        url: by which it was named.
-    """
+    """Return the problem with a Redis, to be read after its name, and the remedy."""
     text = without_script_line(str(error)).rstrip(".")
     if isinstance(error, AuthenticationError) and "without any" not in text:
         if "invalid" in text:
@@ -112,7 +107,7 @@ def in_the_way(error: Exception, url: str) -> tuple[str, str]:
 
 
 def refused(text: str) -> tuple[str, str] | None:
-    """The same where Redis, which does answer, says itself what is in the way; None: it does not."""
+    """Return problem and remedy of an error that Redis reported, or None."""
     if any(words in text for words in (*NOT_PERMITTED, "NOPERM ")):
         return _too_little(text)
     return next((found for words, found in _BY_TEXT.items() if words in text), None)
@@ -123,7 +118,7 @@ def _too_little(text: str) -> tuple[str, str]:
 
 
 def _otherwise(error: Exception, url: str) -> tuple[str, str]:
-    """redis-py tells some of it in texts only, of a cluster in those of one class of errors, or in what led to them."""
+    """redis-py distinguishes these errors by their text or cause only."""
     text = str(error).rstrip(".")
     if "unknown command" in text:
         return f"lacks a command: {text}", "a server needs all commands on its keys, scripts too: rename none"
@@ -144,7 +139,7 @@ def _otherwise(error: Exception, url: str) -> tuple[str, str]:
 
 
 def _about_tls(text: str, url: str) -> str:
-    """What to try where one side speaks TLS and the other does not: neither says so. Empty: something else it is."""
+    """If only one side uses TLS, neither reports it."""
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "name the authority of its certificate with --redis-ca FILE, and the host that the certificate is for"
     if any(told in text.lower() for told in ("reset by peer", "closed by", "timeout connecting")):

@@ -1,4 +1,4 @@
-"""The number under which a server writes: all that it sends says it, and Redis refuses older ones."""
+"""The fencing number: each write includes it, and Redis rejects writes with an older one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,25 +7,24 @@ from typing import TypeVar
 from headrace.topics.errors import Fenced
 
 _PATIENCE_S = 2.0
-"""How long a server that is in the view may take to hear of a new one."""
+"""Seconds that a live member of the cluster may need to learn of a new view."""
 T = TypeVar("T")
 
 
 class Fence:
-    """The epoch of a server that is alone, or the number of the view that it goes by. It only rises."""
+    """Epoch of a single server, or number of the view that it uses. It only rises."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._risen = asyncio.Event()
         self.given_up = 0
-        """How many writes of groups may have been sent and had no answer: their connection may bring them behind what
-        is written next."""
+        """Number of group writes without a response. Their connection may still deliver them after the next write."""
         self.hurry: Callable[[], None] | None = None
-        """Has the present view looked for at once; None: there is no view."""
+        """Read the present view immediately. None if no view exists."""
 
     @property
     def number(self) -> int:
-        """The number itself."""
+        """Return the number."""
         return self._number
 
     @number.setter
@@ -35,24 +34,24 @@ class Fence:
 
     @property
     def shared(self) -> bool:
-        """Whether there is a view: others may write under the same number."""
+        """Return whether other brokers may write with the same number."""
         return self.hurry is not None
 
     def give_up(self) -> None:
-        """A write that may have been sent had no answer."""
+        """Count a write that may have been sent, without a response."""
         self.given_up += 1
 
     def __index__(self) -> int:
         return self._number
 
     async def write(self, write: Callable[[int], Awaitable[T]]) -> T:
-        """Write something that every server may write, as soon as this one goes by the present view.
+        """Write with the present number; if Redis rejects it, wait for the next view and retry.
 
         Args:
-            write: does it under a number. Raises Fenced, having written nothing, where there is a higher one.
+            write: raises Fenced without an effect if a higher number exists.
 
         Raises:
-            Fenced: this server is in no view any more; what `write` raises else.
+            Fenced: this server is no longer in the view.
         """
         while True:
             number = self._number
@@ -63,7 +62,6 @@ class Fence:
                     raise
 
     async def _is_above(self, number: int) -> bool:
-        """Wait a while for a higher number; whether there is one."""
         assert self.hurry is not None
         try:
             async with asyncio.timeout(_PATIENCE_S):

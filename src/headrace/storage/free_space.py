@@ -1,4 +1,4 @@
-"""Whether there is room for what is acknowledged before Redis has safely written it: on the disk, and in memory."""
+"""Room for data that is acknowledged before Redis has safely written it: on the disk, and in memory."""
 
 import contextlib
 import errno
@@ -12,35 +12,34 @@ from headrace.storage.redis.protocol import Reply, encode
 from headrace.topics.errors import StorageFull
 
 RESERVE_BYTES = 64 << 20
-"""Free disk below which nothing is taken: there must be room for all that is under way."""
+"""Free bytes below which the server rejects batches, for the data that is in flight."""
 _NEARLY_FULL = "less than 64 MiB are free on the disk of the data directory: free some of it"
 _UNSEEN = "the data directory cannot be looked at ({}): put it back where it was, or start the server again"
 _LOW_BYTES = 1 << 30
-"""Free disk below which an answer of Valkey is not believed without a second one."""
+"""Free bytes below which a response of Valkey needs a second check."""
 _LOOK_BYTES = 4 << 20
-"""How much is acknowledged between two looks."""
+"""Bytes that are acknowledged between two checks."""
 _INFO = encode(["INFO", "memory"])
 _INFO_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that a user without privileges may still write there."""
+    """Return the free bytes for a user without privileges."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 class SameDirectory:
-    """The free bytes of a directory, as long as it is the one that was there at the first look.
+    """Free bytes of a directory, as long as it is the same one.
 
-    Where another is in its place, as behind a volume that was unmounted, a start would find nothing of what is taken.
+    If another one replaces it, for example after an unmount, a restart would not find the data.
     """
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._first: os.stat_result | None = None
 
     def __call__(self, path: Path) -> int:
-        """As `free_bytes`. Raises OSError: it is gone, or is another one."""
+        """Return the free bytes. Raises OSError if the directory was replaced."""
         found = path.stat()
         if self._first is None:
             self._first = found
@@ -52,8 +51,8 @@ class SameDirectory:
 class FreeSpace:
     """Room on the disk of a data directory.
 
-    Valkey answers a write before it knows whether its append-only file took it, and a kill -9 then loses what the file
-    has not. So the server refuses while there is still room for everything that is under way.
+    Valkey responds before its append-only file has the write, and a kill -9 loses the rest. So batches are rejected
+    while the disk still has room for the data in flight.
     """
 
     def __init__(self, path: Path, free: Callable[[Path], int] | None = None) -> None:
@@ -61,31 +60,30 @@ class FreeSpace:
         if free is None:
             free = SameDirectory()
             with contextlib.suppress(OSError):
-                free(path)  # known from now on: the first batch may come much later
+                free(path)  # the first batch may come much later
         self._free = free
         self._left = 0
         self._why = ""
         self.gone = False
-        """Whether it was not where it was when somebody looked last: what Redis has answered is nobody's."""
+        """Whether the directory was missing or replaced at the last check. Responses of Redis are void then."""
 
     def check(self, size: int) -> None:
-        """Count a batch of so many bytes that is to be taken. Raises StorageFull where it may not be."""
+        """Count a batch. Raises StorageFull if it does not fit."""
         if not self.has_room(size):
             raise self.refusal()
 
     def has_room(self, size: int) -> bool:
-        """Whether a batch of so many bytes may be taken."""
+        """Count a batch, and return whether it fits."""
         self._left -= size
         if self._left <= 0:
             self._left = min(_LOOK_BYTES, self._look() - RESERVE_BYTES - size)
         return self._left >= 0
 
     def refusal(self) -> StorageFull:
-        """Why there was no room when somebody looked last."""
+        """Return the reason for the lack of room."""
         return StorageFull(self._why)
 
     def _look(self) -> int:
-        """Bytes that are free; none where the directory is not where it was: what Redis writes is nobody's by now."""
         try:
             free = self._free(self._path)
         except OSError as error:
@@ -95,7 +93,7 @@ class FreeSpace:
         return free
 
     def low(self) -> bool:
-        """Whether the disk is so nearly full that Valkey's answers need a proof, or is `gone`; looks now."""
+        """Return whether Valkey's responses need a proof, because the disk is nearly full or `gone`."""
         free = self._look()
         if free < RESERVE_BYTES + _LOOK_BYTES:
             self._left = 0
@@ -103,22 +101,17 @@ class FreeSpace:
 
 
 class FreeMemory:
-    """Room in the memory of Redis, as it was at the last look."""
+    """Room in the memory of Redis at the last check."""
 
     def __init__(self, connection: Connection, reserve: int) -> None:
-        """Know nothing yet: there is no room before the first look.
-
-        Args:
-            connection: to the Redis.
-            reserve: bytes that may be under way to it beside what is counted here.
-        """
+        """Start without room: the first batch requests a check."""
         self._connection = connection
         self._reserve = reserve
         self._allowed = 0
         self._looking = False
 
     def take(self, size: int) -> bool:
-        """Whether a batch of so many bytes finds room; it is counted then."""
+        """Count a batch, and return whether it fits."""
         if self._allowed < _LOOK_BYTES and not self._looking:
             self._looking = True
             self._connection.send([_INFO], self._looked)

@@ -36,21 +36,22 @@ from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, Stor
 S = TypeVar("S")
 T = TypeVar("T")
 _MOST_SAID = 3
-"""Things that cannot be read in a group, and are named."""
+"""Maximum number of unreadable values of a group that are named."""
 _LOADED_AT_ONCE = 64
 _ENCODED_AT_ONCE = 1_000
-"""Changes that are encoded in one turn of the loop; a group may have 10 000 members."""
+"""Changes that are encoded in one turn of the event loop. A group may have 10,000 members."""
 _PIECE = 500
-"""Positions that one script stores: a millisecond of the event loop, and one of Redis, for which all others wait."""
+"""Committed offsets per script: 1 ms of the event loop and 1 ms of Redis, which block all other clients."""
 _MERGED = "MmPp"
-"""Kinds of changes of which several are told as one."""
+"""Kinds of changes that are merged with their neighbors of the same kind."""
 _STANDS_S = 30.0
-"""How long ago a server may have been found to go by the present view when it writes a group for the first time. What
-would shut it out of one that another coordinator found missing meanwhile stands for a minute (`load_group`)."""
+"""Maximum age of the proof that a server uses the present view, for its first write to a group. The fence of a missing
+group lasts a minute (`load_group`).
+"""
 
 
 class RedisGroups:
-    """Members, positions and balanced sections of groups."""
+    """Members, committed offsets and balanced sections of groups."""
 
     def __init__(
         self,
@@ -60,15 +61,7 @@ class RedisGroups:
         now_s: Callable[[], float] = monotonic,
         unreadable: Unreadable | None = None,
     ) -> None:
-        """Begin.
-
-        Args:
-            scripts: call Redis.
-            keyspace: of the virtual cluster.
-            fence: the number of the view.
-            now_s: seconds that also pass while the process is stopped.
-            unreadable: where groups that cannot be read, wholly or in part, are noted.
-        """
+        """Use a keyspace. `now_s` continues while the process is stopped."""
         self._unreadable = unreadable or Unreadable()
         self._kind = "groups" if keyspace.cluster == DEFAULT_CLUSTER else f"groups:{keyspace.cluster}"
         self._now_s = now_s
@@ -76,13 +69,14 @@ class RedisGroups:
         self._keyspace = keyspace
         self._fence = fence
         self._offline: set[str] = set()
-        """Groups whose keys hold something else, when they were loaded last."""
+        """Groups with keys of another type, as of the last load."""
         self._registered: set[str] = set()
         self._registering: dict[str, object] = {}
-        """Groups that are being entered in the list, and which call does it; not those that are others' since."""
+        """Groups that are being registered, with the call that does it. Groups of other coordinators are removed."""
         self._doubted: dict[str, int] = {}
-        """Groups whose leaving the list had no answer, and under which number. It may come in when they are made again:
-        until there is a higher number, which shuts it out, each write enters them in the list."""
+        """Groups that left the list without a response, with the number of that write. It may arrive after the group
+        exists again. Until a higher number fences it, each write registers the group.
+        """
 
     async def _call(self, name: str, keys: list[str], view: str | int, *arguments: str | bytes | int) -> Reply:
         return await self._scripts.run(name, keys, view, *arguments)
@@ -91,7 +85,7 @@ class RedisGroups:
         await self._call("register_group", [self._keyspace.groups, self._keyspace.epoch], view, what, group)
 
     def _epoch(self, view: int) -> str:
-        """What a group is written under: it shuts out what was given up, and is below the next view's number."""
+        """Return an epoch that fences writes that were given up, below the next view's number."""
         given_up = self._fence.given_up
         return f"{view}.{given_up:06}" if given_up else str(view)
 
@@ -99,20 +93,20 @@ class RedisGroups:
         return [self._keyspace.group(group), self._keyspace.members(group), self._keyspace.positions(group)]
 
     async def load(self) -> list[StoredGroup]:
-        """Every group with its members and positions, in name order. Older servers can write to none from here on."""
+        """Return all groups in name order, and fence servers with an older view."""
         names = await self.names()
         groups: list[StoredGroup] = []
         async for part in in_slices(names, self._load_readable, _LOADED_AT_ONCE):
             groups += [group for _, group in part if group is not None]
         self._registered = set(names).difference(self._doubted)
-        # A crash came between the dropping of a group and its leaving the list.
+        # A crash occurred before it left the list.
         for group in groups:
             if is_nothing(group) and self._unreadable.reason(self._kind, group.name) is None:
                 await self.save(group.name, [DropGroup()])
         return [group for group in groups if not is_nothing(group)]
 
     async def names(self) -> list[str]:
-        """Every group's name, in order; some of them may have ended."""
+        """Return the names of all groups in order; some may no longer exist."""
         key = self._keyspace.groups
         try:
             stored = checked(await self._scripts.shards.at(key).call("SMEMBERS", key))
@@ -122,11 +116,10 @@ class RedisGroups:
             self._unreadable.note(self._kind, WHOLE, error)
             return []
         self._unreadable.clear(self._kind, WHOLE)
-        # A name that is no text is nothing that a server wrote.
         return sorted(text for name in stored if (text := _text(name)) is not None)
 
     async def _load_readable(self, name: str) -> StoredGroup | None:
-        """A group; None for one whose keys hold something else: the others are loaded, and it can be deleted."""
+        """Return None for an unreadable group, which can be deleted."""
         try:
             return await self._load(name)
         except (Fenced, StorageFull, StorageUnavailable):
@@ -145,7 +138,7 @@ class RedisGroups:
         await self.save(group, [DropGroup()])
 
     async def load_one(self, name: str, view: int | None = None) -> StoredGroup:
-        """A group, empty if there is none; who owned it under an older view can write to it no more. Raises Fenced."""
+        """Return a group, empty if it does not exist, and fence older owners. Raises Fenced."""
         try:
             found = await self._load(name, view)
         except (Fenced, StorageFull, StorageUnavailable):
@@ -160,13 +153,13 @@ class RedisGroups:
     async def _load(self, name: str, view: int | None = None) -> StoredGroup:
         number = self._fence.number if view is None else view
         header, members, positions, sections = await self._call("load_group", self._keys(name), self._epoch(number))
-        # What cannot be read is left out: a group without some of its members or positions goes on with the others.
+        # The group continues with its readable members and offsets.
         bad: list[str] = []
         places = zip(positions[::2], positions[1::2], strict=True)
         read_header = _readable(registry.header, header, "its header", bad) if header else None
         read_members = _all_readable(registry.member, members, "a member", bad)
         if bad:
-            # Header and members belong together. Clients join again, and go on at what is committed.
+            # Header and members belong together. Clients join again at the committed offsets.
             read_header, read_members = None, []
         found = StoredGroup(
             name=name,
@@ -184,13 +177,12 @@ class RedisGroups:
         return found
 
     async def save(self, group: str, changes: Sequence[GroupChange], view: int | None = None) -> None:
-        """Apply changes, as the owner by the view of this number; None: by the present one."""
+        """Apply changes as the coordinator in the view of this number (None: the present one)."""
         number = self._fence.number if view is None else view
         entered = False
         for piece in _pieces(changes):
             told = await _told(piece)
             if not entered:
-                # Right before the first write, which depends on it.
                 await self._enter(group, number)
                 entered = True
             await self._save(group, number, told)
@@ -210,7 +202,7 @@ class RedisGroups:
             raise
 
     async def _enter(self, group: str, number: int) -> None:
-        """Have a group in the list. Raises Fenced where there is a later view, or was until a moment ago."""
+        """Raises Fenced if a later view exists, or did until recently."""
         if group in self._registered:
             return
         call = self._registering[group] = object()
@@ -235,7 +227,7 @@ class RedisGroups:
             raise
 
     def forget(self, group: str) -> None:
-        """Somebody else owns a group from now on, and may drop it."""
+        """Forget a group that another coordinator owns."""
         self._registered.discard(group)
         self._registering.pop(group, None)
 
@@ -264,12 +256,12 @@ def _all_readable(decode: Callable[[S], T], texts: Iterable[S], what: str, bad: 
 
 
 def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
-    """The changes, to be stored one piece after the other: very many positions, and the rest with the last."""
+    """Split very many offsets into pieces; the last one includes all other changes."""
     positions: dict[TopicPartition, OffsetAndMetadata] = {}
     rest: list[GroupChange] = []
     for change in changes:
         if isinstance(change, DropGroup | DropOffsets):
-            # All of it or nothing: what goes ahead would be dropped, or would be missed if the rest did not come.
+            # Not divisible: the drop would remove what precedes it, or a failure would lose the rest.
             yield changes
             return
         if isinstance(change, SaveOffsets):
@@ -284,7 +276,6 @@ def _pieces(changes: Sequence[GroupChange]) -> Iterator[Sequence[GroupChange]]:
 
 
 async def _told(changes: Sequence[GroupChange]) -> list[str | bytes | int]:
-    """Changes as the script takes them: each kind with the number of its arguments."""
     runs: list[tuple[str, list[str | bytes]]] = []
     for place, change in enumerate(changes, 1):
         kind, arguments = _encoded(change)
@@ -298,7 +289,6 @@ async def _told(changes: Sequence[GroupChange]) -> list[str | bytes | int]:
 
 
 def _encoded(change: GroupChange) -> tuple[str, list[str | bytes]]:  # noqa: PLR0911 - one line per change
-    """Its kind, and its arguments."""
     match change:
         case SaveHeader(header):
             return "H", [registry.encode(header)]

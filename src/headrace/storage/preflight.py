@@ -1,4 +1,4 @@
-"""What a Redis has to be that a server stores in, and what it keeps: looked at before anything is written."""
+"""Checks of a Redis before the server writes to it: version, role, scripts, layout and durability."""
 
 import time
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ _OTHER_MODES = {
     "cluster": "is one of a Redis Cluster: name it with redis+cluster://HOST:PORT,HOST:PORT",
     "sentinel": "is a Sentinel: name it with redis+sentinel://HOST:PORT,HOST:PORT/NAME, with the primary's name there",
 }
-"""What a server may be that was named as one by itself."""
+"""Modes of a server that needs another kind of URL."""
 _SKEW_S = 2.0
-"""Clocks that are nearer to each other are taken for the same."""
+"""Clock differences up to this many seconds are ignored."""
 
 
 class Durability(msgspec.Struct, frozen=True):
-    """What the server behind the URL keeps when it or its machine dies, and at what cost, as far as it tells."""
+    """Durability settings of a Redis, as far as it reports them."""
 
     append_only: str = ""
     fsync: str = ""
     save: str = ""
     eviction: str = ""
     maxmemory: str = "0"
-    """Bytes; 0: no bound."""
+    """Bytes; 0: no limit."""
     compression: str = ""
     rewriting: str = ""
-    """Per cent by which the append-only file grows until it is rewritten; 0: it is not."""
+    """Growth of the append-only file in percent that starts a rewrite; 0: no rewrites."""
 
     @classmethod
     def told(cls, settings: Mapping[Any, Any]) -> Self:
-        """As CONFIG GET has told it."""
+        """Parse the reply of CONFIG GET."""
         told = {text(name): text(value or "") for name, value in settings.items()}
         return cls(
             append_only=told.get("appendonly", ""),
@@ -53,7 +53,7 @@ class Durability(msgspec.Struct, frozen=True):
 
     @property
     def evicting(self) -> str:
-        """Why what was acknowledged would go again, record by record, without anybody's being told; empty: it stays."""
+        """Return why Redis would silently evict acknowledged records, or an empty text."""
         if not self.eviction.startswith("allkeys-") or self.maxmemory == "0":
             return ""
         return (
@@ -62,12 +62,12 @@ class Durability(msgspec.Struct, frozen=True):
         )
 
     def check(self) -> None:
-        """Raise Evicting where it is so."""
+        """Raise Evicting if Redis would evict records."""
         if self.evicting:
             raise Evicting(self.evicting)
 
     def warnings(self) -> list[str]:
-        """What an operator should know, a sentence each; empty when all is well or nothing is known."""
+        """Return warnings for the operator."""
         found = []
         if self.append_only == "no" and not self.save:
             found.append("this Redis keeps nothing on disk: everything is lost when it stops (set appendonly yes)")
@@ -85,7 +85,7 @@ class Durability(msgspec.Struct, frozen=True):
         return found
 
     def better(self) -> dict[str, str]:
-        """Settings that would save it work which keeps nothing more, beside an append-only file; decision 0064."""
+        """Return settings that save work without a loss of durability (decision 0064)."""
         if self.append_only != "yes":
             return {}
         found = {}
@@ -99,15 +99,7 @@ class Durability(msgspec.Struct, frozen=True):
 
 
 async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> Durability:
-    """Whether a server may store in this Redis, which is asked and not changed.
-
-    Args:
-        url: by which it was named.
-        admin: a client for that URL.
-        keyspace: what the server would write.
-
-    Returns:
-        What it keeps.
+    """Check whether a server may store in this Redis, and return its durability.
 
     Raises:
         Unreachable, TooOld, WrongKind, WrongLayout, Evicting.
@@ -115,7 +107,7 @@ async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> D
     try:
         await _check_version(admin)
         await _check_role(admin)
-        await on_primaries(admin, "ping")  # whoever cannot write its files says so to this, too
+        await on_primaries(admin, "ping")  # also fails if Redis cannot write its files
         await _check_scripts(admin)
         found = await durability(admin)
         found.check()
@@ -129,41 +121,40 @@ async def examine(url: str, admin: redis.asyncio.Redis, keyspace: Keyspace) -> D
 
 
 def text(value: bytes | str) -> str:
-    """What redis-py tells, as text."""
+    """Return a value of redis-py as text."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 async def _check_version(admin: redis.asyncio.Redis) -> None:
     for info in await on_primaries(admin, "info", "server"):
-        # Redis has one name for it, Valkey the other.
         mode = info.get("redis_mode") or info.get("server_mode")
         if cluster_of(admin) is None and mode in _OTHER_MODES:
             raise WrongKind(_OTHER_MODES[mode])
         version = str(info.get("redis_version", ""))
-        # Valkey tells the Redis version it is compatible with here, and its own elsewhere.
+        # Valkey reports the compatible Redis version here.
         numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
         if numbers and numbers < _OLDEST_REDIS:
             raise TooOld(f"Redis {version} is too old: Headrace needs Redis 7.0 or later, or Valkey 8 or later")
 
 
 async def _check_role(admin: redis.asyncio.Redis) -> None:
-    """Raise what a replica answers to a write. A cluster's client finds the primaries by itself."""
+    """A cluster's client finds the primaries itself."""
     if cluster_of(admin) is None and (await admin.info("replication")).get("role") == "slave":
         raise ReadOnlyError("it is a replica")
 
 
 async def durability(admin: redis.asyncio.Redis) -> Durability:
-    """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
+    """Return the durability settings, empty if Redis denies CONFIG, as cloud services often do."""
     try:
         asked = [await durability_of(each) for each in await primaries(admin)]
     except ERRORS:
         return Durability()
-    # Of a cluster's primaries, whose settings should be the same, the weakest.
+    # The weakest of the primaries.
     return max(asked, key=lambda each: (each.evicting, len(each.warnings())), default=Durability())
 
 
 async def durability_of(server: Primary) -> Durability:
-    """What one server is set to keep. Raises as `Primary.ask`, also where it does not tell."""
+    """Return one server's durability settings. Raises as `Primary.ask`."""
     return Durability.told(
         await server.ask(
             "config_get", "appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory", "rdbcompression",
@@ -173,13 +164,12 @@ async def durability_of(server: Primary) -> Durability:
 
 
 async def _check_scripts(admin: redis.asyncio.Redis) -> None:
-    """Raise what redis-py raises where scripts may not be run."""
     (sha, *_) = await on_primaries(admin, "execute_command", "SCRIPT LOAD", "return 1")
     await on_primaries(admin, "execute_command", "EVALSHA", text(sha), "0")
 
 
 def check_layout(found: str | None) -> None:
-    """Raise WrongLayout for a keyspace that another version has written; `found` is None where nothing has been."""
+    """Raise WrongLayout if another version has written the keyspace."""
     if found is None or found == str(LAYOUT_VERSION):
         return
     older = found.isdecimal() and int(found) < LAYOUT_VERSION
@@ -190,10 +180,10 @@ def check_layout(found: str | None) -> None:
 
 
 async def clock_difference(admin: redis.asyncio.Redis) -> float:
-    """Seconds that Redis' clock is ahead of this machine's; 0.0 where they agree, within two and the way there.
+    """Return how many seconds Redis's clock is ahead, 0.0 within the round trip and 2 s.
 
     Raises:
-        What `redis_clients.ERRORS` names.
+        `redis.clients.ERRORS`.
     """
     asked = time.time()
     told = [seconds + micros / 1_000_000 for seconds, micros in await on_primaries(admin, "time")]

@@ -1,4 +1,4 @@
-"""The storage of a server: a Redis or Valkey, checked, fenced and ready."""
+"""The storage of a server: a Redis or Valkey that is checked, fenced and ready."""
 
 import asyncio
 import contextlib
@@ -41,11 +41,11 @@ from headrace.topics.model import Topic
 
 _log = structlog.get_logger("headrace.storage")
 _CONNECTION_NAME = "headrace-server"
-"""Tells the connections that servers write over from those of people and of readers."""
+"""Distinguishes the connections of servers from those of people and readers."""
 
 
 class ClusterParts:
-    """What one virtual cluster keeps: implements `broker.ports.Storage`."""
+    """Storage of one virtual cluster: implements `broker.ports.Storage`."""
 
     def __init__(self, shared: "RedisStorage", keyspace: Keyspace) -> None:
         self.keyspace = keyspace
@@ -57,7 +57,7 @@ class ClusterParts:
 
 
 class RedisStorage:
-    """Everything over one connection: implements `broker.ports.ClusterStorage`."""
+    """All storage over one connection: implements `broker.ports.ClusterStorage`."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class RedisStorage:
         self.url = url
         self.cluster_id = cluster
         self.fence = Fence(epoch)
-        """The number under which everything is written; raised with each view."""
+        """Fencing number of all writes, raised with each view."""
         self._admin = admin
         self._shards = shards
         self.unreadable = Unreadable(_log_unreadable)
-        """Stored values that were skipped, since they cannot be read."""
+        """Stored values that were skipped because they cannot be read."""
         self.scripts = Scripts(shards, disk)
         self._copies = NoReplicas() if replicas_ms is None else RedisReplicas(shards, replicas_ms)
         self._file, self._early = file, early
@@ -133,23 +133,13 @@ class RedisStorage:
     ) -> Self:
         """Check the layout and connect.
 
-        Args:
-            url: where it is: `storage_urls.StorageUrl`.
-            admin: a client for that URL, closed by `close`.
-            epoch: this server's epoch, or the number of the view that it has joined.
-            keyspace: the keys; the default ones if None.
-            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-            alone: no other server can write to this Redis as long as this one lives: a lock sees to that.
-            journal: that of the data directory, closed by `close`: what it holds is stored before anything else.
-            journal_bytes: its size from now on; 0: it is not needed any more.
-            disk: room on the disk that this Redis writes to, where that is known.
-            counted: counts what goes on.
-            replicas_ms: how long acks=all waits for replicas at most (`replica.lag.time.max.ms`); None: this Redis
-                has none, nor ever will.
-            records: the folder in which it writes its append-only file, where that is on this machine.
+        `admin` is a client for the URL, which `close` closes. `epoch` is this server's epoch, or the number of its
+        view. `alone` states that a lock keeps other servers out. The journal's batches are stored first, then it gets
+        `journal_bytes` (0 removes it). `disk` and `records`, the folder of the append-only file, are for a local Redis.
+        `replicas_ms` is the maximum wait of acks=all for replicas, None if this Redis never has any.
 
         Raises:
-            Unreachable, TooOld, WrongKind, WrongLayout, Evicting; StoreError: the journal could not be made.
+            Unreachable, TooOld, WrongKind, WrongLayout, Evicting, StoreError (no journal).
         """
         keyspace = keyspace or Keyspace()
         await examine(url, admin, keyspace)
@@ -183,53 +173,52 @@ class RedisStorage:
 
     @property
     def reads_file(self) -> bool:
-        """Whether readers get from the page cache what the server has not in memory any more."""
+        """Return whether the page cache serves records that are no longer in memory."""
         return self._file is not None
 
     def in_cluster(self, name: str) -> ClusterParts:
-        """The storage as another virtual cluster sees it. Raises ValueError for a name that cannot be in a key."""
-        # The logs are shared: a topic that moves takes with it what is under way to them.
+        """Return the storage of another virtual cluster. Raises ValueError for an invalid name."""
+        # Shared, so that a topic that moves keeps its writes in flight.
         return ClusterParts(self, msgspec.structs.replace(self._default.keyspace, cluster=name))
 
     async def move_topic(self, topic: Topic, source: str, target: str) -> None:
-        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        """Move a topic with its records to another virtual cluster. Raises UnknownTopic, TopicExists."""
         names = (msgspec.structs.replace(self._default.keyspace, cluster=name) for name in (source, target))
         await self.topics.move(topic, *names)
 
     async def durability(self) -> Durability:
-        """What Redis is set to keep; empty where it does not tell (CONFIG is often closed in the cloud)."""
+        """Return the durability settings, empty if Redis denies CONFIG."""
         return await durability(self._admin)
 
     async def clock_difference(self) -> float:
-        """Seconds that Redis' clock is ahead of this machine's; 0.0 where they agree."""
+        """Return how many seconds Redis's clock is ahead."""
         with contextlib.suppress(*ERRORS):
             return await clock_difference(self._admin)
         return 0.0
 
     async def evicting(self) -> str | None:
-        """Why Redis may remove what was acknowledged, as it is set now; empty: it does not; None: it does not tell."""
+        """Return why Redis may evict acknowledged records. Empty: it does not. None: CONFIG is denied."""
         found = await self.durability()
         return found.evicting if found.eviction else None
 
     async def ping(self) -> None:
-        """Raises StorageUnavailable when a hot connection is down."""
+        """Raise StorageUnavailable if a hot connection is down."""
         await self._shards.ping()
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """What is wrong with a Redis, or some of a cluster's primaries; empty: all answer within so many seconds.
+        """Return the problems of primaries that do not respond in time.
 
-        Raises:
-            StorageUnavailable: none can be read.
+        Raises StorageUnavailable if none can be read.
         """
         return await self._shards.unanswered(within_s)
 
     def look_at_journal(self) -> None:
-        """Tell where the journal was removed, and have one made in its place; nothing where there is none."""
+        """Report a missing journal, and create a new one."""
         if self._early is not None:
             self._early.look()
 
     def take_along(self, client: redis.asyncio.Redis) -> redis.asyncio.Redis:
-        """Have another client of the same URL look for the primary anew whenever the hot connection does."""
+        """Make another client look up the primary again whenever the hot connection does."""
         self._beside.append(client)
         return client
 
@@ -240,7 +229,7 @@ class RedisStorage:
             task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """Close the connections; what is stored stays."""
+        """Close all connections."""
         await self.native.close()
         await self.documents.close()
         self.logs.flush()
@@ -271,7 +260,7 @@ async def _disconnect(client: redis.asyncio.Redis) -> None:
 
 
 async def _end_older_servers(admin: redis.asyncio.Redis) -> None:
-    """Close what a server that is dead has left open: requests it had sent may still wait to be read."""
+    """Redis may still have requests of a dead server to read."""
     for client in await admin.client_list():
         if client.get("name") == _CONNECTION_NAME:
             await admin.client_kill_filter(_id=client["id"])
@@ -283,8 +272,7 @@ async def _take_layout(admin: redis.asyncio.Redis, keyspace: Keyspace) -> str:
 
 
 async def _get_or_set(admin: redis.asyncio.Redis, key: str, value: str) -> str:
-    """What is stored; `value` from now on if nothing was."""
-    # Asked first: a Redis that is full refuses SET even where it would set nothing.
+    # A full Redis rejects SET NX even if the key exists.
     stored = await admin.get(key)
     if stored is None:
         await admin.set(key, value, nx=True)

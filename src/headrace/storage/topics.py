@@ -34,12 +34,12 @@ from headrace.topics.native import STORAGE, NativeStream, adopted, bits_of, is_n
 
 _PARTITIONS_AT_ONCE = 64
 _AT_ONCE = 200
-"""Entries of the registry that are read in one turn of the loop: some 10 ms."""
+"""Entries of the registry that are read in one turn of the event loop: about 10 ms."""
 _DEFAULTS = TopicDefaults()
 
 
 class RedisTopics:
-    """The topics of one virtual cluster."""
+    """Topics of one virtual cluster."""
 
     def __init__(
         self,
@@ -50,7 +50,6 @@ class RedisTopics:
         native: RedisNative,
         unreadable: Unreadable | None = None,
     ) -> None:
-        """`unreadable`: where entries that cannot be read are noted."""
         self._scripts = scripts
         self._keyspace = keyspace
         self._fence = fence
@@ -62,7 +61,7 @@ class RedisTopics:
         self._deleted_kind = "deleted" if default else f"deleted:{keyspace.cluster}"
 
     async def load(self) -> list[Topic]:
-        """Every topic that can be read, in name order. Deletions that a crash has cut short are finished first."""
+        """Finish interrupted deletions, and return all readable topics in name order."""
         await self.finish_deletions()
         return sorted(await self._in(self._keyspace.topics), key=lambda topic: topic.name)
 
@@ -85,7 +84,7 @@ class RedisTopics:
         return self._unreadable.reason(self._kind, name)
 
     async def find(self, name: str) -> Topic | None:
-        """The topic of that name as it is stored; None when there is none."""
+        """Return the stored topic of a name, or None."""
         key = self._keyspace.topics
         text = checked(await self._scripts.shards.at(key).call("HGET", key, name))
         try:
@@ -97,14 +96,14 @@ class RedisTopics:
         return found
 
     async def create(self, topic: Topic) -> None:
-        """Store a new topic with empty logs; a stream under a native topic's key stays. Raises TopicExists."""
+        """Store a new topic with empty logs. A native topic keeps existing streams. Raises TopicExists."""
         try:
             taken = await self.find(topic.name) is not None
         except UnreadableTopic as error:
             raise TopicExists(f"topic {topic.name!r} exists already, and {error}: it can only be deleted") from None
         if taken:
             raise TopicExists(f"topic {topic.name!r} exists already")
-        # A deletion or a creation that was cut short may have left something under these keys.
+        # An interruption may have left keys.
         await self.finish_deletions()
         if is_native(topic):
             for index, stream in enumerate(topic.streams):
@@ -116,11 +115,11 @@ class RedisTopics:
             raise TopicExists(f"topic {topic.name!r} exists already")
 
     async def replace(self, topic: Topic, before: Topic, view: int | None = None) -> None:
-        """Store a changed topic in place of what it was, in any view or in that of a number.
+        """Replace a topic, in any view or only in the view of a number.
 
-        Where it has another storage from now on, its old streams are to go: `finish_deletions`.
+        If its storage changes, `finish_deletions` removes its old streams.
 
-        Raises TopicChanged where it is not that any more; Fenced where there is a later view.
+        Raises TopicChanged if it differs from `before`, Fenced if a later view exists.
         """
         if not await self._put("replace", topic, before, view):
             raise TopicChanged(f"topic {topic.name!r} was changed by another broker")
@@ -139,19 +138,18 @@ class RedisTopics:
         return answer
 
     async def delete(self, topic: Topic) -> Topic:
-        """Remove the topic from the registry, then its records; adopted streams stay. The topic as it was stored.
+        """Remove a topic, then its records except adopted streams, and return it.
 
-        Once it is out of the registry it is gone: what is left of its records then goes with the next creation, or at
-        the next start.
+        After an interruption, the next creation or start removes the rest.
 
         Raises:
-            UnknownTopic: it does not exist any more: deleted, or moved to another virtual cluster with its records.
-            StorageUnavailable: whether it is still there has to be asked (`find`).
+            UnknownTopic: the topic was deleted, or moved to another virtual cluster.
+            StorageUnavailable: the result is unknown; use `find`.
         """
         found = await self._remove("begin", str(topic.id), self._keyspace.cluster, topic.name)
         if found is None:
             raise UnknownTopic(f"topic {topic.name!r} does not exist any more")
-        # With the partitions that another broker has added.
+        # Includes partitions that another broker has added.
         stored = registry.topic(found)
         with contextlib.suppress(StorageUnavailable):
             await self.drop_streams(stored)
@@ -183,7 +181,7 @@ class RedisTopics:
         if not noted:
             self._unreadable.keep(self._deleted_kind, {})
             return
-        # A topic of the same name may have been created since, on the same keys.
+        # A newer topic of the same name may use the same keys.
         alive = {stream for topic in await self._in(self._keyspace.topics) for stream in topic.streams}
         left: dict[str, object] = {}
         held: InvalidConfig | None = None
@@ -204,7 +202,7 @@ class RedisTopics:
     async def _finish_deletion(self, field: bytes, text: bytes, alive: set[str]) -> None:
         topic = registry.topic(text)
         if (reason := self.unreadable(topic.name)) is not None:
-            # The topic that has the name now may have these streams.
+            # The unreadable topic of this name may use these streams.
             raise UnreadableTopic(f"topic {topic.name!r} has the name by now, and {reason}")
         await self._drop(topic, [stream for stream in topic.streams if stream not in alive])
         await self._remove("end", field.decode())
@@ -229,7 +227,7 @@ class RedisTopics:
             await self.finish_deletions()
 
     async def drop_streams(self, topic: Topic) -> None:
-        """Remove a topic's streams with what is kept beside them, but for adopted ones; the registry is not touched."""
+        """Remove a topic's streams, except adopted ones, but not its entry."""
         await self._drop(topic, topic.streams)
 
     async def _drop(self, topic: Topic, streams: Sequence[str]) -> None:
@@ -245,12 +243,12 @@ class RedisTopics:
         async for _ in in_slices(streams, drop, _PARTITIONS_AT_ONCE):
             pass
         if streams:
-            # No other log ever has these keys, so it does not matter who says so.
+            # No other log has these keys, so this needs no fence.
             leaders = self._keyspace.leaders
             checked(await self._scripts.shards.at(leaders).call("HDEL", leaders, *streams))
 
     async def move(self, topic: Topic, source: Keyspace, target: Keyspace) -> None:
-        """Take a topic from one virtual cluster to another, records and all. Raises UnknownTopic, TopicExists."""
+        """Move a topic with its records to another virtual cluster. Raises UnknownTopic, TopicExists."""
         keys = [source.topics, target.topics, source.epoch, source.view, source.changes]
         place = [topic.name, source.cluster, target.cluster]
         moved = await self._fence.write(lambda number: self._scripts.run("move_topic", keys, number, *place))
@@ -260,13 +258,12 @@ class RedisTopics:
             raise TopicExists(f"topic {topic.name!r} exists already in {target.cluster!r}")
 
     async def allocate_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids nobody was given before."""
+        """Reserve `count` unused producer ids, and return the first."""
         keys = [self._keyspace.producer_ids, self._keyspace.epoch, self._keyspace.view]
         return int(await self._fence.write(lambda number: self._scripts.run("take_producer_ids", keys, number, count)))
 
 
 def _entry(name: str, text: bytes) -> Topic:
-    """The topic that the registry has under a name. Raises UnreadableTopic, with a reason that says what is wrong."""
     try:
         topic = registry.topic(text)
         resolve(topic.config, _DEFAULTS)
@@ -280,7 +277,7 @@ def _entry(name: str, text: bytes) -> Topic:
 
 
 def _may_concern(topic: Topic, field: str, text: bytes) -> bool:
-    """Whether a note of what is to be removed may be of a topic's streams, those it has or those it had."""
+    """Return whether a deletion note may name streams of this topic."""
     if field.partition(":")[0] == str(topic.id):
         return True
     try:
@@ -296,10 +293,7 @@ def _held(topic: Topic, where: str, reason: Exception) -> InvalidConfig:
 
 
 def _remains(name: str, text: bytes, keyspace: Keyspace) -> Topic:
-    """What an entry that cannot be read still says, to be removed: only streams with names that the server gives.
-
-    An adopted stream has another name, and belongs to others.
-    """
+    """Return the streams of an unreadable entry that have names of this server: adopted ones do not."""
     try:
         said = msgspec.json.decode(text)
     except (ValueError, msgspec.MsgspecError):

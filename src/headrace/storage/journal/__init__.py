@@ -1,4 +1,1 @@
-"""The write-ahead journal of an embedded Valkey: batches that are acknowledged before Redis has them.
-
-May import what `storage` may import, and not the broker.
-"""
+"""The write-ahead journal of an embedded Valkey. Must not import the broker."""

@@ -1,8 +1,7 @@
-"""Acknowledges small batches before Redis has them: they are in the journal, and go to Redis behind that.
+"""Acknowledge small batches from the journal before Redis has them.
 
-The journal may give up an entry only when Redis has written it to its own file. An answer proves nothing of that where
-the disk is full: Valkey answers before it knows. It is proven by whatever Valkey takes that was *sent after* the
-answer, since it takes nothing any more once a write of its file has failed.
+The journal drops an entry only after Valkey has written it to its append-only file. On a full disk, Valkey responds
+first. But it rejects commands after a failed write, so the response to a *later* command is the proof.
 """
 
 import asyncio
@@ -22,9 +21,9 @@ from headrace.storage.redis.protocol import PING, Reply
 from headrace.topics.model import Append
 
 _LOOK_MS = 1_000
-"""How long no look is taken at whether the journal is where it was."""
+"""Milliseconds between checks that the journal is still in place."""
 _PROVE_S = 0.05
-"""How long what is stored waits for a proof by another write, before a PING asks for one."""
+"""Seconds to wait for another write as proof, before a PING."""
 _log = structlog.get_logger("headrace.storage.journal")
 
 
@@ -37,7 +36,7 @@ class Entered(msgspec.Struct, eq=False, gc=False):
 
 
 class JournaledAcks:
-    """The journal in front of Redis, with the marks that say what it must keep."""
+    """The journal, with the marks of its stored entries."""
 
     def __init__(
         self,
@@ -54,33 +53,26 @@ class JournaledAcks:
         self._counted.journal_bytes = self.size
         self._memory = FreeMemory(connection, self.size)
         self._entered: deque[Entered] = deque()
-        """By number, the oldest first; without those at its beginning that are stored."""
+        """By number, the oldest first, without the leading entries that are stored."""
         self.stored_to = self._kept_to = journal.number
-        """The last entry up to which Redis has answered for all, and up to which it is known to have written them."""
+        """Last entry up to which Redis has responded for all, and up to which they are proven."""
         self._timer: asyncio.TimerHandle | None = None
         self._proving = False
         self._closed = False
         self._looked_ms = 0
         self._gone = False
-        """Whether the journal is not where a start looks for it: nothing is acknowledged from it."""
+        """Whether the journal is missing at its path. Then nothing is acknowledged from it."""
         self._why = ""
-        """Why none could be made in its place, as it was told last."""
+        """Last logged reason why no new journal could be created."""
         self._making: asyncio.Task[None] | None = None
 
     @classmethod
     def over(cls, journal: Journal | None, connection: Connection, counted: StoreCounters) -> "JournaledAcks | None":
-        """One over this journal, where there is one."""
+        """Return an object for this journal, or None without one."""
         return None if journal is None else cls(journal, connection, lambda: int(time() * 1000), counted)
 
     def enter(self, key: bytes, log_id: bytes, base_offset: int, append: Append) -> Entered | None:
-        """Enter a batch; None when it has to wait for Redis, since there is no room.
-
-        Args:
-            key: its log's key.
-            log_id: tells the log from others under that key.
-            base_offset: the offset that it gets.
-            append: the batch, stamped.
-        """
+        """Enter a stamped batch, or return None if it has to wait for Redis."""
         if self._closed:
             return None
         now_ms = self._now_ms()
@@ -91,7 +83,6 @@ class JournaledAcks:
             return None
         number = self._journal.add(key, log_id, base_offset, now_ms, append)
         if not number:
-            # The other half is stored and only waits for its proof, or is on its way.
             self._prove()
             return None
         entered = Entered(number, len(append.batch))
@@ -100,7 +91,7 @@ class JournaledAcks:
         return entered
 
     def stored(self, entered: Entered) -> None:
-        """Redis has answered for an entry, or it need not be stored any more."""
+        """Mark an entry that Redis has, or that is no longer needed."""
         if entered.stored:
             return
         entered.stored = True
@@ -115,7 +106,7 @@ class JournaledAcks:
                 self._timer = asyncio.get_running_loop().call_later(_PROVE_S, self._prove)
 
     def proven(self, number: int) -> None:
-        """Redis has taken something that was sent when `stored_to` was this number."""
+        """Note a response to a command that was sent when `stored_to` was this number."""
         if number > self._kept_to and not self._closed:
             self._kept_to = number
             self._journal.kept(number)
@@ -139,9 +130,9 @@ class JournaledAcks:
             self._connection.send([PING], answered)
 
     def look(self) -> None:
-        """Look whether a start would find the journal, and tell of it; where it was removed, one is made in its place.
+        """Log whether the journal is in place, and replace a missing one.
 
-        Not before all that was entered is in Redis, whose answer every batch waits for meanwhile.
+        The replacement is created after Redis has all entries. Until then, each batch waits for Redis.
         """
         if self._closed or self._making is not None:
             return
@@ -179,9 +170,9 @@ class JournaledAcks:
             self._making = None
 
     async def close(self) -> None:
-        """Close the journal; the server that starts on it next replays it.
+        """Close the journal, for a replay by the next server.
 
-        One that is being made is waited for: nobody else may have the data directory meanwhile.
+        This waits for a replacement: the data directory must not be released before.
         """
         self._closed = True
         if self._making is not None:

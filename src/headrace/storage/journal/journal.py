@@ -1,23 +1,19 @@
-"""The write-ahead journal: batches that have been acknowledged and may not be in Redis yet.
+"""The write-ahead journal: acknowledged batches that Redis may not have yet.
 
-A file in the data directory, mapped into memory: what is copied there is in the kernel's page cache at once and
-survives the death of every process, as what Valkey has written to its append-only file does; like that, it may not
-survive a loss of power.
-It has two halves. One is written from its beginning to its end, then the other, as soon as Redis is known to have
-written all that is in it to its own file; so the journal is small and its pages stay warm. Entries are numbered for
-ever, which tells those of this lap from what is left of earlier ones; the file's head has the number up to which Redis
-has them.
+It is a memory-mapped file in the data directory. It survives the death of every process, but like Valkey's append-only
+file it may not survive a power failure.
 
-    0    b"HRJOURN2"
-    8    number of the last entry that needs no replay, 8 bytes as the machine has them
-    16   bytes of each half, 8 bytes as the machine has them
-    24   8 random bytes of this file's own
-    4096 the halves, one after the other
+Its two halves are filled in turn. A half is overwritten after Redis has written its entries to its own file, so the
+journal is small and its pages stay warm. Entry numbers only rise, which distinguishes new entries from old ones.
+    0     b"HRJOURN2"
+    8     number of the last entry that needs no replay, native order
+    16    bytes of each half, native order
+    24    8 random bytes of this file
+    4096  the halves
 
-An entry, little-endian, begins at a multiple of eight: CRC-32C of the file's random bytes and what follows it up to
-the batch (so nobody can send a batch with something in it that passes for an entry); bytes of the batch; number; base
-offset; largest timestamp; time of arrival; producer id; offset span; first sequence; producer epoch; bytes of the
-log's id; bytes of the stream's name; the id; the name; the batch, which has a CRC of its own.
+Entries are little-endian and aligned to 8 bytes: see `_ENTRY`. The CRC-32C at their head covers the random bytes and
+all up to the batch, so that no client can forge an entry inside a batch. The log's id, the stream's name and the batch,
+with its own CRC, follow the fields.
 """
 
 import contextlib
@@ -37,52 +33,50 @@ from headrace.topics.model import Append
 
 _MAGIC = b"HRJOURN2"
 _HEAD_BYTES = 4096
-_KEPT, _HALF = 1, 2  # places of 8 bytes in the head
+_KEPT, _HALF = 1, 2  # indexes of 8-byte words in the head
 _SALT = slice(24, 32)
 _CRC = Struct("<I")
 _ENTRY = Struct("<IQqqqqIihHH")
 _BEFORE_NAME = _CRC.size + _ENTRY.size
 _MOST_NAMES = 2_048
-"""Bytes of a log's id and its stream's name; what claims more is no entry."""
+"""Maximum bytes of a log's id and its stream's name in an entry."""
 _NEVER = 1 << 64
 SMALLEST = 1 << 20
-"""Bytes below which a journal is not worth its name: it must hold a batch or two."""
+"""Minimum bytes of a journal: it must hold a batch or two."""
 
 
 class Entry(NamedTuple):
-    """A batch with the place in its log that it was acknowledged with."""
+    """A batch with its acknowledged place in its log."""
 
     number: int
     stream: str
     log_id: bytes
-    """Tells the log from an earlier or later one under the same key."""
+    """Distinguishes logs under the same key."""
     base_offset: int
     now_ms: int
-    """When it arrived: milliseconds since the epoch."""
+    """Time of arrival in milliseconds since the epoch."""
     append: Append
 
 
 class Found(NamedTuple):
-    """What an earlier server has left that Redis is not known to have written down."""
+    """Entries of an earlier server that Redis may not have written."""
 
     entries: list[Entry]
-    """Whole ones, in order."""
+    """Whole entries, in order."""
     damaged: list[range]
-    """Numbers between the last entry that needs no replay and the newest one that have no whole entry any more."""
+    """Numbers of damaged entries between the last one that needs no replay and the newest one."""
 
 
 class _Place(NamedTuple):
-    """What lies at a position where the head of an entry is whole."""
-
     number: int
     entry: Entry | None
-    """None: its batch is damaged."""
+    """None: the batch is damaged."""
     following: int
-    """Where the next one may be."""
+    """Where the next entry may begin."""
 
 
 class Journal:
-    """The journal of the server that has the data directory's lock."""
+    """The journal of the server that holds the data directory's lock."""
 
     def __init__(self, path: Path, descriptor: int, length: int) -> None:
         """Use `open`."""
@@ -94,24 +88,22 @@ class Journal:
         self._salt = self._map[_SALT]
         self._number = 0
         self._newest: int | None = None
-        """The number of the newest entry when somebody looked last: a start looks through the file once."""
+        """Number of the newest entry at the last scan: a start scans the file once."""
         self._half = 0
         self._position = self._end = 0
-        # Until `renewed` has said that what is there may go, there is no room in either half.
+        # No half has room before `renewed`.
         self._last = [_NEVER, _NEVER]
-        """The number of the last entry in each half."""
+        """Number of the last entry in each half."""
 
     @classmethod
     def open(cls, path: Path, size: int, *, anew: bool = False) -> Self:
-        """Open a data directory's journal, made where it is missing.
+        """Open or create a data directory's journal.
 
-        Args:
-            path: of the file.
-            size: bytes that a new one has; one that is there stays as it is (see `renewed`).
-            anew: nothing may be there; where none can be made, nothing is there afterwards.
+        A new file has `size` bytes, an existing one is unchanged (see `renewed`). With `anew`, an existing file is
+        an error, and a failure leaves none.
 
         Raises:
-            StoreError: it cannot be made or is not a journal.
+            StoreError: it cannot be created, or the file is no journal.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
@@ -129,12 +121,11 @@ class Journal:
             elif trouble := _trouble(descriptor, length):
                 raise StoreError(f"{path} {trouble}")
             else:
-                # A copy may have holes, and there may be no room for them when a batch comes: that is a bus error.
+                # A hole without free space would cause a bus error at a write.
                 os.posix_fallocate(descriptor, 0, length)
             return cls(path, descriptor, length)
         except OSError as error:
             if anew:
-                # It would pass for somebody else's the next time.
                 with contextlib.suppress(OSError):
                     path.unlink()
             raise StoreError(
@@ -150,12 +141,12 @@ class Journal:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path."""
         return self._path
 
     @property
     def in_place(self) -> bool:
-        """Whether the file is still where a start looks for it: what is entered is found there."""
+        """Return whether the file is at its path."""
         try:
             return _place_of(self._path.lstat()) == self._file
         except OSError:
@@ -163,27 +154,16 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Return the size of the file in bytes."""
         return len(self._map)
 
     @property
     def number(self) -> int:
-        """Number of the newest entry."""
+        """Return the number of the newest entry."""
         return self._number
 
     def add(self, stream: bytes, log_id: bytes, base_offset: int, now_ms: int, append: Append) -> int:
-        """Enter a batch.
-
-        Args:
-            stream: its log's key.
-            log_id: tells the log from others under that key.
-            base_offset: the offset that it is acknowledged with.
-            now_ms: milliseconds since the epoch.
-            append: the batch and what was read of it.
-
-        Returns:
-            Its number; 0 when there is no room, since too much of the journal waits to be stored.
-        """
+        """Enter a batch of the log with this key and id, and return its number, or 0 if there is no room."""
         batch = append.batch
         names = log_id + stream
         size, name = len(batch), len(names)
@@ -212,7 +192,7 @@ class Journal:
             + names
         )
         mapped = self._map
-        # The head is whole last: whoever is killed in between has entered nothing, and has told nobody either.
+        # The head is written last: an entry that a kill interrupts is invalid and was not acknowledged.
         mapped[body : body + size] = batch
         mapped[start:body] = _CRC.pack(crc32c(self._salt + about)) + about
         self._position = (body + size + 7) & ~7
@@ -220,7 +200,7 @@ class Journal:
         return number
 
     def _turn(self, size: int) -> bool:
-        """Go on in the other half, if Redis has written down all that is in it and an entry of `size` bytes fits."""
+        """Switch to the other half, if Redis has written all of it and `size` bytes fit."""
         other = 1 - self._half
         if self._last[other] > self._words[_KEPT] or size > self._half_bytes:
             return False
@@ -229,18 +209,18 @@ class Journal:
         return True
 
     def kept(self, number: int) -> None:
-        """Every entry up to this number is in the file of Redis, or needs not be: it is not to be replayed."""
-        # One aligned store of eight bytes: whoever reads it after a kill finds the old number or the new one.
+        """Mark all entries up to this number as not to be replayed."""
+        # One aligned store of 8 bytes is atomic for readers after a kill.
         self._words[_KEPT] = number
 
     def in_doubt(self) -> list[Entry]:
-        """What an earlier server has entered and Redis is not known to have written down, in order."""
+        """Return the entries that Redis may not have written, in order."""
         return self.found().entries
 
     def found(self) -> Found:
-        """The same, and which entries between them are damaged: nothing in doubt is ever written over.
+        """Return the same entries and the damaged ones. Nothing in doubt is overwritten.
 
-        The newest one is known by its head: where that is damaged too, nothing tells it from what a kill has cut off.
+        A newest entry with a damaged head looks like an interrupted write.
         """
         places = [place for half in (0, 1) for place in self._entries(half)]
         self._newest = max((place.number for place in places), default=0)
@@ -257,22 +237,15 @@ class Journal:
         return Found(entries, damaged)
 
     def _given_up(self) -> int:
-        """The newest number that Redis is known to have had by where the halves begin: see `_turn`.
-
-        After a loss of power the number in the head may be older than what lies behind it.
-        """
+        """After a power failure, the number in the head may be too old. See `_turn`."""
         first = [self._entry(*self._bounds(half)) for half in (0, 1)]
         return min((0 if place is None else place.number - 1 for place in first), default=0)
 
     def renewed(self, size: int, above: int = 0) -> "Journal":
-        """Begin anew: nothing that is there is of use any more.
-
-        Args:
-            size: its bytes from now on.
-            above: entries have numbers above this one, and above those that are there.
+        """Return an empty journal of `size` bytes, for entries with numbers above `above` and above all existing ones.
 
         Raises:
-            StoreError: it cannot be made.
+            StoreError: it cannot be created.
         """
         if self.size != _length(size):
             self.remove()
@@ -287,12 +260,12 @@ class Journal:
         return self
 
     def again(self) -> "Journal":
-        """A file where this one was removed; its entries go on with these numbers. Everything entered is in Redis.
+        """Replace a removed file whose entries Redis has, and continue its numbers.
 
-        This takes as long as the disk needs to make room.
+        This blocks until the disk has allocated the file.
 
         Raises:
-            StoreError: it cannot be made, or something else is there now.
+            StoreError: it cannot be created, or another file exists.
         """
         try:
             same = _place_of(self._path.parent.stat()) == self._directory
@@ -303,10 +276,9 @@ class Journal:
         return Journal.open(self._path, self.size, anew=True).renewed(self.size, above=self._number)
 
     def _entries(self, half: int) -> Iterator[_Place]:
-        """Entries from the beginning of a half on, as long as their numbers go on, and any in doubt behind.
+        """Yield consecutive entries from the beginning of a half, then later ones that are in doubt.
 
-        There are such where the head of one before them is damaged. What is left of earlier laps needs no replay for
-        certain.
+        These exist if the head of an earlier entry is damaged.
         """
         position, end = self._bounds(half)
         newest: int | None = None
@@ -320,12 +292,11 @@ class Journal:
                 least, position = found.number, found.following
 
     def _numbered_above(self, least: int, start: int, end: int) -> list[int]:
-        """Where entries with a number above `least` may begin, and other things that look like one."""
         most = least + (end - start) // _BEFORE_NAME
-        number_at = 8  # behind its CRC and its length
+        number_at = 8  # after the CRC and the length
         rest = self._map[start:end].rstrip(b"\0")
         words = memoryview(rest + bytes(-len(rest) % 8)).cast("Q")
-        # Before an entry's number are its batch's bytes, which are not 0, as they are among small numbers in a payload.
+        # The word before an entry's number has the batch's length, which is not 0.
         return [
             start + 8 * place - number_at
             for place, word in enumerate(words)
@@ -333,7 +304,6 @@ class Journal:
         ]
 
     def _entry(self, start: int, end: int) -> _Place | None:
-        """The entry at a position; None when there is none with a whole head."""
         name_at = start + _BEFORE_NAME
         if name_at > end:
             return None
@@ -357,12 +327,12 @@ class Journal:
         return _Place(number, entry, following)
 
     def close(self) -> None:
-        """Unmap the file; what is in it stays."""
+        """Unmap the file."""
         self._words.release()
         self._map.close()
 
     def set_aside(self) -> Path:
-        """Close it and rename the file, so that somebody can look into it; its new path."""
+        """Close and rename the file for inspection, and return its new path."""
         self.close()
         place = next(
             place for number in range(1, 10_000) if not (place := Path(f"{self._path}.set-aside-{number}")).exists()
@@ -371,15 +341,15 @@ class Journal:
         return place
 
     def remove(self) -> None:
-        """Close it and remove the file."""
+        """Close and remove the file."""
         self.close()
         self._path.unlink(missing_ok=True)
 
 
 def trouble(path: Path) -> str | None:
-    """Why no server would start on this file, to be read after its name; None: one would, or the file is not there.
+    """Return why no server would start with this file, to be read after its name, or None.
 
-    Raises OSError: it cannot be read.
+    Raises OSError if it cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -393,15 +363,13 @@ def trouble(path: Path) -> str | None:
 
 
 def _length(size: int) -> int:
-    """Bytes of the file of a journal that shall have about `size`."""
     return _HEAD_BYTES + 2 * (max(size, SMALLEST) // 2 & ~4095)
 
 
 def _make(descriptor: int, size: int) -> int:
-    """Lay out a new journal; its length."""
     length = _length(size)
     os.ftruncate(descriptor, 0)
-    # Room on the disk now, rather than a bus error when a page finds none later.
+    # Allocate now: a page without space would cause a bus error later.
     os.posix_fallocate(descriptor, 0, length)
     os.pwrite(descriptor, bytes(8) + _word((length - _HEAD_BYTES) // 2) + os.urandom(8), 8)
     os.pwrite(descriptor, _MAGIC, 0)
@@ -409,7 +377,6 @@ def _make(descriptor: int, size: int) -> int:
 
 
 def _place_of(found: os.stat_result) -> tuple[int, int]:
-    """What tells a file from every other one on this machine."""
     return found.st_dev, found.st_ino
 
 
@@ -418,7 +385,7 @@ def _word(value: int) -> bytes:
 
 
 def _is_new(descriptor: int) -> bool:
-    """Whether it was made just now, or cut off by a kill while it was: nothing was ever entered."""
+    """Also true after an interrupted creation."""
     return os.pread(descriptor, 8, 0) == bytes(8)
 
 

@@ -1,8 +1,7 @@
-"""How a topic lives in Redis: keys, entries, offset <-> entry id, server-side scripts, layout version. Pure.
+"""Layout of topics in Redis: keys, entries, ids, server-side scripts, layout version. Pure.
 
-Described in `docs/keyspace.md`, and pinned by the golden files of `tests/storage/layout`. Spark, the lakehouse and the
-server share this package. No code outside it spells a key or a field name.
+See `docs/keyspace.md`. Golden files in `tests/storage/layout` pin it. No other code contains names of keys or fields.
 """
 
 LAYOUT_VERSION = 2
-"""Raised when a change would make an older Headrace misread what is stored."""
+"""Raised with each change that an older Headrace would misread."""

@@ -1,7 +1,7 @@
-"""Where the archive of a topic lies: a document that the archive writes and whoever reads old records looks up.
+"""Location of a topic's archive: a document that the archive writes and readers of tiered records use.
 
-It points, and promises little: `archived` may be behind the table, never ahead of it. What is in the table is said by
-the table itself (`headrace:<topic id>:<partition>` in Delta's `txn`).
+`archived` may be older than the table, never newer. The table itself has the exact state (`headrace:<topic
+id>:<partition>` in Delta's `txn`).
 """
 
 from typing import Literal
@@ -9,21 +9,21 @@ from typing import Literal
 import msgspec
 
 KIND = "archives"
-"""The documents' kind; a document's id is the topic's id, so that a topic created again starts without an archive."""
+"""Kind of the documents. The id is the topic's, so that a re-created topic has no archive."""
 
 
 class ArchiveDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The archive of one topic."""
 
     topic: str
-    """The topic's name."""
+    """Name of the topic."""
     table: str
-    """Absolute URL of the table: `file:///...`, `s3://bucket/...`. Credentials are never in it."""
+    """Absolute URL of the table without credentials: `file:///...`, `s3://bucket/...`."""
     format: Literal["delta"] = "delta"
     archived: dict[int, int]
-    """By partition the offset before which every record is in the table, on disk or in the object store."""
+    """Partition -> offset before which all records are durable in the table."""
     updated_ms: int
-    """When this was written, by the archive's clock."""
+    """Time of the update, by the archive's clock."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -31,10 +31,10 @@ _decoder = msgspec.json.Decoder(ArchiveDocument)
 
 
 def encode(document: ArchiveDocument) -> bytes:
-    """The document as JSON."""
+    """Encode a document as JSON."""
     return _encoder.encode(document)
 
 
 def decode(text: bytes) -> ArchiveDocument:
-    """The inverse of `encode`, with later versions' fields left out; raises msgspec.ValidationError otherwise."""
+    """Decode a document, ignoring unknown fields. Raises msgspec.ValidationError."""
     return _decoder.decode(text)

@@ -1,8 +1,7 @@
 """The names of all keys.
 
-Topic names have no `{`, `}`, `:` or `@` (Kafka's rule), nor have prefixes and virtual clusters (ours), so no two things
-share a key. The part in braces is the hash tag of Redis Cluster: all keys of a partition, and all keys of a group, lie
-in one slot.
+Topics, prefixes and virtual clusters contain no `{`, `}`, `:` or `@`. The part in braces is the hash tag of Redis
+Cluster: all keys of a partition, or of a group, share a slot.
 """
 
 import re
@@ -15,22 +14,22 @@ _PLAIN = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def state_of(stream: str) -> str:
-    """Hash with the state of the partition whose records are in `stream`."""
+    """Hash: state of a partition."""
     return f"{{{stream}}}:state"
 
 
 def producers_of(stream: str) -> str:
-    """Hash with the last sequences of the partition's idempotent producers."""
+    """Hash: sequences of idempotent producers."""
     return f"{{{stream}}}:producers"
 
 
 def foreign_of(stream: str) -> str:
-    """Redis Stream with entries of the partition's stream that somebody else wrote: set aside when it was opened."""
+    """Redis Stream: entries of other programs, moved aside."""
     return f"{{{stream}}}:foreign"
 
 
 def barrier_of(stream: str) -> str:
-    """String that is written for its own sake, to see how far replicas have come; it goes by itself."""
+    """String: temporary, to measure the progress of replicas."""
     return f"{{{stream}}}:barrier"
 
 
@@ -40,7 +39,7 @@ def _check(name: str) -> None:
 
 
 class Keyspace(msgspec.Struct, frozen=True):
-    """The keys of one Headrace in one Redis."""
+    """Keys of one Headrace in one Redis."""
 
     prefix: str = DEFAULT_PREFIX
     cluster: str = DEFAULT_CLUSTER
@@ -51,13 +50,9 @@ class Keyspace(msgspec.Struct, frozen=True):
             _check(name)
 
     def stream(self, topic: str, partition: int, generation: str = "") -> str:
-        """Redis Stream of a new partition. Readers take the stored key from the topic registry instead.
+        """Redis Stream of a new partition. Readers use the stored key in the topic's entry.
 
-        Args:
-            topic: the topic's name.
-            partition: its number.
-            generation: tells a later log of the same partition from the first. After `@`: a further `:` would make
-                it a partition of another virtual cluster.
+        `generation` distinguishes a later log. It follows `@`, because `:` separates virtual clusters.
         """
         place = f"{topic}:{partition}" if self.cluster == DEFAULT_CLUSTER else f"{self.cluster}:{topic}:{partition}"
         return f"{self.prefix}:{place}" + (f"@{generation}" if generation else "")
@@ -70,47 +65,47 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     @property
     def topics(self) -> str:
-        """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`); of this virtual cluster."""
+        """Hash: topic name -> topic as JSON (`headrace.topics.model.Topic`)."""
         return self._of_cluster("topics")
 
     @property
     def deleted(self) -> str:
-        """Hash: topic id -> topic as JSON, of this cluster's deleted topics whose records are still to go."""
+        """Hash: topic id -> JSON of a deleted topic with remaining records."""
         return self._of_cluster("deleted")
 
     @property
     def groups(self) -> str:
-        """Set: names of all groups of this virtual cluster."""
+        """Set: names of all groups."""
         return self._of_cluster("groups")
 
     @property
     def producer_ids(self) -> str:
-        """String: the next producer id."""
+        """String: next producer id."""
         return self._meta("producer-ids")
 
     @property
     def epoch(self) -> str:
-        """String: the fencing epoch: the number of the view, or how many servers have owned an embedded Valkey."""
+        """String: fencing epoch: number of the view, or of the starts on an embedded Valkey."""
         return self._meta("epoch")
 
     @property
     def view(self) -> str:
-        """Hash: the number of the view and its members, the brokers that are alive; none with an embedded Valkey."""
+        """Hash: number of the view and its live brokers."""
         return self._meta("view")
 
     @property
     def heartbeats(self) -> str:
-        """Hash: `<node id>:<incarnation>` of a broker -> how many heartbeats it has sent."""
+        """Hash: `<node id>:<incarnation>` of a broker -> number of heartbeats."""
         return self._meta("heartbeats")
 
     @property
     def changes(self) -> str:
-        """Redis Stream: what has changed, for brokers to load it anew; where there is a view."""
+        """Redis Stream: changes that brokers must load."""
         return self._meta("changes")
 
     @property
     def leaders(self) -> str:
-        """Hash: stream -> leader epoch and node id (`5:1`) that its log was opened with last; where there is a view."""
+        """Hash: stream -> its last leader epoch and leader's node id (`5:1`)."""
         return self._meta("leaders")
 
     @property
@@ -120,26 +115,26 @@ class Keyspace(msgspec.Struct, frozen=True):
 
     @property
     def cluster_id(self) -> str:
-        """String: the cluster id that clients are told."""
+        """String: cluster id for clients."""
         return self._meta("cluster-id")
 
     def documents(self, kind: str) -> str:
-        """Hash: id -> document, the documents of a kind. Raises ValueError for a kind that cannot be part of a key."""
+        """Hash: id -> document. Raises ValueError for an invalid kind."""
         _check(kind)
         return self._meta(f"documents:{kind}")
 
     @property
     def revisions(self) -> str:
-        """Hash: kind of documents -> how often some of them were changed; where there is a view."""
+        """Hash: kind of documents -> number of changes."""
         return self._meta("revisions")
 
     def lock(self, name: str) -> str:
-        """String, for a few seconds: the token of who changes what has this name; where there is a view."""
+        """String: token of the lock's holder, for a few seconds."""
         _check(name)
         return self._meta(f"lock:{name}")
 
     def wanted(self, name: str) -> str:
-        """String, for a moment: somebody waits for the lock of this name."""
+        """String: marks that a broker waits for the lock."""
         _check(name)
         return self._meta(f"lock:{name}:wanted")
 
@@ -152,5 +147,5 @@ class Keyspace(msgspec.Struct, frozen=True):
         return f"{self.group(name)}:members"
 
     def positions(self, name: str) -> str:
-        """Hash: `<topic>:<partition>` -> position as JSON."""
+        """Hash: `<topic>:<partition>` -> committed offset as JSON."""
         return f"{self.group(name)}:positions"

@@ -1,4 +1,4 @@
-"""Stored values: topics, groups and positions, the view, heartbeats and changes. As text, and back."""
+"""Encoding of stored values. Decoders raise msgspec.ValidationError."""
 
 import msgspec
 
@@ -15,42 +15,42 @@ _section = msgspec.json.Decoder(StoredBalanced)
 
 
 def encode(value: Topic | GroupHeader | StoredMember | OffsetAndMetadata | StoredBalanced) -> bytes:
-    """JSON with the struct's field names."""
+    """Encode as JSON."""
     return _encoder.encode(value)
 
 
 def topic(text: bytes) -> Topic:
-    """Raises msgspec.ValidationError for something else."""
+    """Decode a topic."""
     return _topic.decode(text)
 
 
 def header(text: bytes) -> GroupHeader:
-    """Raises msgspec.ValidationError for something else."""
+    """Decode a group's header."""
     return _header.decode(text)
 
 
 def member(text: bytes) -> StoredMember:
-    """Raises msgspec.ValidationError for something else."""
+    """Decode a group's member."""
     return _member.decode(text)
 
 
 def position(text: bytes) -> OffsetAndMetadata:
-    """Raises msgspec.ValidationError for something else."""
+    """Decode a committed offset."""
     return _position.decode(text)
 
 
 def section(text: bytes) -> StoredBalanced:
-    """Raises msgspec.ValidationError for something else."""
+    """Decode a balanced section."""
     return _section.decode(text)
 
 
 def partition_field(partition: TopicPartition) -> str:
-    """A partition as a field of a positions hash."""
+    """Return the field of a partition in a hash of committed offsets."""
     return f"{partition.topic}:{partition.partition}"
 
 
 def partition(field: bytes) -> TopicPartition:
-    """The partition that a field names; raises ValueError for something else."""
+    """Parse that field. Raises ValueError."""
     topic_name, _, index = field.decode().rpartition(":")
     return TopicPartition(topic_name, int(index))
 
@@ -59,33 +59,33 @@ _members = msgspec.json.Decoder(tuple[Member, ...])
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something has changed; what it is now has to be loaded."""
+    """A change, whose value must be loaded."""
 
     kind: str
     """`view`, `topics`, `documents` or `leaders`."""
     name: str = ""
-    """The topic's name; the kinds of documents, separated by spaces; streams and leaders, in turn."""
+    """Name of the topic; kinds of documents, separated by spaces; or alternating streams and leaders."""
     cluster: str = ""
-    """The topic's virtual cluster."""
+    """Virtual cluster of the topic."""
 
 
 def encode_members(members: tuple[Member, ...]) -> bytes:
-    """The members of a view as JSON."""
+    """Encode the members of a view."""
     return msgspec.json.encode(members, order="sorted")
 
 
 def view(number: bytes | str, members: bytes | str, before: bytes | str) -> View:
-    """A stored view."""
+    """Decode a view."""
     return View(int(number), _members.decode(members), int(before))
 
 
 def heartbeat_field(member: Member) -> str:
-    """Where a broker's heartbeats are counted."""
+    """Return the field of a broker's heartbeats."""
     return f"{member.node_id}:{member.incarnation}"
 
 
 def heartbeats(pairs: list[bytes]) -> dict[tuple[int, str], int]:
-    """Return the heartbeats of all brokers from fields and counters in turn. Other fields are skipped."""
+    """Parse the heartbeats of all brokers."""
     found = {}
     for field, counter in zip(pairs[::2], pairs[1::2], strict=True):
         node, _, incarnation = field.decode().partition(":")
@@ -95,5 +95,5 @@ def heartbeats(pairs: list[bytes]) -> dict[tuple[int, str], int]:
 
 
 def change(fields: dict[bytes, bytes]) -> Change:
-    """A stored change."""
+    """Decode a change."""
     return Change(fields.get(b"k", b"").decode(), fields.get(b"n", b"").decode(), fields.get(b"c", b"").decode())

@@ -1,7 +1,6 @@
-"""The server-side scripts, as text with their names and SHA-1 digests: every file of `lua/`.
+"""The server-side scripts of `lua/`, with names and SHA-1 digests.
 
-What several scripts need stands once, in `lua/parts/`. A script or part names what it takes in a line such as
-`-- Parts: ids, size`, and their text takes the place of that line: to Redis a script is one text.
+A line such as `-- Parts: ids, size` is replaced by these files of `lua/parts/`.
 """
 
 import re
@@ -25,37 +24,30 @@ class Script(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> bool:
-        """Whether it only reads, as its first line says."""
+        """Return whether it is a read, by its first line."""
         return self.text.startswith("#!lua flags=no-writes")
 
 
 @cache
 def scripts() -> dict[str, Script]:
-    """Every script by name."""
+    """Return all scripts by name."""
     parts, found = _texts("lua/parts"), {}
     for name, written in _texts("lua").items():
         text = with_parts(written, parts, set())
-        # Redis names a script by this digest; it protects nothing.
+        # Redis's name of the script, not a protection.
         found[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return found
 
 
 def _texts(folder: str) -> dict[str, str]:
-    """The Lua files of a folder by name, without what lies in folders below it."""
     entries = sorted((files("headrace.storage.layout") / folder).iterdir(), key=lambda each: each.name)
     return {each.name.removesuffix(".lua"): each.read_text("utf-8") for each in entries if each.name.endswith(".lua")}
 
 
 def with_parts(text: str, parts: Mapping[str, str], placed: set[str]) -> str:
-    """The text with its parts, and theirs, each of them once and below what it takes itself.
+    """Insert parts with their parts, each once before its first use. Raises KeyError.
 
-    Args:
-        text: Lua with `-- Parts:` lines.
-        parts: every part by name.
-        placed: names of those that stand above; the ones that are placed are added.
-
-    Raises:
-        KeyError: there is no such part.
+    `placed` has the names of inserted ones, and is updated.
     """
 
     def place(line: re.Match[str]) -> str:
@@ -70,5 +62,5 @@ def with_parts(text: str, parts: Mapping[str, str], placed: set[str]) -> str:
 
 
 def script(name: str) -> Script:
-    """The script in `lua/<name>.lua`. Raises KeyError when there is none."""
+    """Return the script in `lua/<name>.lua`. Raises KeyError."""
     return scripts()[name]

@@ -1,4 +1,4 @@
-"""Logs in Redis: recover, append, read, restore, replay the journal, wait for replicas.
+"""Logs in Redis: recover, append, read, replay the journal, wait for replicas.
 
-Implements `broker.ports.LogStorage`. May import what `storage` may import, and not the broker.
+Implements `broker.ports.LogStorage`. Must not import the broker.
 """

@@ -1,16 +1,14 @@
-"""Places batches in the streams of logs, where their owner has decided that they go.
+"""Append batches to the streams of logs, at offsets that the leader has assigned.
 
-Of one log there is at most one call under way: batches that come meanwhile leave together in the next one, in one
-MULTI, which Redis takes or refuses whole. So a refusal leaves no hole. Each call ends with XLEN: where the stream has
-another length than it should have, somebody else has written to it, and nothing of that call is acknowledged.
-Any doubt (a lost answer, a refused write, a surprise) ends the ownership: everything under way fails, and the log has
-to be opened again.
+Each log has at most one call in flight. Later batches share the next call, a MULTI that Redis accepts or rejects as a
+whole, so a rejection leaves no gap. Each call ends with XLEN: after an unexpected length, another program has written
+to the stream.
 
-Calls of several logs go to one Redis side by side. Where it is on this machine, and so has the same cores, small ones
-wait until Redis has answered all that is under way, and leave together: each process wakes up once for all of them.
+A lost response, a rejected write or an unexpected reply ends the leadership. All calls fail, and the log must be
+recovered.
 
-With a journal, small batches are acknowledged from it before they are sent (see `journal.acks`). No client waits for
-their append, so they linger for a moment.
+If Redis is on this machine, small calls of several logs wait for all responses and leave together, so that each process
+wakes up once. The journal acknowledges small batches before they are sent (see `journal.acks`), so they linger.
 """
 
 import asyncio
@@ -34,25 +32,25 @@ from headrace.topics.errors import StorageFull, StorageUnavailable, UnknownTopic
 from headrace.topics.model import Append, PlaceDone
 
 LARGE = 64 << 10
-"""Bytes from which on a batch is not copied, nor acknowledged from the journal."""
+"""Minimum bytes of a batch that is neither copied nor acknowledged from the journal."""
 _LINGER_SHARE = 16
-"""Acknowledged batches linger until they fill this part of the journal (one in so many), or for `_LINGER_S`."""
+"""Acknowledged batches linger until they fill this fraction (1/n) of the journal, or for `_LINGER_S`."""
 _LINGER_S = 0.005
 _CALL_BYTES = 4 << 20
-"""What one call may hold, so that answers come in a steady flow."""
+"""Maximum bytes of one call, for a steady flow of responses."""
 _CALL_BATCHES = 512
 _COPY_BELOW = 4_096
-"""Batches smaller than this go into the same piece as their command: one copy is cheaper than a vector entry."""
+"""Smaller batches are copied next to their command, which is cheaper than a vector entry."""
 _NS_PER_TICK = 1_000_000_000 // TICKS
 _APPEND = "an append"
-"""What is answered."""
+"""Name of the call in logs."""
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _log = structlog.get_logger("headrace.storage.logs")
 
 
 class StreamAppender:
-    """Sends what is to be placed, each log's over the connection that it was opened with, in the order given."""
+    """Sends each log's batches in order, over the connection of its recovery."""
 
     def __init__(
         self,
@@ -62,23 +60,15 @@ class StreamAppender:
         counted: StoreCounters | None = None,
         file: AppendOnlyFile | None = None,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            now_ms: the time of arrival, for batches whose records have none.
-            early: acknowledges small batches before they are sent; None: every batch waits for Redis.
-            disk: room on the disk that Redis writes to, where that is known.
-            counted: counts what is placed.
-            file: what Redis has on this machine's disk: it grows by what is sent.
-        """
+        """Start without logs."""
         self.logs: dict[str, LeaderLog] = {}
-        """The logs that this server owns, by stream."""
+        """Logs that this server leads, by stream."""
         self._now_ms = now_ms
         self._early = early
         self._disk = disk
         self._file = file
         self._due: dict[LeaderLog, None] = {}
-        """Logs to send from at the end of this turn of the loop."""
+        """Logs to send from at the end of this turn of the event loop."""
         self._lingering: dict[LeaderLog, None] = {}
         """Logs whose acknowledged batches linger."""
         self._lingering_bytes = 0
@@ -86,10 +76,10 @@ class StreamAppender:
         self._timer: asyncio.TimerHandle | None = None
         self._counted = counted or StoreCounters()
         self._asked: dict[Connection, int] = {}
-        """Calls under way over each connection that has any."""
+        """Calls in flight per connection."""
 
     def place(self, stream: str, append: Append, base_offset: int, done: PlaceDone) -> None:
-        """Place a stamped batch at the offset that its owner has decided; see `broker.ports.LogStorage.place`.
+        """Append a batch; see `broker.ports.LogStorage.place`.
 
         `done` is called before this returns, or by the reader of the connection.
         """
@@ -125,22 +115,16 @@ class StreamAppender:
         done(None)
 
     def _refuse(self, log: LeaderLog, error: StorageFull, done: PlaceDone) -> None:
-        """The disk is nearly full. What the owner decided is not placed, so it has to begin anew."""
+        """The leader has assigned the offset, so it must recover the log."""
         done(error)
         self.fail(log, error)
 
     def run(
         self, log: LeaderLog, command: bytes, apply: Callable[[Reply], None] | None = None
     ) -> "asyncio.Future[Reply]":
-        """Send a command behind every batch placed so far.
+        """Send a command after all placed batches, and return the reply, which may be an error.
 
-        Args:
-            log: the log that it is about.
-            command: as RESP.
-            apply: gets the answer before anything else of this log is sent.
-
-        Returns:
-            The answer, errors included; the error that has put the ownership in doubt is raised.
+        `apply` is called before the log's next call. Raises the error that ended the leadership.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if log.fenced_reason is not None:
@@ -150,7 +134,7 @@ class StreamAppender:
         def answered(reply: Reply) -> None:
             if apply is not None:
                 apply(reply)
-            # Whoever waited may have been cancelled.
+            # The waiter may have been canceled.
             if not answer.done():
                 answer.set_result(reply)
 
@@ -181,7 +165,7 @@ class StreamAppender:
         self._lingering_bytes = 0
 
     def flush(self) -> None:
-        """Send what lingers, now."""
+        """Send lingering batches now."""
         self._send_lingering()
         self._send_due()
 
@@ -222,7 +206,7 @@ class StreamAppender:
         count = len(batches)
         replies: list[Reply] = []
         answered = partial(self._answered, log, call, connection, replies)
-        # One batch: XADD, XLEN. Several: MULTI, those, EXEC.
+        # Several batches: MULTI, XADD for each, XLEN, EXEC.
         before = [replies.append] * (1 if count == 1 else count + 2)
         connection.send_several(self._commands(log, batches), [*before, answered])
 
@@ -235,7 +219,7 @@ class StreamAppender:
             append = batch.append
             data = append.batch
             size = len(data)
-            # Records without a time are as old as their arrival: retention must not take them for ancient ones.
+            # Without a timestamp, use the arrival, so that retention does not expire the records.
             time = append.max_timestamp if append.max_timestamp >= 0 else self._now_ms()
             if time > newest:  # noqa: PLR1730  # max() takes three times as long
                 newest = time
@@ -260,7 +244,6 @@ class StreamAppender:
         return chunks
 
     def _heard(self, connection: Connection) -> None:
-        """A call was answered, or lost: after the last one, what waited has its turn."""
         left = self._asked[connection] - 1
         if left:
             self._asked[connection] = left
@@ -272,10 +255,7 @@ class StreamAppender:
     def _answered(
         self, log: LeaderLog, call: BatchCall, connection: Connection, replies: list[Reply], last: Reply
     ) -> None:
-        """Redis has answered a call: `last` comes behind `replies`.
-
-        Whoever waits is told first, so that clients have their answers before Redis has more to do: it takes a core.
-        """
+        """Clients get their responses before Redis gets more work, because it competes for a core."""
         try:
             if log.under_way is call:
                 self._take_answers(log, call, replies, last)
@@ -286,7 +266,7 @@ class StreamAppender:
         counted, count = self._counted, len(call.batches)
         counted.append_durations.add((perf_counter_ns() - call.sent_ns) // _NS_PER_TICK)
         entries = log.entries + count
-        # Nearly every call is one batch, and has its place: no call for that.
+        # Nearly every call is one batch in its place.
         if last != entries or count > 1 or type(replies[0]) is not bytes:
             error = _fault(log, count, replies, last)
             if error is not None:
@@ -301,7 +281,7 @@ class StreamAppender:
             if self._disk.gone:
                 self.fail(log, self._disk.refusal())
                 return
-            # An answer proves nothing of the disk; one to what is sent behind it does.
+            # A response does not prove a write to disk; the response to a later command does.
             log.connection.send([PING], partial(self._proven, log, call))
             return
         self._settle(log, call)
@@ -315,7 +295,6 @@ class StreamAppender:
             self._settle(log, call)
 
     def _settle(self, log: LeaderLog, call: BatchCall) -> None:
-        """Everything of a call is in Redis."""
         log.under_way = None
         for batch in call.batches:
             done = batch.done
@@ -325,7 +304,7 @@ class StreamAppender:
                 assert self._early is not None
                 self._early.stored(batch.entered)
                 continue
-            if log.fenced_reason is None:  # whoever was told may have placed what ended the ownership
+            if log.fenced_reason is None:  # a callback may have ended the leadership
                 log.unacknowledged -= 1
             tell(done, None, _APPEND)
         self._go_on(log)
@@ -341,13 +320,13 @@ class StreamAppender:
             log.under_way = None
         called.answered(reply)
         if ours and Connection.is_redirection(reply):
-            # As with a batch: the log is opened anew where it is now.
+            # As with a batch: recover the log on its new shard.
             self.fail(log, error_of(reply))
         elif log.fenced_reason is None:
             self._go_on(log)
 
     def fail(self, log: LeaderLog, error: Exception) -> None:
-        """The log's ownership is in doubt: everything under way fails, and it must be opened again."""
+        """End the leadership: all calls fail, and the log must be recovered."""
         if log.fenced_reason is not None:
             return
         log.fenced_reason = error
@@ -371,7 +350,7 @@ class StreamAppender:
             _log.warning("acknowledged batches are not in Redis yet", stream=log.name, reason=str(error))
 
     def settle_dropped(self, log: LeaderLog) -> None:
-        """The log was deleted: nothing of it has to be stored any more."""
+        """Discard the pending batches of a deleted log."""
         log.on_lost = ignore_loss
         acknowledged, log.acknowledged = log.acknowledged, deque()
         self.fail(log, UnknownTopic(f"{log.name} was deleted"))
@@ -382,11 +361,10 @@ class StreamAppender:
 
 
 _BEHIND = "equal or smaller than the target stream top item"
-"""What Redis says of an entry whose id is before the last one: a later owner's term is higher than ours."""
+"""Redis's error for an id below the last one: a later leader has a higher term."""
 
 
 def _fault(log: LeaderLog, count: int, replies: list[Reply], last: Reply) -> Exception | None:
-    """What is wrong with the answers to a call; None when nothing is."""
     refusal = last
     if count == 1:
         told = [*replies, last]

@@ -1,4 +1,4 @@
-"""A log that this server has opened, as the store sees it: what is on its way to Redis, and in which order."""
+"""A log that this server leads, as the storage sees it: its calls in flight and their order."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,22 +16,22 @@ from headrace.topics.model import Append, Lost, PlaceDone
 
 
 def ignore_loss(_: Exception) -> None:
-    """Of a log that nobody waits for any more."""
+    """Ignore the loss of a log that is no longer needed."""
 
 
 class Batch(msgspec.Struct, eq=False):
-    """A batch with its place, on its way."""
+    """A batch in flight, with its offset."""
 
     append: Append
     base_offset: int
     done: PlaceDone | None
-    """None for a batch that is acknowledged already."""
+    """None for an acknowledged batch."""
     entered: Entered | None = None
-    """Its entry in the journal, if it has one."""
+    """Entry in the journal, if it has one."""
 
 
 class ScriptCall:
-    """A call of a script that has its turn among the batches of a log."""
+    """A script call between the batches of a log."""
 
     __slots__ = ("answered", "batches", "command")
 
@@ -42,7 +42,7 @@ class ScriptCall:
 
 
 class BatchCall:
-    """Batches that were sent together."""
+    """Batches in one call."""
 
     __slots__ = ("batches", "proof", "sent_ns", "size")
 
@@ -50,12 +50,12 @@ class BatchCall:
         self.batches: Sequence[Batch] = batches
         self.size = size
         self.proof = proof
-        """What an answer proves of the journal: see `EarlyAcknowledgement.proven`."""
+        """Proof for the journal if the call succeeds: see `JournaledAcks.proven`."""
         self.sent_ns = perf_counter_ns()
 
 
 class LeaderLog:
-    """A log that this server has opened, as the store sees it."""
+    """A log that this server leads."""
 
     __slots__ = (
         "acknowledged",
@@ -86,34 +86,34 @@ class LeaderLog:
         self.xadd = b"*10\r\n$4\r\nXADD\r\n" + stream + b"$10\r\nNOMKSTREAM\r\n"
         self.xlen = b"*2\r\n$4\r\nXLEN\r\n" + stream
         self.fenced_reason: Exception | None = StorageUnavailable(f"{name} has not been opened yet")
-        """Why nothing can be placed just now; None while all is well."""
+        """Reason why batches are rejected. None while the leadership is certain."""
         self.connection: Connection
-        """To the server that it was opened in; nothing is sent while there is a doubt."""
+        """To the primary of the recovery. Nothing is sent while the leadership is in doubt."""
         self.on_lost: Lost = ignore_loss
         self.term = 0
         self.id = b""
-        """Tells this log from an earlier one under the same key."""
+        """Distinguishes logs under the same key."""
         self.epochs: LeaderEpochs | None = None
         self.entries = 0
-        """How many the stream must have."""
+        """Expected number of entries in the stream."""
         self.newest, self.size = -1, 0
-        """As `t` and `s` of the last entry that was placed."""
+        """`t` and `s` of the last entry that was placed."""
         self.waiting: deque[Batch | ScriptCall] = deque()
         self.waiting_bytes = 0
         self.urgent = False
-        """Whether somebody waits for one of those."""
+        """Whether a client waits for one of those."""
         self.under_way: BatchCall | ScriptCall | None = None
         self.unacknowledged = 0
-        """Batches on their way that are not acknowledged yet: what comes behind them cannot be, either."""
+        """Batches in flight that are not acknowledged. Later batches must wait for them."""
         self.acknowledged: deque[Batch] = deque()
-        """Batches that are acknowledged and not in Redis yet, in order."""
+        """Acknowledged batches that Redis does not have yet, in order."""
 
     @property
     def state(self) -> str:
-        """Key of the state hash."""
+        """Return the key of the state hash."""
         return state_of(self.name)
 
     @property
     def producers(self) -> str:
-        """Key of the producers' hash."""
+        """Return the key of the producers' hash."""
         return producers_of(self.name)

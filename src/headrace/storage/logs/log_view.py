@@ -1,4 +1,4 @@
-"""A log that another server owns, as Redis has it: `broker.ports.LogLook`. It is read and never written."""
+"""Read-only view of a log that another server leads: `broker.ports.LogLook`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -12,47 +12,46 @@ from headrace.storage.redis.script_calls import Scripts
 from headrace.topics.leader_epochs import LeaderEpochs
 from headrace.topics.model import StoredBatch
 
-# Looks batches of a log up by time: what is the same for who owns the log and for who only reads it.
 _SCAN_BATCHES = 16
 
 
 class Searching(ABC):
-    """A log, or logs, that can be read."""
+    """One or more readable logs."""
 
     @abstractmethod
     async def settle(self, stream: str) -> None:
-        """Return when all that was acknowledged so far is in Redis."""
+        """Wait until Redis has all acknowledged batches."""
 
     @abstractmethod
     async def read(
         self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
     ) -> list[StoredBatch]:
-        """At most `count` batches up to offset `end`, the one that holds `offset` first; see `LogLookup.read`."""
+        """Return at most `count` batches up to `end`, beginning with that of `offset`; see `LogLookup.read`."""
 
     @abstractmethod
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:
-        """What the script `find_timestamp` answers: the batch that the entries' times lead to, the newest time."""
+        """Return the reply of the script `find_timestamp`."""
 
     async def find_timestamp(self, stream: str, timestamp: int) -> StoredBatch | None:
-        """The first batch that has a record with this timestamp (ms) or a later one."""
+        """Return the first batch with a record of this timestamp (ms) or later."""
         await self.settle(stream)
         found, _ = await self._find(stream, timestamp)
         if found is None or peek(found.batch).max_timestamp >= timestamp:
             return found
-        # Its time came from a batch that was trimmed, or from its arrival: the one looked for lies behind it.
+        # A trimmed batch or an arrival set its time: the wanted batch follows.
         async for stored in self._scan(stream, found.next_offset):
             if peek(stored.batch).max_timestamp >= timestamp:
                 return stored
         return None
 
     async def find_max_timestamp(self, stream: str) -> StoredBatch | None:
-        """The first batch that holds the log's largest timestamp; None when no batch has one."""
+        """Return the first batch with the log's largest timestamp, or None."""
         await self.settle(stream)
         found, last = await self._find(stream, "max")
         largest = -1 if found is None else peek(found.batch).max_timestamp
         if found is None or largest == last:
             return found if largest >= 0 else None
-        # As above, but here it may also lie before.
+        # As above, but the wanted batch may also precede it.
         best, largest = None, -1
         async for stored in self._scan(stream, 0):
             newest = peek(stored.batch).max_timestamp
@@ -68,9 +67,9 @@ class Searching(ABC):
 
 
 class LogSnapshot(Searching):
-    """One log, between its start and its end of a moment ago.
+    """One log between its start and end offsets at the time of `look`.
 
-    All that is in its stream counts: whoever owns the log next begins behind it, so it is never taken back.
+    The next leader continues after all of its batches, so they are final.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class LogSnapshot(Searching):
         next_offset: int,
         epochs: LeaderEpochs | None,
     ) -> None:
-        """Use `look`. `epochs` None: nobody has opened the log yet."""
+        """Use `look`. `epochs` is None for a log without a leader so far."""
         self.high_watermark = high_watermark
         self.log_start = log_start
         self.next_offset = next_offset
@@ -92,17 +91,17 @@ class LogSnapshot(Searching):
 
     @classmethod
     async def look(cls, scripts: Scripts, stream: str) -> Self:
-        """See where a log starts and ends. Raises StorageUnavailable."""
+        """Read the start and end offsets of a log. Raises StorageUnavailable."""
         answer = await scripts.run("extent", [stream, state_of(stream)])
         return cls(scripts, stream, partition.high_watermark(answer), *partition.extent(answer))
 
     async def settle(self, stream: str) -> None:
-        """Return at once: what another server owns is read as Redis has it."""
+        """Do nothing: acknowledged batches of another server are read when Redis has them."""
 
     async def read(
         self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
     ) -> list[StoredBatch]:
-        """At most `count` batches up to offset `end`, or the log's, the one that holds `offset` first."""
+        """Return at most `count` batches up to `end` or the log end, beginning with that of `offset`."""
         assert stream == self._stream
         end = self.next_offset if end is None else min(end, self.next_offset)
         if self.epochs is None or offset >= end:
@@ -114,7 +113,7 @@ class LogSnapshot(Searching):
             found = entries.decode(raw)
             if found or not raw:
                 return found
-            # Entries that somebody else wrote; the owner sets them aside.
+            # Entries of another program: the leader moves them aside.
             first = f"({raw[-1][0].decode()}"
 
     async def _find(self, stream: str, wanted: int | str) -> tuple[StoredBatch | None, int]:

@@ -1,4 +1,4 @@
-"""Logs in Redis: `broker.ports.LogStorage`. Opens them, reads them, and keeps what lies beside their streams."""
+"""Logs in Redis: recover and read them, and keep their state. Implements `broker.ports.LogStorage`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -36,9 +36,9 @@ DEFAULT_PRODUCER_EXPIRY_MS = 86_400_000
 _OPENED_AT_ONCE = 64
 _HEADERS_AT_ONCE = 64
 _PRODUCERS_AT_ONCE = 1_000
-"""Producers that an opening reads before others have their turn."""
+"""Producers that a recovery reads in one turn of the event loop."""
 _PATIENCE_S = 5.0
-"""How long a reader waits for what is acknowledged and not in Redis yet, and an opening for a connection."""
+"""Seconds that a reader waits for acknowledged batches, and a recovery for a connection."""
 _AGAIN_S = 0.05
 _log = structlog.get_logger("headrace.storage.logs")
 
@@ -48,7 +48,7 @@ def _stray(stream: str) -> StorageUnavailable:
 
 
 class RedisLogs(Searching):
-    """The logs that this server owns."""
+    """The logs that this server leads."""
 
     def __init__(
         self,
@@ -63,19 +63,7 @@ class RedisLogs(Searching):
         copies: RedisReplicas | NoReplicas | None = None,
         file: AppendOnlyFile | None = None,
     ) -> None:
-        """Own nothing yet.
-
-        Args:
-            scripts: calls the scripts where the logs are.
-            fence: the number of the view: openings under an older one are refused from the first of ours on.
-            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-            now_ms: milliseconds since the epoch.
-            early: acknowledges small batches before Redis has them.
-            disk: room on the disk that Redis writes to, where that is known.
-            counted: counts what goes on.
-            copies: waits for replicas; None: there are none.
-            file: what Redis has on this machine's disk, for readers; None: they ask Redis.
-        """
+        """Start without logs."""
         self.copies = copies or NoReplicas()
         self._shards = scripts.shards
         self._scripts = scripts
@@ -87,37 +75,32 @@ class RedisLogs(Searching):
         self._file = file
         self._appender = StreamAppender(now_ms, early, disk, self._counted, file)
         self._logs = self._appender.logs
-        self.place = self._appender.place  # without a call in between
+        self.place = self._appender.place  # avoids a call
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         self._shards.on_lost.append(self._connection_lost)
 
     def _connection_lost(self, connection: Connection) -> None:
-        """What Redis has when it comes back may be less than it had."""
+        """Redis may return with fewer records."""
         error = StorageUnavailable("the connection to Redis was lost")
         for log in tuple(self._logs.values()):
-            # One that is in doubt is opened anew in any case, and may have had no connection yet.
             if log.fenced_reason is None and log.connection is connection:
                 self._appender.fail(log, error)
 
-    # Owning
+    # Leadership
 
     async def open(self, stream: str, lost: Lost, *, create: bool = False, view: int | None = None) -> OpenedLog:
-        """Shut earlier owners out of a log, store what was acknowledged and is missing, and learn the rest.
+        """Become leader of a log: fence earlier leaders, and store missing acknowledged batches.
 
-        Args:
-            stream: the log's key.
-            lost: told when the log must be opened again before anything can be placed.
-            create: make it where it is missing.
-            view: the number of the view that says so; None: the present one.
+        `lost` is called when the log must be recovered again. The present view is the default.
 
         Raises:
-            UnknownTopic: it is missing; Fenced, StorageUnavailable, StorageFull.
+            UnknownTopic, Fenced, StorageUnavailable, StorageFull.
         """
         async with self._opening:
             log = self._logs.get(stream)
             if log is None:
                 log = self._logs[stream] = LeaderLog(stream)
-            # An opening makes an ownership of before void, also where nobody doubted it.
+            # A recovery voids an earlier leadership, even without a doubt.
             self._appender.fail(log, StorageUnavailable(f"{stream} is being recovered"))
             connection = self._shards.at(stream)
             try:
@@ -133,7 +116,7 @@ class RedisLogs(Searching):
                 raise StorageUnavailable(f"{stream} has moved to another shard during an opening")
             log.connection = connection
             self._counted.openings += 1
-            self._logs.setdefault(stream, log)  # whoever had it before may have had it forgotten meanwhile
+            self._logs.setdefault(stream, log)  # it may have been forgotten during the recovery
             log.on_lost = lost
             log.fenced_reason = None
             return opened
@@ -161,7 +144,6 @@ class RedisLogs(Searching):
     async def _raise_term(
         self, log: LeaderLog, view: int, *, create: bool, resume: bool
     ) -> tuple[int, int, int, Opened, int]:
-        """Log start, offset of the snapshot, high watermark, what else there is, and how many entries."""
         stream = log.name
         keys = [stream, state_of(stream), foreign_of(stream)]
         told = await self._scripts.run(
@@ -183,7 +165,7 @@ class RedisLogs(Searching):
         return int(start), int(snapshot), int(high_watermark), opened, length
 
     async def _restore(self, log: LeaderLog, opened: Opened, length: int, log_start: int) -> tuple[Opened, int]:
-        """Store acknowledged batches that Redis refused, or that were lost on their way."""
+        """Store acknowledged batches that Redis rejected or never received."""
         waiting = list(log.acknowledged)
         now = self._now_ms()
         batches = [Acknowledged(each.base_offset, each.append, now) for each in waiting]
@@ -191,7 +173,7 @@ class RedisLogs(Searching):
         missing = list(plan.missing)
         for each in plan.unfit:
             if each.base_offset >= opened.log_end:
-                # What lay before it was deleted by somebody else; it is stored at its offset all the same.
+                # Another program deleted what precedes it. Store it at its offset all the same.
                 missing.append(each)
             _log.error(
                 "another program wrote to a log"
@@ -213,11 +195,7 @@ class RedisLogs(Searching):
     async def _producers(
         self, stream: str, epochs: LeaderEpochs, offset: int, log_end: int
     ) -> tuple[dict[int, ProducerStateEntry], frozenset[int]]:
-        """The producers of a log: those of the snapshot, brought up to date by the batches behind it.
-
-        Returns:
-            The producers, and those that the snapshot has not as they are, or has no longer to have.
-        """
+        """Update the snapshot's producers from later batches. Also return the ids whose stored state is outdated."""
         stored = checked(await self._shards.at(stream).call("HGETALL", producers_of(stream)))
         least = self._now_ms() - self._producer_expiry_ms
         producers: dict[int, ProducerStateEntry] = {}
@@ -242,7 +220,7 @@ class RedisLogs(Searching):
                 if known_producer is None:
                     known_producer = producers[header.producer_id] = ProducerStateEntry(header.producer_epoch)
                 elif known_producer.batches and known_producer.batches[0].base_offset >= header.base_offset:
-                    continue  # it was written down ahead of the snapshot's offset
+                    continue  # the snapshot already includes it
                 known_producer.take(
                     header.producer_epoch, header.base_sequence, header.span, header.base_offset, self._now_ms()
                 )
@@ -285,10 +263,10 @@ class RedisLogs(Searching):
         changes: dict[int, ProducerStateEntry | None],
         high_watermark: int | None = None,
     ) -> None:
-        """Write down what is known of producers as of `offset`; None removes one; see `broker.ports.LogStorage`.
+        """Store the state of producers; see `broker.ports.LogStorage`.
 
         Raises:
-            StorageUnavailable, StorageFull: nothing is written. Fenced, UnknownTopic.
+            StorageUnavailable, StorageFull: nothing is stored. Fenced, UnknownTopic.
         """
         log = self._owned(stream)
         arguments: list[str | bytes | int] = []
@@ -301,28 +279,24 @@ class RedisLogs(Searching):
         checked(await self._appender.run(log, command))
 
     def forget(self, stream: str, lost: Lost) -> None:
-        """Keep nothing of a log that nobody wants any more; see `broker.ports.LogStorage.forget`."""
+        """See `broker.ports.LogStorage.forget`."""
         log = self._logs.get(stream)
         if log is not None and log.on_lost == lost:
             del self._logs[stream]
             self._appender.settle_dropped(log)
 
     async def drop(self, stream: str) -> None:
-        """Remove a log with everything it has; what was placed before lands nowhere else."""
+        """Remove a log with its state and its pending batches."""
         log = self._logs.pop(stream, None)
         if log is not None:
             self._appender.settle_dropped(log)
         keys = [stream, state_of(stream), producers_of(stream), foreign_of(stream)]
         await self._fence.write(lambda number: self._scripts.run("drop", keys, number))
 
-    # Reading
+    # Reads
 
     async def settle(self, stream: str) -> None:
-        """Return when all that was acknowledged so far is in Redis.
-
-        Raises:
-            StorageUnavailable: it does not come to that, for some seconds.
-        """
+        """Wait until Redis has all acknowledged batches. Raises StorageUnavailable after 5 s."""
         log = self._owned(stream)
         if not log.acknowledged:
             return
@@ -331,7 +305,6 @@ class RedisLogs(Searching):
             async with asyncio.timeout(_PATIENCE_S):
                 while log.acknowledged and log.acknowledged[0].base_offset <= last.base_offset:
                     if log.fenced_reason is None:
-                        # Behind all that was placed.
                         await self._appender.run(log, log.xlen)
                     else:
                         await asyncio.sleep(_AGAIN_S)
@@ -341,22 +314,21 @@ class RedisLogs(Searching):
     async def read(
         self, stream: str, offset: int, count: int, end: int | None = None, join: int | None = None
     ) -> list[StoredBatch]:
-        """At most `count` batches up to offset `end`, the one that holds `offset` first; see `LogLookup.read`."""
+        """Return at most `count` batches up to `end`, beginning with that of `offset`; see `LogLookup.read`."""
         log = self._owned(stream)
         behind = log.acknowledged[0].base_offset if log.acknowledged else None
         found = await self._range(log, offset, count, end, join)
         if len(found) == count or (found and found[-1].next_offset == end):
             return found
         if join is not None and found and (behind is None or found[-1].next_offset < behind):
-            return found  # more of them than were wanted are there
+            return found  # an early end: more batches than requested exist
         if behind is not None or log.acknowledged:
-            # What is missing may have been acknowledged and not stored yet.
             await self.settle(stream)
             found = await self._range(log, offset, count, end, join)
         return found
 
     async def look(self, stream: str) -> LogSnapshot:
-        """A log that another server owns, as Redis has it now. Raises StorageUnavailable."""
+        """Return the state of a log that another server leads. Raises StorageUnavailable."""
         return await LogSnapshot.look(self._scripts, stream)
 
     async def _range(
@@ -389,14 +361,14 @@ class RedisLogs(Searching):
         return (entries.decode([entry])[0] if entry else None), int(newest)
 
     def _checked(self, log: LeaderLog, reply: Reply) -> Reply:
-        """The answer of a script; where it met a stray entry the log is to be opened anew, which sets that aside."""
+        """After a foreign entry, the log must be recovered, which moves it aside."""
         try:
             return checked(reply)
         except Stray as error:
             self._appender.fail(log, _stray(log.name))
             raise StorageUnavailable(str(error)) from None
 
-    # Beside the stream
+    # State next to the stream
 
     async def trim(
         self,
@@ -407,20 +379,17 @@ class RedisLogs(Searching):
         before_offset: int | None = None,
         up_to: int | None = None,
     ) -> int:
-        """Retention by time and by bytes, or up to an offset, but never beyond the last `save_producers` or `up_to`.
-
-        Returns:
-            The log start.
+        """Apply retention, never beyond the last `save_producers` or `up_to`, and return the log start offset.
 
         Raises:
-            StorageUnavailable: whether it was done is not known. Fenced, UnknownTopic.
+            StorageUnavailable: the result is unknown. Fenced, UnknownTopic.
         """
         log = self._owned(stream)
         bounds = ("" if value is None else value for value in (before_ms, max_bytes, before_offset, up_to))
         command = Scripts.command("trim", [stream, log.state], log.term, *bounds)
 
         def count(reply: Reply) -> None:
-            # At once: the next append is measured by it.
+            # The next append compares with it.
             if isinstance(reply, list):
                 log.entries = reply[1]
 
@@ -428,23 +397,23 @@ class RedisLogs(Searching):
         return int(start)
 
     async def size(self, stream: str) -> int:
-        """Bytes of the record batches in the log, those included that are on their way."""
+        """Return the bytes of all batches, including those in flight."""
         log = self._owned(stream)
         trimmed = checked(await self._shards.at(stream).call("HGET", log.state, "f"))
         return log.size + log.waiting_bytes - int(trimmed or 0)
 
     async def mirror_offset(self, stream: str, group: str, offset: int) -> None:
-        """Show a position as the last delivered id of the stream's Redis consumer group, made when it is missing."""
+        """Show a committed offset as last delivered id of a Redis consumer group, which is created if missing."""
         log = self._owned(stream)
         assert log.epochs is not None
         last = entries.position_id(log.epochs, offset)
         await self._scripts.run("mirror_position", [stream, log.state], log.term, group, last)
 
     def flush(self) -> None:
-        """Send the batches that linger."""
+        """Send lingering batches."""
         self._appender.flush()
 
     async def close(self) -> None:
-        """Close the journal. Call it after the connection was closed."""
+        """Close the journal. Call this after the connection is closed."""
         if self._early is not None:
             await self._early.close()

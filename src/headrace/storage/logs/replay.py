@@ -1,7 +1,4 @@
-"""Stores at a start what an earlier server has acknowledged from the journal and Redis has not.
-
-Acknowledged batches of a log go behind its log end, right after the opening of the log.
-"""
+"""Store acknowledged batches of an earlier server's journal that Redis does not have."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -31,23 +28,17 @@ _log = structlog.get_logger("headrace.storage.logs")
 async def replay(
     connection: Connection, epoch: int, journal: Journal, size: int, *, empty: bool = False
 ) -> Journal | None:
-    """Store what is in the journal where it is missing; the journal to go on with. Done twice it is the same as once.
+    """Store the journal's missing batches at the log ends, and return the journal to use. This is idempotent.
 
-    Entries of a log that is gone were deleted with it, unless a topic still has it: logs are told apart by their ids,
-    not by their keys. Where an entry cannot be placed (something else is under its log's keys, the log has less than
-    it had, or is lost) or is damaged, the journal is set aside beside the data, and a new one begins. A log that cannot
-    be restored does not keep the others from it.
+    Entries of a deleted log are dropped. Logs are identified by their ids, not their keys. If an entry is damaged or
+    cannot be placed, the journal is set aside next to the data, and a new one begins.
 
-    Args:
-        connection: to a Redis that nobody else writes to.
-        epoch: this server's epoch.
-        journal: of the data directory.
-        size: bytes that it shall have from now on; 0: it is not needed any more.
-        empty: this Redis had nothing at all: whatever the journal names was lost, not deleted.
+    The Redis must have no other writers. `size` is the new size in bytes; 0 removes the journal. If Redis was `empty`,
+    missing logs were lost, not deleted.
 
     Raises:
-        StorageUnavailable, Fenced: nothing of the journal is given up; start again.
-        StoreError: the new journal cannot be made.
+        StorageUnavailable, Fenced: the journal is unchanged; start again.
+        StoreError: the new journal cannot be created.
     """
     scripts = Scripts(connection)
     doubtful, damaged = journal.found()
@@ -58,7 +49,7 @@ async def replay(
         placed, left_over = await _replay_log(scripts, epoch, stream, list(found), registered, empty=empty)
         stored += placed
         unfit += left_over
-    # A write that changes nothing: it is refused where the disk had no room for those before it.
+    # This write changes nothing. It fails if the disk had no room for the earlier ones.
     checked(await connection.call("HDEL", f"{{journal-{uuid4().hex}}}", ""))
     checked(await connection.call("PING"))
     if stored:
@@ -73,7 +64,6 @@ async def replay(
 
 
 def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
-    """Say what of the journal is not in Redis, or may not be."""
     for entry in unfit:
         _log.error(
             "an acknowledged batch cannot be placed: another program wrote to its log, or the log has lost records",
@@ -92,19 +82,17 @@ def _tell(unfit: list[Entry], damaged: list[range], kept_in: str) -> None:
 
 
 class _Registered:
-    """The log topics of all virtual clusters, read once and only where they are needed."""
-
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
         self._streams: dict[str, int] | None = None
         self._unknown = False
 
     async def has(self, stream: str) -> bool:
-        """Whether a log topic may have this stream: nothing of the journal is given up while that is uncertain."""
+        """Return whether a log topic may have this stream. An unreadable registry counts as yes."""
         return stream in await self._known() or self._unknown
 
     async def since_ms(self, stream: str) -> int:
-        """When the log topic that has this stream was created; 0: no topic is known to have it."""
+        """Return the creation time of the log topic with this stream, or 0."""
         return (await self._known()).get(stream, 0)
 
     async def _known(self) -> dict[str, int]:
@@ -119,7 +107,7 @@ class _Registered:
             try:
                 topics = msgspec.structs.replace(keyspace, cluster=name).topics
             except ValueError:
-                continue  # no cluster has such a name
+                continue  # not a valid cluster name
             for text in await self._fields("HVALS", topics):
                 try:
                     topic = registry.topic(text)
@@ -145,16 +133,15 @@ class _Registered:
 async def _replay_log(
     scripts: Scripts, epoch: int, stream: str, found: list[Entry], registered: _Registered, *, empty: bool
 ) -> tuple[int, list[Entry]]:
-    """How many entries of a log were missing and are stored now, and those that cannot be."""
     older: list[Entry] = []
     try:
         stored = checked(await scripts.shards.at(stream).call("HGET", state_of(stream), "i"))
         if stored is not None and all(entry.log_id != stored for entry in found):
-            # They went with an earlier log under this key. The one that is there now is none of the journal's business.
+            # They belong to an earlier log under this key.
             return 0, []
         if stored is None:
-            # The log's id is lost, if there is a log: what is older than the topic went with an earlier one. Or the
-            # clock was set back, so that it is reported, and kept with the journal.
+            # The log's id is lost. Entries older than the topic belong to an earlier log, unless the clock was set
+            # back: keep and report them.
             since_ms = await registered.since_ms(stream)
             older = [entry for entry in found if entry.now_ms < since_ms]
             found = [entry for entry in found if entry.now_ms >= since_ms]
@@ -163,12 +150,12 @@ async def _replay_log(
         placed, unfit = await _restore_log(scripts, epoch, stream, found)
         return placed, older + unfit
     except UnknownTopic:
-        # Deleted with all that is in it, or lost.
+        # Deleted or lost.
         return 0, older + found if empty or await registered.has(stream) else []
     except (Fenced, StorageFull, StorageUnavailable):
         raise
     except (TopicError, ValueError) as error:
-        # One log in a state that no server leaves it in. The others are to be stored, and the server is to start.
+        # One log must not block the others or the start.
         if not await registered.has(stream):
             return 0, []
         _log.error("the journal of a partition cannot be replayed", stream=stream, reason=str(error))
@@ -177,11 +164,10 @@ async def _replay_log(
 
 async def _restore_log(scripts: Scripts, epoch: int, stream: str, found: list[Entry]) -> tuple[int, list[Entry]]:
     keys = [stream, state_of(stream), foreign_of(stream)]
-    # Keys are never used again: where the state is gone, what is there is still this log.
+    # Keys are never reused: without a state, the stream is still this log.
     answer = await scripts.run("open", keys, epoch, 0, "", found[-1].log_id, "resume")
     term, start, end, _, newest, size, _, rows, log_id, *_ = answer
     opened = Opened(int(term), int(end), int(newest), int(size), partition.epochs(rows))
-    # Those of an earlier log under this key went with it.
     ours = {entry.base_offset: entry for entry in found if entry.log_id == log_id}
     batches = [Acknowledged(offset, entry.append, entry.now_ms) for offset, entry in sorted(ours.items())]
     plan = await restore_plan(scripts, stream, opened, batches, int(start))
@@ -196,16 +182,16 @@ _CRC = Struct(">I").unpack_from
 
 
 class Acknowledged(NamedTuple):
-    """A batch with the offset that it was acknowledged with."""
+    """A batch with its acknowledged offset."""
 
     base_offset: int
     append: Append
     now_ms: int
-    """When it arrived: milliseconds since the epoch."""
+    """Time of arrival in milliseconds since the epoch."""
 
 
 class Opened(NamedTuple):
-    """What the opening of a log has told, as far as placing needs it."""
+    """State of a recovered log that placing needs."""
 
     term: int
     log_end: int
@@ -215,18 +201,18 @@ class Opened(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What becomes of acknowledged batches."""
+    """Decision about acknowledged batches."""
 
     missing: list[Acknowledged]
-    """Go behind the log end, in order."""
+    """To be stored at the log end, in order."""
     unfit: list[Acknowledged]
-    """Something else lies where they should, or what was before them is gone."""
+    """Another batch has their offset, or the records before them are missing."""
 
 
 async def restore_plan(
     scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged], log_start: int
 ) -> Plan:
-    """Compare what was acknowledged with what the log has."""
+    """Compare acknowledged batches with the log."""
     missing: list[Acknowledged] = []
     unfit: list[Acknowledged] = []
     log_end = opened.log_end
@@ -244,7 +230,6 @@ async def restore_plan(
 
 
 async def _checksums(scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged]) -> dict[int, int]:
-    """CRC by base offset, of the stored batches from the first of these to the last."""
     found: dict[int, int] = {}
     offset, last = batches[0].base_offset, batches[-1].base_offset
     while offset <= last:
@@ -260,13 +245,13 @@ async def _checksums(scripts: Scripts, stream: str, opened: Opened, batches: Seq
 async def place_batches(
     scripts: Scripts, stream: str, opened: Opened, batches: Sequence[Acknowledged]
 ) -> tuple[int, LeaderEpochs, int, int]:
-    """Store batches at their offsets; from there on the log goes on under the leader epoch of this opening.
+    """Store batches, and continue under the leader epoch of this recovery.
 
     Returns:
-        Entries in the stream, leader epochs, newest time and bytes appended of the last entry.
+        Number of entries, leader epochs, newest time and appended bytes.
 
     Raises:
-        StorageUnavailable, StorageFull, Fenced, UnknownTopic: some may be stored.
+        StorageUnavailable, StorageFull, Fenced, UnknownTopic: some batches may be stored.
     """
     newest, size = opened.newest, opened.size
     keys = [stream, state_of(stream)]

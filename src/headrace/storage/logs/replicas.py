@@ -1,13 +1,11 @@
-"""Waits until replicas have what a primary has acknowledged: `broker.ports.InSyncReplicas`.
+"""Wait until replicas have what a primary has acknowledged: `broker.ports.InSyncReplicas`.
 
-Each primary has a barrier for each number of copies, over a connection of its own: a tiny write, then WAIT, one round
-at a time for all who ask meanwhile. WAIT blocks the connection that it is sent over, and says of a connection without a
-write of its own that all is well; so neither can be left out. The write lies behind everything that the primary has
-acknowledged before it was sent, so a replica that has it has that too.
+Each primary has a connection per number of replicas. A round is a tiny write and WAIT, for all pending requests. The
+write is needed because WAIT considers only its connection's writes. A replica that has it also has everything that the
+primary acknowledged before.
 
-A round counts only where the primary is what it was when the connection that carries the batches was made: the same
-reign of the same server, which its replication id tells (`INFO replication`; it changes with each promotion). So a
-primary that was deposed meanwhile, or another server at the same address, confirms nothing.
+A round counts only if the primary has the same replication id (`INFO replication`) as when the batches' connection was
+made. It changes with each promotion, so a former primary, or another server at its address, confirms nothing.
 """
 
 import asyncio
@@ -27,62 +25,55 @@ from headrace.topics.errors import NotEnoughReplicasAfterAppend, StorageUnavaila
 ConfirmDone = Callable[[Exception | None], None]
 
 _SLICE_S: Final = 0.25
-"""How long one WAIT blocks: whoever comes meanwhile waits as long."""
+"""Seconds that one WAIT blocks. New requests wait that long."""
 _LOOK_AGAIN_S: Final = 0.1
-"""How soon a primary that was short of replicas is asked again, when somebody wants to know."""
+"""Minimum seconds between rounds while replicas are missing."""
 _KEPT_MS: Final = 60_000
-"""When the key of a barrier's write goes by itself."""
+"""Milliseconds until the key of a barrier's write expires."""
 _ASKED: Final = "a question for copies"
 _OTHER_PRIMARY: Final = "it is not the primary that it was"
 _log = structlog.get_logger("headrace.storage.logs")
 
 
 class _Asked:
-    """Somebody who waits."""
-
     __slots__ = ("deadline", "done", "stream")
 
     def __init__(self, stream: str, deadline: float, done: ConfirmDone) -> None:
         self.stream = stream
         self.deadline = deadline
-        """When to give up; infinite: never."""
+        """Time to give up; infinite for never."""
         self.done = done
 
 
 class RedisReplicas:
-    """The barriers of all primaries."""
+    """Barriers of all primaries."""
 
     can_replicate = True
-    """Whether there may be replicas at all."""
+    """Whether replicas are possible."""
 
     def __init__(self, shards: Shards, most_wait_ms: int) -> None:
-        """Ask nothing yet.
-
-        Args:
-            shards: the primaries.
-            most_wait_ms: how long anybody waits for a replica (`replica.lag.time.max.ms`).
-        """
+        """Start without requests. `most_wait_ms` is `replica.lag.time.max.ms`."""
         self._shards = shards
         self._most_wait_s = most_wait_ms / 1000
         self._barriers: dict[Connection, dict[int, _Barrier]] = {}
-        """By how many copies they wait for."""
+        """By number of servers to wait for."""
         self._ending: set[asyncio.Task[None]] = set()
         shards.on_lost.append(self._lost)
 
     def primary(self, stream: str) -> object:
-        """The connection that a stream's writes leave by, and how often it was made."""
+        """Return the identity of a stream's connection, which changes when it reconnects."""
         connection = self._shards.at(stream)
         return connection, connection.made
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
-        """Tell when so many servers have what was acknowledged of a stream; see `broker.ports.InSyncReplicas`."""
+        """Call `done` when `copies` servers have a stream's batches; see `broker.ports.InSyncReplicas`."""
         deadline = inf
         if wait_ms is not None:
             deadline = asyncio.get_running_loop().time() + min(wait_ms / 1000, self._most_wait_s)
         self._at(stream, copies).add(_Asked(stream, deadline, done))
 
     def why_too_few(self, stream: str, copies: int) -> str:
-        """Why fewer servers than `copies` have what the primary of a stream has; empty where that is not known."""
+        """Return why fewer than `copies` servers have a stream's batches. Empty if unknown."""
         return self._at(stream, copies).why_too_few(stream)
 
     def _at(self, stream: str, copies: int) -> "_Barrier":
@@ -103,45 +94,36 @@ class RedisReplicas:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         for connection in tuple(self._barriers):
-            # The primary is what it was: no log has to be opened anew.
+            # No log must be recovered.
             self._end(connection, NotEnoughReplicasAfterAppend("the server ends before the replicas have all"))
         await asyncio.gather(*self._ending)
 
 
 class NoReplicas:
-    """Of a server that can have no replicas: the embedded Valkey."""
+    """The embedded Valkey, which has no replicas."""
 
     can_replicate = False
 
     def primary(self, _stream: str) -> object:
-        """There is one."""
+        """Return None: the primary never changes."""
         return None
 
     def confirm(self, stream: str, copies: int, wait_ms: int | None, done: ConfirmDone) -> None:
-        """Nothing will come. Whoever waits however long it takes need not: no other server will ever take over."""
+        """Reject, or confirm a request without a time limit: no other server can take over."""
         done(None if wait_ms is None else NotEnoughReplicasAfterAppend(self.why_too_few(stream, copies)))
 
     def why_too_few(self, _stream: str, copies: int) -> str:
-        """Always."""
+        """Return the reason."""
         return f"min.insync.replicas={copies}: the embedded Valkey has no replicas"
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 class _Barrier:
-    """Waits until so many servers have what one primary has acknowledged."""
-
     def __init__(self, batches: Connection, copies: int, has: Callable[[str], bool]) -> None:
-        """Ask nothing yet.
-
-        Args:
-            batches: the connection that carries what is waited for.
-            copies: how many.
-            has: whether this primary has a stream, as far as is known.
-        """
         self._batches = batches
         self._copies = copies
         self._has = has
@@ -150,16 +132,15 @@ class _Barrier:
         self._waiting: list[_Asked] = []
         self._task: asyncio.Task[None] | None = None
         self._reached: int | None = None
-        """How many servers had all when there were enough, or too few for too long; None: neither was seen yet."""
+        """Number of servers in the last decisive round: enough, or too few for too long."""
         self._next_look = -inf
 
     def add(self, asked: _Asked) -> None:
-        """Tell somebody."""
         self._waiting.append(asked)
         self._begin(asked.stream)
 
     def why_too_few(self, stream: str) -> str:
-        """See `RedisReplicas.why_too_few`; has the primary looked at again."""
+        """See `RedisReplicas.why_too_few`. Starts another round."""
         reached = self._reached
         if reached is not None and reached >= self._copies:
             return ""
@@ -172,12 +153,11 @@ class _Barrier:
             self._task = asyncio.get_running_loop().create_task(self._run(stream), name="replicas")
 
     async def _run(self, stream: str) -> None:
-        """Ask in rounds until nobody waits; at least once."""
         loop, copies = asyncio.get_running_loop(), self._copies
         while True:
             asked, self._waiting = self._waiting, []
             if asked:
-                # Where a key of this slot cannot be written just now (resharding), the next round takes another.
+                # Rotate the keys: during resharding, a key may not be writable.
                 asked.append(asked.pop(0))
                 stream = asked[-1].stream
             reached = attached = None
@@ -213,7 +193,6 @@ class _Barrier:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
     def _without_moved(self, asked: list[_Asked]) -> list[_Asked]:
-        """Tell those whose streams are on another shard by now, with replicas of its own; the others."""
         here: list[_Asked] = []
         for each in asked:
             if self._has(each.stream):
@@ -238,10 +217,10 @@ class _Barrier:
         return f"{wanted}: {have} all that Redis acknowledged, its primary included; replicas are away or lag behind"
 
     async def _round(self, stream: str) -> tuple[int, int]:
-        """How many servers have all that the primary had acknowledged, and how many replicas are attached."""
+        """Return the number of servers with all batches, and the number of attached replicas."""
         own = self._own
         try:
-            # As long for those whose time is short or over: a round that is cut off costs everybody the connection.
+            # Requests with less time share this limit: an aborted round costs the connection.
             async with asyncio.timeout(_SLICE_S + ANSWER_S):
                 if not own.made:
                     await own.open()
@@ -267,7 +246,7 @@ class _Barrier:
         return 1 + int(str(reached)), standing.replicas
 
     def stop(self, error: Exception) -> None:
-        """Wait for nothing more."""
+        """Stop all requests with an error."""
         asked, self._waiting = self._waiting, []
         if self._task is not None:
             self._task.cancel()
@@ -275,13 +254,12 @@ class _Barrier:
             tell(each.done, error, _ASKED)
 
     async def close(self, error: Exception) -> None:
-        """Close the connection; after `stop`, with the same error."""
+        """Close the connection. Call `stop` first, with the same error."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
-        # What the last round had taken with it.
         self.stop(error)
         await self._own.close()
 
 
 class _Deposed(Exception):
-    """The primary is not what it was when what is waited for was written."""
+    """The primary has changed since the batches were written."""

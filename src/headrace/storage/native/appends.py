@@ -1,9 +1,8 @@
-"""Appends to native topics: batches are expanded, and sent as an entry for each record.
+"""Append to native topics: expand batches, and send an entry per record.
 
-A compressed batch of a kilobyte may expand to tens of megabytes, which lie in the connection until Redis has them.
-Batches are expanded only while there is room for their bytes, over all topics and clients; else they wait as they came,
-which is what their request is counted with. All wait in one line: none overtakes another of its partition, and one that
-waits holds nothing that another ahead of it needs.
+A batch of 1 kB may expand to tens of megabytes, which stay in memory until Redis has them. So there is a limit for all
+topics, and batches beyond it wait in compressed form. They wait in one queue, so no batch overtakes another one of its
+partition.
 """
 
 import asyncio
@@ -28,12 +27,12 @@ from headrace.topics.model import Append, AppendDone, Appended
 from headrace.topics.native import NativeStream
 
 MOST_BYTES = 64 << 20
-"""Of opened batches without an answer of Redis: with so many no more are opened. The last one comes on top."""
+"""Bytes of expanded batches in flight above which no other one is expanded. The last one may exceed it."""
 _SLICE_S = 0.004
-"""How long batches are opened in one turn of the event loop; the last one comes on top here, too."""
+"""Seconds of expanding in one turn of the event loop. The last batch may exceed it."""
 
 Turn = Callable[[Exception | None], None]
-"""Called once: with None where there is room, else with why it will not come to that."""
+"""Called once: with None if there is room, otherwise with the error."""
 
 
 class _Waiting:
@@ -46,52 +45,52 @@ class _Waiting:
 
 
 class Opened:
-    """Bytes of opened batches, from their opening to Redis' answer, and the line of those that wait to be opened."""
+    """Bytes of expanded batches in flight, and the queue of waiting batches."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
-        """Nothing is opened. `most`: bytes with which no more is."""
+        """Start empty, with a limit in bytes."""
         self._most = most
         self.used = 0
         self._line: deque[_Waiting] = deque()
         self._of: dict[str, deque[_Waiting]] = {}
-        """Stream -> those of the line that wait for it; none without any."""
+        """Stream -> its waiting batches."""
         self._due = False
 
     @property
     def has_room(self) -> bool:
-        """Whether a batch may be opened now: there is room, and nobody waits."""
+        """Return whether a batch may be expanded now."""
         return self.used < self._most and not self._of
 
     @property
     def any_waiting(self) -> bool:
-        """Whether somebody waits."""
+        """Return whether a batch is waiting."""
         return bool(self._of)
 
     def take(self, size: int) -> None:
-        """A batch was opened to so many bytes."""
+        """Add the bytes of an expanded batch."""
         self.used += size
 
     def give_back(self, size: int) -> None:
-        """Redis has answered one, or never will."""
+        """Release the bytes of a batch."""
         self.used -= size
         self._go_on()
 
     def wait(self, stream: str, turn: Turn) -> None:
-        """Call `turn` when all that waits ahead has had its turn and there is room; never before this returns."""
+        """Call `turn` after all earlier ones when there is room, but never before this returns."""
         waiting = _Waiting(stream, turn)
         self._line.append(waiting)
         self._of.setdefault(stream, deque()).append(waiting)
         self._go_on()
 
     def refuse(self, stream: str, error: Exception) -> None:
-        """Tell all who wait to append to a stream that it will not come to that."""
+        """Fail all waiting batches of a stream."""
         for waiting in self._of.pop(stream, ()):
             self._tell(waiting, error)
         if not self._of:
             self._line.clear()
 
     def _go_on(self) -> None:
-        """Not at once: who gives back is in the middle of Redis' answers, and to open a batch takes time."""
+        """Deferred: the caller is handling responses of Redis, and expanding takes time."""
         if self._of and self.used < self._most and not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._next)
@@ -120,42 +119,30 @@ class Opened:
 
 
 class NativeAppends:
-    """Those of all native topics."""
+    """Appends to all native topics."""
 
     def __init__(
         self, scripts: Scripts, fence: Fence, counted: StoreCounters | None = None, opened: Opened | None = None
     ) -> None:
-        """Begin.
-
-        Args:
-            scripts: over the connection that batches go over.
-            fence: the number that the script is told: it refuses an older one.
-            counted: counts what is appended.
-            opened: what batches are opened in; None: memory of the usual size.
-        """
+        """Start without appends."""
         self._scripts = scripts
         self._fence = fence
         self._counted = counted or StoreCounters()
         self._opened = opened or Opened()
         self._process = token_hex(4)
         self._given_up = 0
-        """How many appends got no answer: one of them that comes in later than what is sent from now on is refused."""
+        """Number of appends without a response. If one of them arrives after a later append, the script rejects it."""
 
     def append(
         self, stream: NativeStream, append: Append, done: AppendDone, *, follows: bool = False, least: int = 0
     ) -> None:
         """Append the records of a checked batch, one entry each, all or none.
 
-        Args:
-            stream: the partition.
-            append: the batch, which must stay as it is until it has its answer.
-            done: told where it lies, or why it does not.
-            follows: batches of its producer were sent ahead of it: it is out of order where Redis knows none of them.
-            least: it lies there or behind.
+        `append` must not change until the response. With `follows`, earlier batches of its producer are in flight, so
+        an unknown producer is out of order. `least` is the minimum offset.
 
         Raises:
-            CorruptBatch: its records cannot be read. MessageTooLarge: they take more than a native topic takes.
-            Where it waits to be opened, `done` is told so.
+            CorruptBatch, MessageTooLarge. For a waiting batch, `done` gets them.
         """
         if self._opened.has_room:
             self._send(stream, append, done, follows=follows, least=least)
@@ -173,14 +160,13 @@ class NativeAppends:
         self._opened.wait(stream.key, turn)
 
     def refuse_waiting(self, stream: NativeStream, error: TopicError) -> None:
-        """Answer those appends to a stream that were not sent: it is no topic's any more."""
+        """Fail the waiting appends to a stream without a topic."""
         self._opened.refuse(stream.key, error)
 
     async def settle(self, stream: NativeStream) -> None:
-        """Return when every append given before has its answer: answers come in order, so this one is the last."""
+        """Wait for the responses of all earlier appends."""
         if self._opened.any_waiting:
             turned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # Where they are refused it is its turn, too: they have their answers.
             self._opened.wait(stream.key, lambda _: None if turned.done() else turned.set_result(None))
             await turned
         native_checked(await self._scripts.shards.at(stream.key).call("PING"))
@@ -209,7 +195,7 @@ class NativeAppends:
                 append.span, least,
             ]
         )  # fmt: skip
-        # The command continues with what was encoded elsewhere: its count of arguments has to say so.
+        # The argument count must include those.
         length, _, rest = head.partition(b"\r\n")
         connection = self._scripts.shards.at(stream.key)
         answered = partial(self._answered, stream.key, done, len(append.batch), opened, perf_counter())
@@ -217,7 +203,7 @@ class NativeAppends:
         connection.send([b"*%d\r\n" % (int(length[1:]) + count) + rest, arguments], answered)
 
     def _answered(self, key: str, done: AppendDone, size: int, opened: int, began: float, reply: Reply) -> None:
-        # Whatever the answer is: a connection that is lost answers, too.
+        # A lost connection also calls back.
         self._opened.give_back(opened)
         counted = self._counted
         counted.append_durations.add(int((perf_counter() - began) * TICKS))

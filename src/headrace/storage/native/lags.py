@@ -1,8 +1,7 @@
-"""How far behind the Redis consumer groups of a native topic's stream are, and which entries retention by bytes keeps.
+"""Lags of the Redis consumer groups of a native topic, and the entries that retention by bytes keeps.
 
-Redis knows the lag of most groups (XINFO GROUPS), but not of a group that was set somewhere between the entries, or
-where entries were deleted. Then it takes counting: from the newest entry back, once for all groups of the stream, and
-only so far.
+XINFO GROUPS has no lag for a group that was set between entries, or after deletions. Then entries are counted from the
+newest one, up to a limit.
 """
 
 from bisect import bisect_right
@@ -19,11 +18,11 @@ from headrace.topics.native import GroupLag
 
 MOST_COUNTED = 100_000
 MOST_BYTES = 64 << 20
-"""Entries that are counted, and their bytes: Redis has to look at each."""
+"""Maximum entries and bytes to count: Redis reads each."""
 
 
 async def groups_of(scripts: Scripts, stream: str) -> list[dict[bytes, Any]]:
-    """What Redis tells of the stream's consumer groups. Raises NotAStream, StorageUnavailable."""
+    """Return the facts of XINFO GROUPS. Raises NotAStream, StorageUnavailable."""
     reply = await scripts.shards.at(stream).call("XINFO", "GROUPS", stream, reads=True)
     if isinstance(reply, hiredis.ReplyError) and "no such key" in str(reply):
         return []
@@ -31,7 +30,7 @@ async def groups_of(scripts: Scripts, stream: str) -> list[dict[bytes, Any]]:
 
 
 async def group_lags(scripts: Scripts, stream: str) -> list[GroupLag]:
-    """Every Redis consumer group of the stream with this key, with its lag. Raises NotAStream, StorageUnavailable."""
+    """Return the lags of a stream's Redis consumer groups. Raises NotAStream, StorageUnavailable."""
     groups = await groups_of(scripts, stream)
     unknown = {place: facts[b"last-delivered-id"] for place, facts in enumerate(groups) if facts.get(b"lag") is None}
     counted = await _count(scripts, stream, unknown) if unknown else {}
@@ -45,8 +44,7 @@ def _lag(facts: dict[bytes, Any], counted: int | None) -> GroupLag:
 
 
 async def _count(scripts: Scripts, stream: str, after: dict[int, bytes]) -> dict[int, int]:
-    """How many entries lie behind each of these ids; nothing of those that lie too far back."""
-    # The last of them is the newest.
+    """Count the entries after each id, except ids that are too old."""
     wanted = sorted((parts_of(entry_id), place) for place, entry_id in after.items())
     found: dict[int, int] = {}
     counted, size = 0, 0
@@ -65,17 +63,12 @@ async def _count(scripts: Scripts, stream: str, after: dict[int, bytes]) -> dict
     return found
 
 
-# The newest entries of a plain stream, without what is in them.
 _AT_ONCE, _BYTES_AT_ONCE = 1_000, 512 << 10
-"""Maximum entries and bytes per call, during which Redis serves no other client."""
+"""Maximum entries and bytes per call, which blocks Redis."""
 
 
 async def newest(scripts: Scripts, stream: str) -> AsyncIterator[list[tuple[bytes, int]]]:
-    """The id of each entry of the stream with this key and its bytes, from the newest back, a piece at a time.
-
-    Raises:
-        NotAStream, StorageUnavailable.
-    """
+    """Yield pieces of ids and sizes, from the newest entry. Raises NotAStream, StorageUnavailable."""
     end, more = "+", 1
     while more:
         ids, more, sizes = native_checked(await scripts.call("native_ids", [stream], end, _AT_ONCE, _BYTES_AT_ONCE))
@@ -89,18 +82,18 @@ _AFTER_ALL = "18446744073709551615-18446744073709551615"
 
 
 class Kept(NamedTuple):
-    """What stays; nothing said: everything."""
+    """What retention keeps. By default all entries."""
 
     first: str = ""
-    """The id of the oldest entry."""
+    """Id of the oldest entry."""
     entries: str = ""
-    """How many at most."""
+    """Maximum number of entries."""
 
 
 async def kept(scripts: Scripts, stream: str, most: int) -> Kept:
-    """As many entries as reach `most` bytes, counted from the newest: to the entry in short streams.
+    """Return the newest entries that reach `most` bytes, estimated from 10,000 entries in long streams.
 
-    A long one is judged by its newest ten thousand. Raises as `newest`.
+    Raises as `newest`.
     """
     size, weighed, first = 0, 0, _AFTER_ALL
     async for entries in newest(scripts, stream):

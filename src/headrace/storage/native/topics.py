@@ -1,6 +1,6 @@
-"""Native topics in Redis: plain streams, an entry per record, and Redis' own consumer groups.
+"""Native topics in Redis: plain streams with one entry per record, and Redis consumer groups.
 
-Implements `broker.ports.NativeStorage`. Offsets come in and go out; ids stay here.
+Implements `broker.ports.NativeStorage`, and converts between offsets and ids.
 """
 
 import asyncio
@@ -37,35 +37,35 @@ from headrace.topics.native import (
 )
 
 _AT_ONCE = 10_000
-"""Entries that one call of a script claims or acknowledges: Redis serves nobody else meanwhile."""
+"""Entries that one script call claims or acknowledges. It blocks Redis."""
 _MOST_ENTRIES = 500
-"""Entries that one read answers, however small they are: making batches of them takes time."""
+"""Maximum entries of one read, because their conversion takes time."""
 _RECORD = (streams.LARGEST_ENTRY, streams.MOST_FIELDS)
-"""What an entry may have that is answered with its fields."""
+"""Maximum size of an entry that is returned with its fields."""
 _ANY = streams.LARGEST_ENTRY
 _LARGE = 64 << 10
-"""Bytes of an entry that Redis should not copy each time that it is asked where the stream ends."""
+"""Minimum bytes of an entry that Redis should not copy for each request of the log end."""
 _PLAIN = 6
-"""Names and values of an entry with key, value and timestamp, which C reads."""
+"""Names and values of an entry with key, value and timestamp, which C code reads."""
 _PIECE_BYTES = 64 << 10
-"""Bytes of other entries that are read in one turn of the event loop; one entry alone may have more, ..."""
+"""Bytes of other entries that are read in one turn of the event loop. A single entry may have more, ..."""
 _ASIDE_BYTES = 256 << 10
-"""... and is read by another thread where it has more than this."""
+"""... and another thread reads it if it has more than this."""
 _PLAIN_ASIDE_BYTES = 4 << 20
-"""An entry of C's that has more is read by another thread, too."""
+"""Minimum bytes of an entry of the C code for another thread."""
 _BATCH_BYTES = 1 << 20
-"""No batch made of entries is larger, unless a single record is."""
+"""Maximum bytes of a batch of entries, unless a single record has more."""
 
 
 _Entries = tuple[list[Any], bool, int]
-"""Entries as Redis answers them; whether there may be more; see `NativeRead.wants`."""
+"""Entries as Redis returns them; whether more may exist; see `NativeRead.wants`."""
 
 
 class _Wanting(NamedTuple):
     begin: str
-    """From where on was read."""
+    """Begin of the read."""
     entry: bytes
-    """The first entry from there on."""
+    """First entry from there."""
     size: int
     """Its bytes, for which there was no room."""
 
@@ -84,17 +84,7 @@ class RedisNative:
         counted: StoreCounters | None = None,
         copies: RedisReplicas | NoReplicas | None = None,
     ) -> None:
-        """Begin.
-
-        Args:
-            scripts: over the connection for everything but waiting.
-            url: where a connection of its own may wait for entries.
-            fence: the number that scripts are told: they refuse an older one.
-            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-            now_ms: milliseconds since the epoch.
-            counted: counts what is appended.
-            copies: waits for replicas; None: there are none.
-        """
+        """Use the scripts. Waits for entries use separate connections to `url`."""
         self.copies = copies or NoReplicas()
         self._scripts = scripts
         self._watcher = watcher(url, scripts.shards)
@@ -104,15 +94,15 @@ class RedisNative:
         self._now_ms = now_ms
         self._extents: SingleFlight[NativeStream, tuple[Extent, native.State]] = SingleFlight(self._ask_extent)
         self._large: dict[str, native.StreamInfo] = {}
-        """What was told last of streams whose first or last entry is large."""
+        """Last info about streams with a large first or last entry."""
         self._wanting: dict[str, _Wanting] = {}
-        """What was found last in a stream that waits for room."""
+        """Last result in streams that wait for room."""
         self._lags: SingleFlight[str, list[GroupLag]] = SingleFlight(partial(group_lags, scripts))
         appends = NativeAppends(scripts, fence, counted)
         self.append, self.settle, self.refuse_waiting = appends.append, appends.settle, appends.refuse_waiting
 
     async def close(self) -> None:
-        """Close the connection that waits."""
+        """Close the connections that wait for entries."""
         await self._watcher.close()
 
     async def _run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
@@ -123,26 +113,23 @@ class RedisNative:
         keys = [producers_of(stream), state_of(stream)]
         await self._scripts.run("forget_producers", keys, self._fence.number, last_use_ms)
 
-    # Records
-
     async def open(self, stream: NativeStream, *, must_exist: bool = False) -> Extent:
-        """Fence older servers off a partition; where it starts and ends.
+        """Fence older servers off a partition, and return its extent.
 
         Raises:
-            TopicError: the key is no stream, or, where it must exist, is not there.
-            Fenced, StorageUnavailable.
+            TopicError: the key is no stream, or is missing and must exist. Fenced, StorageUnavailable.
         """
-        # First, by itself: why a stream cannot be opened is what this says.
+        # Its errors explain why a stream cannot be opened.
         await self._run("open", [stream.key, state_of(stream.key)], self._fence.number, "must" if must_exist else "")
         await self._forget_producers(stream.key)
         return await self.extent(stream)
 
     async def extent(self, stream: NativeStream) -> Extent:
-        """Where the log starts and ends. Raises TopicError when the key is no stream any more."""
+        """Return the log start and end offsets. Raises TopicError."""
         return (await self._extent(stream))[0]
 
     async def _extent(self, stream: NativeStream) -> tuple[Extent, native.State]:
-        """Asked once for all who want to know at the same time: it takes Redis long where entries are large."""
+        """Concurrent callers share this slow request."""
         return await self._extents.get(stream)
 
     async def _ask_extent(self, stream: NativeStream) -> tuple[Extent, native.State]:
@@ -166,23 +153,23 @@ class RedisNative:
     async def read(
         self, stream: NativeStream, offset: int, limit: int, before: int | None = None, *, first: int = _ANY
     ) -> NativeRead:
-        """Entries from `offset` on, below `before`, about `limit` bytes of them and one at least.
+        """Return about `limit` bytes of entries from `offset` to below `before`, at least one entry.
 
-        Where the first has more bytes than `first` nothing is read, and the answer says what it `wants`.
+        If the first entry has more than `first` bytes, nothing is read, and `wants` is its size.
         """
         last = native.last_before_most(stream.bits) if before is None else native.id_before(before, stream.bits)
         reading = self._from(stream, native.id_of(offset, stream.bits), last, limit, first)
         return await self._read(stream, reading, limit)
 
     async def read_last(self, stream: NativeStream, before: int, limit: int, *, first: int = _ANY) -> NativeRead:
-        """The last entries below an offset, about `limit` bytes of them, in order; of them `first` is the last one."""
+        """Return the last entries below an offset in order. `first` limits the last one."""
         reading = self._range(stream, "XREVRANGE", native.id_before(before, stream.bits), "-", limit, first)
         return await self._read(stream, reading, limit)
 
     async def _from(self, stream: NativeStream, begin: str, last: str, limit: int, first: int) -> _Entries:
-        """Entries from an id on. The one that has waited for room comes alone, and without the script.
+        """Read an entry that has waited for room without the script, alone.
 
-        That copies every byte twice more, while Redis serves nobody else: 60 MB take 170 ms, and 10 to 40 without it.
+        The script copies each byte twice more and blocks Redis: 170 ms for 60 MB, instead of 10 to 40 ms.
         """
         key, found = stream.key, self._wanting.get(stream.key)
         if found is not None and found.begin == begin and found.size <= first:
@@ -190,7 +177,6 @@ class RedisNative:
                 shard = self._scripts.shards.at(key)
                 if entries := native_checked(await shard.call("XRANGE", key, found.entry, found.entry, reads=True)):
                     return entries, True, 0
-            # It was removed.
             self._wanting.pop(key, None)
         return await self._range(stream, "XRANGE", begin, last, limit, first)
 
@@ -215,25 +201,14 @@ class RedisNative:
         at: int,
         first: int = _ANY,
     ) -> NativeRead:
-        """Entries that nobody in the group was given yet, which from now on are pending for `member`.
+        """Read about `limit` bytes of new entries of the group, which become pending for `member`.
 
-        They are about `limit` bytes, and one at least. Where the group was set back there are some that the member has
-        had: no batches are made of them.
-
-        Args:
-            stream: the partition.
-            group: the group.
-            member: who is given them.
-            count: how many at most.
-            limit: bytes.
-            last_id: the group's last delivered id, as `enter` or the last read has left it.
-            at: the first offset that the member was not given.
-            first: as for `read`.
+        After a group was set back, entries that the member already had are left out. `last_id` is the group's last
+        delivered id after `enter` or the last read, and `at` the first offset that is new to the member.
 
         Raises:
-            GroupGone: there is no such group.
-            GroupPassed: the member is not the one that entered last, or entries from `at` on were taken for a member
-                meanwhile; nothing was read.
+            GroupGone: the group does not exist.
+            GroupPassed: another member entered later or read entries from `at`. Nothing was read.
         """
         standing = (last_id, native.id_before(at, stream.bits))
         reading = self._read_group(stream, group, member, ">", count, limit, first, *standing)
@@ -242,7 +217,7 @@ class RedisNative:
     async def read_pending(
         self, stream: NativeStream, group: str, member: str, offset: int, limit: int, before: int, *, first: int = _ANY
     ) -> NativeRead:
-        """Entries from `offset` on, below `before`, that `member` was given and has not committed. Raises GroupGone."""
+        """Return pending entries of `member` from `offset` to below `before`. Raises GroupGone."""
         after = native.id_before(offset, stream.bits)
         reading = self._read_group(stream, group, member, after, _MOST_ENTRIES, limit, first)
         return await self._read(stream, reading, limit, group, before=before)
@@ -280,7 +255,7 @@ class RedisNative:
         at: int = 0,
         before: int | None = None,
     ) -> NativeRead:
-        # Sent after the read: the log never ends before what was read.
+        # Sent after the read, so that the log end is not below the entries.
         (entries, more, wants), (extent, _) = await asyncio.gather(reading, self._extent(stream))
         if before is not None and entries and native.offset_at(entries[-1][0], stream.bits) >= before:
             entries = [entry for entry in entries if native.offset_at(entry[0], stream.bits) < before]
@@ -290,7 +265,7 @@ class RedisNative:
             wanted = [entry for entry in entries if native.offset_at(entry[0], stream.bits) >= at]
         batches, unfit, gone = await self._built(wanted, stream.bits, min(limit, _BATCH_BYTES))
         if gone and group is not None:
-            # Trimmed or deleted since they were delivered: nobody will ever commit them.
+            # Trimmed or deleted after delivery: no commit will follow.
             self._scripts.shards.at(stream.key).send([encode(["XACK", stream.key, group, *gone])], _ignore)
         return NativeRead(
             batches=[StoredBatch(*batch) for batch in batches],
@@ -305,9 +280,9 @@ class RedisNative:
         )
 
     async def _built(self, entries: list[Any], bits: int, limit: int) -> Built:
-        """As `build_batches`; of entries that Python has to read, a few in each turn of the event loop."""
+        """Entries that Python reads take several turns of the event loop."""
         if entries and isinstance(entries[0][1], list) and sum(map(len, entries[0][1])) > _PLAIN_ASIDE_BYTES:
-            # Only the first may be as large. It is copied, twice, while the event loop goes on.
+            # Only the first can be that large.
             async with self._reading:
                 return await asyncio.to_thread(streams.build_batches, entries, bits, limit)
         pieces = list(_pieces(entries))
@@ -315,7 +290,7 @@ class RedisNative:
             return streams.build_batches(entries, bits, limit)
         built: Built = ([], [], [])
         for piece, size in pieces:
-            # One at a time, whoever else reads such entries.
+            # One at a time, also for concurrent reads.
             async with self._reading:
                 if size > _ASIDE_BYTES:
                     batches, unfit, gone = await asyncio.to_thread(streams.build_batches, piece, bits, limit)
@@ -328,13 +303,7 @@ class RedisNative:
         return built
 
     async def is_gap(self, stream: NativeStream, start: int | str, end: int) -> bool:
-        """Whether no entry lies between.
-
-        Args:
-            stream: the partition.
-            start: the first offset looked at, or the id behind which to look.
-            end: the first offset not looked at.
-        """
+        """Return whether no entry exists from `start` (an offset, or the id before) to below `end`."""
         after = start if isinstance(start, str) else native.id_before(start, stream.bits)
         if native.parts_of(after.encode()) >= native.parts_of(native.id_before(end, stream.bits).encode()):
             return True
@@ -344,11 +313,11 @@ class RedisNative:
         return not native_checked(found)
 
     async def size(self, stream: NativeStream) -> int:
-        """Bytes that the stream takes in memory, about: Redis weighs a few of its entries (MEMORY USAGE)."""
+        """Return the memory of the stream in bytes, estimated by MEMORY USAGE."""
         return int(native_checked(await self._scripts.shards.at(stream.key).call("MEMORY", "USAGE", stream.key)) or 0)
 
     async def ahead_ms(self, stream: NativeStream) -> int:
-        """How many ms a record's timestamp has been ahead of its offset's at most."""
+        """Return the maximum milliseconds from an offset's time to its record's timestamp."""
         return (await self._extent(stream))[1].ahead_ms
 
     async def trim(
@@ -359,7 +328,7 @@ class RedisNative:
         max_bytes: int | None = None,
         before_offset: int | None = None,
     ) -> Extent:
-        """Retention by the time of the ids and by bytes, or up to an offset. Forgets producers idle for long."""
+        """Apply retention by the time of ids, by bytes, or up to an offset. Forget idle producers."""
         oldest, first = ("" if value is None else value for value in (before_ms, before_offset))
         first_id = "" if before_offset is None else native.id_of(before_offset, stream.bits)
         stay = Kept() if max_bytes is None else await kept(self._scripts, stream.key, max_bytes)
@@ -372,9 +341,9 @@ class RedisNative:
         return await self.extent(stream)
 
     def watch(self, stream: NativeStream, after: int, woken: Callable[[int | None], None]) -> None:
-        """Call `woken` once when there is an entry at or after the offset `after`, whoever adds it.
+        """Call `woken` once when an entry at or after an offset exists, also from another program.
 
-        It is told where the log ends then, or None when that has to be asked.
+        Its argument is the log end offset, if known.
         """
 
         def told(last_id: str | None) -> None:
@@ -383,25 +352,16 @@ class RedisNative:
         self._watcher.watch(stream.key, native.behind(after, stream.bits), told)
 
     def unwatch(self, stream: NativeStream) -> None:
-        """Nobody waits for entries of this stream any more."""
+        """Stop waiting for entries of a stream."""
         self._large.pop(stream.key, None)
         self._wanting.pop(stream.key, None)
         self._watcher.unwatch(stream.key)
-
-    # Groups
 
     def _keys_of(self, stream: NativeStream) -> list[str]:
         return [stream.key, state_of(stream.key), native.groups_of(stream.key)]
 
     async def enter(self, stream: NativeStream, group: str, member: str, create_at: int) -> Entered:
-        """A member begins to read: the Redis group is there, and what earlier owners left pending is the member's.
-
-        Args:
-            stream: the partition.
-            group: the group's name, in Redis too.
-            member: its id, which is the consumer's name.
-            create_at: offset that a new group begins at; one that exists keeps its position.
-        """
+        """Create the Redis group at `create_at` if missing, and claim what earlier owners left pending."""
         more = 1
         while more:
             last, pending, more = await self._run(
@@ -416,16 +376,10 @@ class RedisNative:
         return Entered(last.decode(), native.offset_after(last, stream.bits), pending)
 
     async def commit(self, stream: NativeStream, group: str, offset: int, kind: str = "") -> tuple[int, bool]:
-        """Acknowledge what members were given below `offset`, and move the group where the commit asks for it.
+        """Acknowledge entries below `offset`, and move the group if the commit requires it.
 
-        Args:
-            stream: the partition.
-            group: the group.
-            offset: the next record to read.
-            kind: `back` for a commit below the last one, `reset` where nobody is in the group, else empty.
-
-        Returns:
-            Entries acknowledged; whether the group's last delivered id was set.
+        `kind` is `back` for a commit below the last one, `reset` for a group without members, or empty. Return the
+        number of acknowledged entries, and whether the group's last delivered id was set.
         """
         acknowledged, more, moved = 0, 1, 0
         while more:
@@ -437,13 +391,7 @@ class RedisNative:
         return acknowledged, bool(moved)
 
     async def position(self, stream: NativeStream, group: str, committed: int | None) -> int | None:
-        """Where a group stands, whoever moved it; None when it has not begun. Creates nothing.
-
-        Args:
-            stream: the partition.
-            group: the group.
-            committed: the last commit's offset, None when there was none.
-        """
+        """Return the offset where a group continues, also after a Redis program moved it, or None."""
         before = "" if committed is None else native.id_before(committed, stream.bits)
         what, entry_id = b"more", [b"-"]
         while what == b"more":
@@ -456,7 +404,7 @@ class RedisNative:
         return found(entry_id[0], stream.bits)
 
     async def given_until(self, stream: NativeStream, group: str) -> int | None:
-        """The first offset behind all that a group was given; None: there is no such Redis group. It writes nothing."""
+        """Return the offset after all delivered entries of a group, or None."""
         name = group.encode()
         for facts in await groups_of(self._scripts, stream.key):
             if facts[b"name"] == name:
@@ -464,20 +412,20 @@ class RedisNative:
         return None
 
     async def leave(self, stream: NativeStream, group: str, member: str) -> bool:
-        """Remove a member's consumer where nothing is pending for it; whether it went."""
+        """Remove a member's consumer if nothing is pending for it, and return whether it was removed."""
         return bool(await self._run("leave", self._keys_of(stream), self._fence.number, group, member))
 
     async def forget_group(self, stream: NativeStream, group: str) -> bool:
-        """Destroy the Redis group unless a Redis program is in it; whether it went."""
+        """Destroy the Redis group unless a Redis program uses it, and return whether it was destroyed."""
         return bool(await self._run("forget", self._keys_of(stream), self._fence.number, group))
 
     async def group_lags(self, stream: NativeStream) -> list[GroupLag]:
-        """Every Redis consumer group of the stream, with its lag."""
+        """Return all Redis consumer groups of the stream with their lags."""
         return await self._lags.get(stream.key)
 
 
 def _pieces(entries: list[Any]) -> Iterator[tuple[list[Any], int]]:
-    """Entries in pieces, with the bytes in each that Python may have to read: of headers, or in somebody's form."""
+    """Split entries by the bytes of those that Python may have to read."""
     begin = size = 0
     for place, (_, fields) in enumerate(entries):
         if not isinstance(fields, list) or (len(fields) <= _PLAIN and b"headers" not in fields[::2]):
@@ -491,4 +439,4 @@ def _pieces(entries: list[Any]) -> Iterator[tuple[list[Any], int]]:
 
 
 def _ignore(reply: Reply) -> None:
-    """Nobody waits for this answer."""
+    """No caller waits for this reply."""

@@ -1,14 +1,12 @@
-"""Waits for entries of streams, whoever adds them: XREAD BLOCK on a connection of its own.
+"""Wait for new entries of streams, also from other programs, with XREAD BLOCK on separate connections.
 
-In a cluster one command cannot wait for streams of several slots: there each stream is looked at in turns.
+In a cluster, one command cannot wait for streams of several slots, so the watcher polls.
 
-On one server it can: one waits for a few hundred streams that somebody watches. Where another stream comes in, CLIENT
-UNBLOCK ends the waiting, and it begins anew. A stream that nobody watches any more stays until something is added to
-it: consumers come back every few hundred milliseconds, and each change costs two commands.
+CLIENT UNBLOCK ends a wait to add a stream. An unwatched stream stays until its next entry: consumers return soon, and
+each change costs two commands.
 
-There is a connection for each few hundred streams, since Redis goes through all that one waits for whenever an entry
-comes. Valkey, and Redis from 7.2 on, do so also where one of the keys comes into being without one, as groups do it
-(XGROUP CREATE ... MKSTREAM): those of 9 000 partitions took 36 s where one connection waited for all of them.
+Redis scans all streams of a blocked client at each entry. Valkey, and Redis since 7.2, also do so when XGROUP CREATE
+... MKSTREAM creates a key: 9,000 partitions took 36 s on one connection.
 """
 
 import asyncio
@@ -26,62 +24,62 @@ from headrace.storage.redis.shards import Shards
 from headrace.topics.errors import StorageUnavailable
 
 Woken = Callable[[str | None], None]
-"""Called with the id of the last entry; with None when the stream has to be looked at to know it."""
+"""Called with the id of the last entry, or None if that is unknown."""
 
 _ENTRIES = 2
-"""Entries that wake: they come with all that is in them, which nobody looks at. One alone is known to be the last."""
+"""Entries that one wait may return. A single one is known to be the last."""
 MOST_STREAMS = 250
-"""That one connection waits for."""
+"""Maximum number of streams per connection."""
 _RETRY_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 _LAST_UNBLOCK_S = 1.0
-"""How long a server that ends waits for Redis to be told that nobody waits any more."""
+"""Seconds that a server waits at its end for CLIENT UNBLOCK."""
 _SHORT_BLOCK_MS = 100
 _TURN_S = 0.02
 _NO_STREAM_S = 1.0
-"""How often a key that is no stream is tried again."""
+"""Seconds between checks of a key that is no stream."""
 _log = structlog.get_logger("headrace.storage.native")
 
 
 class Watcher(Protocol):
-    """Wakes those who wait for entries."""
+    """Waits for entries."""
 
     def watch(self, stream: str, after: str, woken: Woken) -> None:
-        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        """Call `woken` once when the stream has an entry after the id. Only one watcher per stream."""
 
     def unwatch(self, stream: str) -> None:
-        """Nobody waits for this stream any more; its key may be gone."""
+        """Stop waiting for a stream, whose key may be gone."""
 
     async def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop all waits."""
 
 
 def watcher(url: str, shards: Shards) -> Watcher:
-    """What waits for entries of streams on these servers, of that URL."""
+    """Return a watcher for the streams of these servers."""
     return StreamWatchers(url, shards) if isinstance(shards, Connection) else TurnsWatcher(shards)
 
 
 class TurnsWatcher:
-    """Looks every now and then at each stream that somebody waits for, all of them at once."""
+    """Polls all watched streams."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._waiting: dict[str, tuple[str, Woken]] = {}
-        """Stream -> the id behind which something is waited for, and who does."""
+        """Stream -> the id to wait after, and the callback."""
         self._looking: dict[str, asyncio.Task[None]] = {}
-        """The looks that are under way, one at most of a stream."""
+        """Polls in flight, at most one per stream."""
         self._task: asyncio.Task[None] | None = None
         self._any = asyncio.Event()
 
     def watch(self, stream: str, after: str, woken: Woken) -> None:
-        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        """See `Watcher`."""
         self._waiting[stream] = after, woken
         self._any.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def unwatch(self, stream: str) -> None:
-        """Nobody waits for this stream any more; its key may be gone."""
+        """See `Watcher`."""
         self._waiting.pop(stream, None)
 
     async def _run(self) -> None:
@@ -91,14 +89,13 @@ class TurnsWatcher:
                 await self._any.wait()
             for stream in self._waiting.keys() - self._looking.keys():
                 self._looking[stream] = asyncio.create_task(self._look(stream))
-            # A server that is silent holds up nobody who waits for streams of others.
+            # A silent server must not delay the streams of others.
             if self._looking:
                 await asyncio.wait(self._looking.values(), timeout=_TURN_S)
             for stream, task in tuple(self._looking.items()):
                 if task.done():
                     del self._looking[stream]
                     error = task.exception()
-                    # A stream that cannot be looked at now is looked at again.
                     if error is not None and not isinstance(error, StorageUnavailable):
                         _log.error("waiting for entries failed", stream=stream, exc_info=error)
             await asyncio.sleep(_TURN_S)
@@ -112,11 +109,11 @@ class TurnsWatcher:
             return
         del self._waiting[stream]
         ((_, entries),) = reply
-        # Where there are more than were asked for, this is not the last.
+        # A full reply may not include the last entry.
         woken(entries[-1][0].decode() if len(entries) < _ENTRIES else None)
 
     async def close(self) -> None:
-        """Look no more."""
+        """See `Watcher`."""
         if self._task is not None:
             tasks = (self._task, *self._looking.values())
             for task in tasks:
@@ -125,18 +122,18 @@ class TurnsWatcher:
 
 
 class StreamWatchers:
-    """Wakes those who wait for entries, on a connection for each `MOST_STREAMS` of streams."""
+    """Waits with a connection per `MOST_STREAMS` streams."""
 
     def __init__(self, url: str, other: Connection) -> None:
-        """Prepare; as `StreamWatcher`."""
+        """Prepare; see `StreamWatcher`."""
         self._url = url
         self._other = other
         self._streams: dict[StreamWatcher, int] = {}
-        """How many each has."""
+        """Number of streams of each."""
         self._of: dict[str, StreamWatcher] = {}
 
     def watch(self, stream: str, after: str, woken: Woken) -> None:
-        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        """See `Watcher`."""
         found = self._of.get(stream)
         if found is None:
             found = next((each for each, count in self._streams.items() if count < MOST_STREAMS), None)
@@ -145,31 +142,26 @@ class StreamWatchers:
         found.watch(stream, after, woken)
 
     def unwatch(self, stream: str) -> None:
-        """Nobody waits for this stream any more; its key may be gone."""
+        """See `Watcher`."""
         found = self._of.pop(stream, None)
         if found is not None:
             self._streams[found] -= 1
             found.unwatch(stream)
 
     async def close(self) -> None:
-        """Stop waiting and close the connections."""
+        """See `Watcher`."""
         await asyncio.gather(*(each.close() for each in self._streams))
 
 
 class StreamWatcher:
-    """Wakes those who wait for entries. Its connection is made when somebody first does."""
+    """Waits on a connection that it opens on demand."""
 
     def __init__(self, url: str, other: Connection) -> None:
-        """Prepare.
-
-        Args:
-            url: where Redis is.
-            other: a connection that is not blocked, to end the waiting by; this one goes where that one is.
-        """
+        """Prepare. `other` sends CLIENT UNBLOCK."""
         self._url = url
         self._connection = Connection(url, beside=other)
         self._other = other
-        # Whatever the reason, the primary may be another one by now.
+        # The primary may have changed.
         other.on_lost.append(lambda _: self._connection.renew())
         self._after: dict[str, str] = {}
         self._woken: dict[str, Woken] = {}
@@ -179,11 +171,11 @@ class StreamWatcher:
         self._interrupting: asyncio.Task[None] | None = None
         self._no_streams: set[str] = set()
         self._block_ms = 0
-        """How long Redis waits at most; 0: until something happens."""
+        """Maximum milliseconds of a wait in Redis; 0: unlimited."""
         self._closed = False
 
     def watch(self, stream: str, after: str, woken: Woken) -> None:
-        """Call `woken` once, as soon as the stream has an entry behind the id `after`; one watcher per stream."""
+        """See `Watcher`."""
         if self._closed:
             return
         self._woken[stream] = woken
@@ -192,11 +184,11 @@ class StreamWatcher:
             self._after[stream] = after
             self._restart()
         elif _less(after, known):
-            # What lies between was told to somebody else, or to nobody.
+            # Earlier entries may not have been reported to this watcher.
             asyncio.get_running_loop().call_soon(self._wake, stream, None)
 
     def unwatch(self, stream: str) -> None:
-        """Nobody waits for this stream any more; its key may be gone."""
+        """See `Watcher`."""
         self._woken.pop(stream, None)
         self._after.pop(stream, None)
 
@@ -213,7 +205,7 @@ class StreamWatcher:
             self._interrupting = asyncio.get_running_loop().create_task(self._interrupt())
 
     async def _interrupt(self) -> None:
-        """End the waiting, also where it is only just about to begin."""
+        """End the wait, also if it is about to begin."""
         try:
             while self._changed.is_set():
                 if self._client_id is not None:
@@ -227,7 +219,6 @@ class StreamWatcher:
             self._interrupting = None
 
     async def _wait_shortly(self, reason: str) -> None:
-        """This Redis does not let us end the waiting: from now on it has to end by itself, again and again."""
         if self._block_ms:
             return
         self._block_ms = _SHORT_BLOCK_MS
@@ -244,7 +235,7 @@ class StreamWatcher:
             except (StorageUnavailable, Unreachable):
                 self._changed.clear()
                 if self._client_id is not None:
-                    # Lost just now. What was added meanwhile is seen by those who look again.
+                    # Watchers check for entries that they missed.
                     self._client_id = None
                     self._wake_all()
                 await asyncio.sleep(_RETRY_S)
@@ -279,13 +270,12 @@ class StreamWatcher:
             if stream in self._woken:
                 last_id = self._after[stream] = entries[-1][0].decode()
                 self._no_streams.discard(stream)
-                # Where there are more than were asked for, this is not the last.
                 self._wake(stream, last_id if len(entries) < _ENTRIES else None)
             else:
                 self._after.pop(stream, None)
 
     async def _refused(self, reply: Exception) -> None:
-        """Redis does not wait so. One key that is no stream spoils it for all: it is left out, and tried again."""
+        """One key that is no stream fails the command: leave it out and retry later."""
         if str(reply).startswith("UNBLOCKED"):
             return
         if not str(reply).startswith("WRONGTYPE"):
@@ -308,7 +298,7 @@ class StreamWatcher:
             self._restart()
 
     async def close(self) -> None:
-        """Stop waiting and close the connection."""
+        """See `Watcher`."""
         self._closed = True
         for task in (self._interrupting, self._task):
             if task is not None:

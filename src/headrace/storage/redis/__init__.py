@@ -1,4 +1,4 @@
 """The Redis client: protocol, connections, cluster shards, Sentinels, URLs, redis-py clients.
 
-May import what `storage` may import, and of its packages only `layout`.
+Of the packages of `storage`, it may import only `layout`.
 """

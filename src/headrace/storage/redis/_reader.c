@@ -1,30 +1,30 @@
-/* headrace.storage.redis._reader: reads the answers of Redis (RESP2) from memory that they stay in.
+/* headrace.storage.redis._reader: parses replies of Redis (RESP2) in the memory that received them.
  *
- * Bytes are received into chunks. Large values may be handed out as views of the chunk they arrived in, which cost no
- * copy; a chunk that nobody looks into any more is used again, any other one is left to those who do.
- * Optional: `protocol.py` does the same without it, with copies; tests hold the two against each other. */
+ * Bytes are received into chunks. Large values can be views of their chunk, which avoids a copy. A chunk without views
+ * is reused; any other chunk belongs to its views.
+ * Optional: `protocol.py` does the same with copies. Tests compare both. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { DEEPEST = 9 };               /* arrays in arrays, as hiredis has it */
-enum { LEAST_ROOM = 128 << 10};     /* offered to a read */
-enum { LEAST_VIEW = 2048 };         /* smaller values are copied: they would hold a chunk for nothing */
+enum { DEEPEST = 9 };               /* nested arrays, as in hiredis */
+enum { LEAST_ROOM = 128 << 10};     /* minimum bytes for a read */
+enum { LEAST_VIEW = 2048 };         /* smaller values are copied: a view keeps its whole chunk */
 static const int64_t LARGEST = (int64_t)1 << 40;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *error;     /* makes the reply of an error */
-    PyObject *pending;   /* says that the next reply is not whole yet */
-    PyObject *malformed; /* the exception for what is no RESP */
+    PyObject *error;     /* creates the reply for an error */
+    PyObject *pending;   /* result for an incomplete reply */
+    PyObject *malformed; /* exception for invalid RESP */
     PyObject *chunk;     /* a bytearray */
-    PyObject *view;      /* a memoryview of it, from which all others are cut */
+    PyObject *view;      /* memoryview of the chunk, parent of all others */
     char *data;
-    Py_ssize_t size, start, end; /* of the chunk; what is received and not parsed lies from start to end */
+    Py_ssize_t size, start, end; /* of the chunk; received bytes to parse are from start to end */
     Py_ssize_t chunk_size;
-    Py_ssize_t wanted;           /* bytes from start on that the value being received will have */
+    Py_ssize_t wanted;           /* bytes from start of the incomplete value */
     int depth;
     struct {
         PyObject *list;
@@ -37,7 +37,7 @@ static int is_shared(Reader *self)
     return ((PyMemoryViewObject *)self->view)->mbuf->exports > 1;
 }
 
-/* Go on in a chunk with room for `size` bytes, taking along what is not parsed. */
+/* Continue in a new chunk of `size` bytes, with the bytes that are not parsed. */
 static int renew(Reader *self, Py_ssize_t size)
 {
     PyObject *chunk = PyByteArray_FromStringAndSize(NULL, size);
@@ -117,7 +117,7 @@ static int number_of(const char *at, const char *end, int64_t *number)
     for (; at < end; at++) {
         if (*at < '0' || *at > '9')
             return -1;
-        /* Kept negative, where there is room for one more. */
+        /* Negative, because that range has one more number. */
         if (value < (INT64_MIN + (*at - '0')) / 10)
             return -1;
         value = value * 10 - (*at - '0');
@@ -128,8 +128,8 @@ static int number_of(const char *at, const char *end, int64_t *number)
     return 0;
 }
 
-/* The value that begins at `start`, as a new reference; `*opened` is set for a list that has still to be filled.
- * NULL without an exception: it is not whole yet. */
+/* Return the value at `start` as a new reference; `*opened` is set for a list to fill.
+ * NULL without an exception: it is incomplete. */
 static PyObject *next_value(Reader *self, int views, int *opened)
 {
     const char *at = self->data + self->start, *limit = self->data + self->end;

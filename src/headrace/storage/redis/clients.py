@@ -1,7 +1,6 @@
-"""redis-py's clients for a storage URL: of a single server, of a Redis Cluster, or of the primary that Sentinels name.
+"""redis-py clients for a storage URL: for a server, a Redis Cluster, or the primary that Sentinels name.
 
-A cluster's client routes each command by its key, follows what has moved and asks for the topology by itself. What both
-kinds are asked here they have in common, so callers know one type.
+A cluster's client routes commands by key and follows redirections. Callers use one type for both.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from headrace.storage.redis.sentinel_query import AsyncSentinels, Sentinels
 from headrace.storage.redis.url import Kind, StorageUrl
 
 ERRORS: Final = (RedisError, RedisClusterException, OSError)
-"""What a client raises where Redis does not answer or refuses. redis-py's errors of a cluster are no RedisError."""
+"""Errors if Redis does not respond or rejects a command. redis-py's cluster errors are no RedisError."""
 
 
 _SENTINEL_S: Final = 2.0
@@ -31,23 +30,16 @@ _NODE_S, _NODE_CONNECT_S = 5.0, 1.0
 
 
 class PrimaryUnavailable(RedisError):
-    """A primary of a cluster does not answer, though the cluster has told of it."""
+    """A primary of a cluster does not respond."""
 
     def __init__(self, node: str, slots: Sequence[range], reason: str) -> None:
-        """Say which.
-
-        Args:
-            node: its host and port.
-            slots: those that are its.
-            reason: what asking it has led to.
-        """
+        """Create the message. `slots` are those of the node."""
         some = [f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in slots[:_MOST_RANGES]]
         of = ", ".join([*some, *(["more"] if len(slots) > _MOST_RANGES else [])])
         super().__init__(f"{node}, which has {sum(map(len, slots))} slots ({of}): {reason.rstrip('.')}")
 
 
 def _options(found: StorageUrl, host: str, port: int) -> dict[str, Any]:
-    """What the URL says of each node, as arguments of a client."""
     options: dict[str, Any] = dict(parse_url(found.at(host, port)))
     if options.pop("connection_class", None) is SSLConnection:
         options["ssl"] = True
@@ -57,7 +49,7 @@ def _options(found: StorageUrl, host: str, port: int) -> dict[str, Any]:
 
 
 def _of_sentinels(found: StorageUrl) -> dict[str, Any]:
-    """Sentinels have a login of their own; TLS is theirs as it is the servers'."""
+    """Sentinels have their own login, and the servers' TLS options."""
     secure = {name: value for name, value in _options(found, *found.nodes[0]).items() if name.startswith("ssl")}
     return {
         "socket_timeout": _SENTINEL_S,
@@ -68,14 +60,14 @@ def _of_sentinels(found: StorageUrl) -> dict[str, Any]:
 
 
 def sentinels(found: StorageUrl) -> redis.asyncio.Sentinel:
-    """The Sentinels that a URL names, to be asked in an event loop."""
-    # One that does not answer is passed over: the next one knows as much.
+    """Return the Sentinels of a URL, for an event loop."""
+    # The next Sentinel knows as much.
     kwargs = _of_sentinels(found) | {"retry": AsyncRetry(NoBackoff(), 0)}
     return AsyncSentinels(found.nodes, sentinel_kwargs=kwargs)  # type: ignore[no-untyped-call]
 
 
 class _AsyncCluster(redis.asyncio.RedisCluster):
-    """Finds the slot of XREAD by itself: redis-py asks one node for it, the same for ever, also once that is dead."""
+    """redis-py always asks the same node for the slot of XREAD, even a dead one."""
 
     async def _determine_slot(self, command: str, *args: Any) -> int:
         if command.upper() == "XREAD":
@@ -85,7 +77,7 @@ class _AsyncCluster(redis.asyncio.RedisCluster):
 
 
 def asynchronous(url: str) -> redis.asyncio.Redis:
-    """A client for use in an event loop, connected with the first command. Raises ValueError for a URL that is none."""
+    """Return a client for an event loop, which connects on demand. Raises ValueError."""
     found = StorageUrl.parse(url)
     if found.kind is Kind.SERVER:
         return redis.asyncio.from_url(url)
@@ -93,21 +85,16 @@ def asynchronous(url: str) -> redis.asyncio.Redis:
     if found.kind is Kind.SENTINEL:
         return cast("redis.asyncio.Redis", sentinels(found).master_for(found.service, **options))
     options.pop("db", None)
-    # A primary that is gone without a word must not keep the others from being asked.
+    # One silent primary must not block the others.
     options = {"socket_timeout": _NODE_S, "socket_connect_timeout": _NODE_CONNECT_S} | options
     nodes = [AsyncClusterNode(host, port) for host, port in found.nodes]
     return cast("redis.asyncio.Redis", _AsyncCluster(startup_nodes=nodes, **options))
 
 
 def blocking(url: str, **options: Any) -> redis.Redis:
-    """A client for threads, connected with the first command, a cluster's at once.
+    """Return a client for threads. It connects on demand, or immediately to a cluster.
 
-    Args:
-        url: where the storage is.
-        options: further arguments of redis-py's clients, such as `socket_timeout`.
-
-    Raises:
-        ValueError: the URL is none; what `ERRORS` names: there is no such cluster.
+    Raises ValueError for an invalid URL, `ERRORS` if a cluster is not available.
     """
     found = StorageUrl.parse(url)
     if found.kind is Kind.SERVER:
@@ -123,13 +110,10 @@ def blocking(url: str, **options: Any) -> redis.Redis:
 
 
 def stream_entries(client: redis.Redis, stream: str, first: str, last: str, count: int) -> list[Any]:
-    """XRANGE by a blocking client of either kind: (id, [field, value, field, ...]) as Redis tells them.
+    """Return XRANGE as lists: (id, [field, value, field, ...]). Raises `ERRORS`.
 
-    redis-py makes a dictionary of each entry, which costs time and loses a field that is there twice. A cluster's
-    client asks another one for each node, which comes and goes with the topology; where one is new it is asked again.
-
-    Raises:
-        What `ERRORS` names.
+    redis-py's dictionaries cost time and lose duplicate fields. A cluster's clients change with the topology; then the
+    request is repeated.
     """
     while True:
         asked = [client]
@@ -147,29 +131,19 @@ def _as_it_is(answer: Any, **_: Any) -> Any:
 
 
 class Primary:
-    """One primary of a cluster, or the one server there is: asked what has no key."""
+    """A primary of a cluster, or the only server."""
 
     def __init__(self, client: redis.asyncio.Redis, node: AsyncClusterNode | None = None) -> None:
-        """Say which.
-
-        Args:
-            client: that knows it.
-            node: of a cluster; None: the client has no other.
-        """
+        """Use a client. `node` is None for a single server."""
         self._client = client
         self._node = node
         self.name = "" if node is None else str(node.name)
-        """Host and port where it is one of a cluster, else empty."""
+        """Host and port in a cluster, otherwise empty."""
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """What a command answers.
+        """Call a method of the client.
 
-        Args:
-            method: the client's method for the command.
-            arguments: of the command.
-
-        Raises:
-            What `ERRORS` names; PrimaryUnavailable where one of a cluster does not answer.
+        Raises `ERRORS`, or PrimaryUnavailable if a cluster's primary does not respond.
         """
         if self._node is None:
             return await getattr(self._client, method)(*arguments)
@@ -182,7 +156,7 @@ class Primary:
 
 
 async def primaries(client: redis.asyncio.Redis) -> list[Primary]:
-    """Those of a cluster as it tells of them now, or the one server there is. Raises as `Primary.ask`."""
+    """Return the current primaries, or the only server. Raises as `Primary.ask`."""
     cluster = cluster_of(client)
     if cluster is None:
         return [Primary(client)]
@@ -190,16 +164,15 @@ async def primaries(client: redis.asyncio.Redis) -> list[Primary]:
 
 
 async def on_primaries(client: redis.asyncio.Redis, method: str, *arguments: str) -> list[Any]:
-    """What a command without a key answers on each of `primaries`. Arguments, errors: as for `Primary.ask`."""
+    """Return the replies of all primaries. Raises as `Primary.ask`."""
     return [await each.ask(method, *arguments) for each in await primaries(client)]
 
 
 async def _primaries(cluster: redis.asyncio.RedisCluster) -> list[AsyncClusterNode]:
-    """Those that the cluster tells of. Raises as `on_primaries`."""
     try:
         await cluster.initialize()
     except RedisError as error:
-        # It knows them by then, and has asked one of them for its commands, which it does not name.
+        # The nodes are known by now. The error does not name its node.
         for node in {nodes[0].name: nodes[0] for nodes in cluster.nodes_manager.slots_cache.values()}.values():
             try:
                 await node.execute_command("PING")
@@ -210,15 +183,13 @@ async def _primaries(cluster: redis.asyncio.RedisCluster) -> list[AsyncClusterNo
 
 
 def _named(error: RedisError, cluster: redis.asyncio.RedisCluster, node: AsyncClusterNode) -> RedisError:
-    """What asking a node has led to, with that node where it did not answer."""
-    # What derives from these two is an answer.
+    # Subclasses of these are replies.
     if type(error) not in (RedisConnectionError, RedisTimeoutError):
         return error
     return PrimaryUnavailable(node.name, _slots_of(cluster, node.name), str(error))
 
 
 def _slots_of(cluster: redis.asyncio.RedisCluster, primary: str) -> list[range]:
-    """Which slots a primary has, as far as the client knows."""
     found: list[range] = []
     for slot, nodes in sorted(cluster.nodes_manager.slots_cache.items()):
         if nodes[0].name != primary:
@@ -231,5 +202,5 @@ def _slots_of(cluster: redis.asyncio.RedisCluster, primary: str) -> list[range]:
 
 
 def cluster_of(client: object) -> redis.asyncio.RedisCluster | None:
-    """A client as what it is where it is a cluster's, else None."""
+    """Return the client if it is a cluster's, otherwise None."""
     return client if isinstance(client, redis.asyncio.RedisCluster) else None

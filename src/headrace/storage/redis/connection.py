@@ -1,7 +1,7 @@
-"""One multiplexed connection to Redis for the hot calls: requests are pipelined as they come.
+"""One multiplexed connection to Redis for the hot path, with pipelined requests.
 
-What is asked during one turn of the event loop leaves in one vectored write, large payloads uncopied. Answers come back
-in order, each to the callback of its request, without a task or a future between.
+Requests of one turn of the event loop leave in one vectored write, without copies of large payloads. Replies go
+directly to the callbacks, in order.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ _LINE = re.compile(rb"^(role|master_replid|connected_slaves):([^\r\n]*)", re.MUL
 
 
 class ReplicationInfo(msgspec.Struct, frozen=True):
-    """Of a server, at the moment that it was asked."""
+    """Replication state of a server."""
 
     primary: bool = True
-    """Whether it takes writes."""
+    """Whether it accepts writes."""
     reign: str = ""
-    """Its replication id: another one for each promotion of each server; empty where it does not tell."""
+    """Replication id, which each promotion changes. Empty if unknown."""
     replicas: int = 0
-    """How many are attached, in whatever state."""
+    """Number of attached replicas, in any state."""
 
     @classmethod
     def read(cls, info: bytes | str) -> Self:
-        """What the text says; what it leaves out is as above."""
+        """Parse INFO, with the defaults for missing lines."""
         info = info if isinstance(info, bytes) else info.encode()
         found = {name: value.decode(errors="replace") for name, value in _LINE.findall(info)}
         replicas = found.get(b"connected_slaves", "")
@@ -48,7 +48,7 @@ class ReplicationInfo(msgspec.Struct, frozen=True):
         )
 
     def same_reign(self, before: "ReplicationInfo | None") -> bool:
-        """Whether it is the same primary as before, and has been it all the time."""
+        """Return whether it has been the same primary without interruption."""
         return before is not None and self.primary and bool(self.reign) and self.reign == before.reign
 
 
@@ -56,23 +56,23 @@ _log = structlog.get_logger("headrace.storage.redis")
 
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.01, 1.0
 _GREETING_S = 10.0
-"""How long Redis may take to accept a connection and to answer what is sent first."""
+"""Seconds for Redis to accept a connection and to reply to the first commands."""
 _DRAIN_S = 1.0
 ANSWER_S = 5.0
-"""How long a server may be silent where another one may have taken its place."""
+"""Seconds of silence after which another server may have taken over."""
 _REDIRECTED = ("MOVED ", "ASK ")
 _IS_READ = "MISCONF "
-"""What a server answers to all but reads. What else it may answer to PING, such as LOADING, it answers to reads too."""
+"""Error for all commands but reads. Other errors of PING, such as LOADING, also apply to reads."""
 _WRITE = ("EVAL", "#!lua flags=allow-oom\nreturn 1", 0)
-"""What may write is refused, as a write would be, whatever it does; it needs no key, which may be another node's."""
+"""A write without an effect and without a key, which might be another node's."""
 _WANTS_COPIES = b"min_slaves_good_slaves:"
-"""Where INFO says this, `min-replicas-to-write` is above 0."""
+"""In INFO if `min-replicas-to-write` is above 0."""
 _UNCOPIED = "NOREPLICAS "
-"""What a server answers to writes alone while it has fewer replicas than `min-replicas-to-write`."""
+"""Error for writes only, while fewer replicas than `min-replicas-to-write` are attached."""
 
 
 class Call(NamedTuple):
-    """A command that was asked, for whoever has to ask it elsewhere."""
+    """A command that may be repeated on another node."""
 
     arguments: tuple[str | bytes | int, ...]
     in_place: bool
@@ -80,11 +80,11 @@ class Call(NamedTuple):
 
 
 def _ignore(_reply: Reply) -> None:
-    """Nobody waits for this answer."""
+    """No caller waits for this reply."""
 
 
 def _nothing() -> None:
-    """A server that is no cluster's has no keys elsewhere."""
+    """Ignore redirections outside a cluster."""
 
 
 _ASKING = encode(["ASKING"])
@@ -92,11 +92,11 @@ _INFO = encode(["INFO", "replication"])
 
 
 class Connection:
-    """A connection that comes back by itself.
+    """A connection that reconnects.
 
-    While it is away every request is answered with StorageUnreachable at once. What was under way when it broke may or
-    may not have happened; nothing is ever sent a second time from here. When Redis forgets the scripts (SCRIPT FLUSH)
-    new requests are refused likewise until it has them again, so that none overtakes one that found them missing.
+    While it is down, requests fail at once with StorageUnreachable. Requests in flight at a loss may have been
+    executed, and are never repeated. After SCRIPT FLUSH, new requests also fail until the scripts are loaded, so that
+    none overtakes a failed one.
     """
 
     def __init__(
@@ -109,15 +109,12 @@ class Connection:
     ) -> None:
         """Prepare; `open` connects.
 
-        Args:
-            url: of one server, `unix:///PATH`, `redis://...`, `rediss://...`; or of Sentinels, `redis+sentinel://...`,
-                which are asked for the primary each time.
-            prepare: encoded commands to send first on every new connection and when scripts are lost: SCRIPT LOAD.
-            standing: ask what each server is among others; of one that Sentinels name it is asked always.
-            beside: another one of the same URL: Sentinels are not asked, since this one goes where that one is.
+        The URL is of a server (`unix:///PATH`, `redis://...`, `rediss://...`) or of Sentinels. `prepare` (SCRIPT LOAD)
+        is sent to new connections and after lost scripts. `standing` queries the replication state, as is always done
+        with Sentinels. `beside` is a connection of the same URL, which determines the primary instead of Sentinels.
 
         Raises:
-            ValueError: the URL is none of those.
+            ValueError: the URL is invalid.
         """
         self.url = url
         self._beside = beside
@@ -126,49 +123,49 @@ class Connection:
         self._looks = standing or self._target.moves
         self._link: RespProtocol | None = None
         self._loading: RespProtocol | None = None
-        """What the scripts are being loaded again over."""
+        """Link that loads the scripts again."""
         self._preparing: list[Callable[[], None]] = []
         self._closed = False
         self._repair: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._usable = asyncio.Event()
         self.on_lost: list[Callable[[Connection], None]] = []
-        """Called with the connection when it is lost, before any request under way is told."""
+        """Called with the lost connection, before its requests fail."""
         self.on_restored: list[Callable[[], None]] = []
-        """Called when there is another one."""
+        """Called after a reconnect."""
         self.on_misplaced: Callable[[], None] = _nothing
-        """Called when this turns out to be a node of a cluster that does not serve what it was asked for."""
+        """Called when a cluster node does not serve the keys of a request."""
         self.redirected: Callable[[str, Call], Awaitable[Reply]] | None = None
-        """Asks again where a node of a cluster says that a key is, given its words; None: that is an answer."""
+        """Repeats a redirected command on the other node; None: redirections are replies."""
         self.patience_s = ANSWER_S if self._target.moves else None
-        """How long a PING waits for any word before the connection is given up; None: for ever."""
+        """Seconds of silence after a PING until the connection is given up; None: unlimited."""
         self.near = False
         """Whether the server is on this machine."""
         self.made = 0
-        """How many connections there have been; raised before the first request of each."""
+        """Number of connections so far, raised before the first request of each."""
         self.standing: ReplicationInfo | None = None
-        """What the server was when the connection was made, where it was asked."""
+        """Replication state when the connection was made, if queried."""
 
     @property
     def place(self) -> tuple[str, int]:
-        """Host and port of the server that was connected to last."""
+        """Return host and port of the last server."""
         return self._target.place
 
     def give_up(self, reason: str) -> None:
-        """Leave the server; another connection is made."""
+        """Leave the server and reconnect."""
         if self._link is not None:
             self._link.reject(reason)
 
     def renew(self) -> None:
-        """Have another connection made in place of this one, without a word."""
+        """Replace the connection silently."""
         if self._link is not None:
             self._link.transport.abort()
 
     def follow(self) -> None:
-        """Leave the server from now on as soon as the Sentinels name another; nothing where there are none.
+        """Leave the server when the Sentinels name another one.
 
-        In a failover in order the old primary goes on for ten seconds, until a Sentinel makes it a replica: whatever it
-        acknowledges meanwhile is lost.
+        In a manual failover, the old primary continues for ten seconds before a Sentinel demotes it. Its writes in this
+        time are lost.
         """
         if self._target.moves:
             self._following = asyncio.get_running_loop().create_task(self._follow(), name="sentinels")
@@ -185,28 +182,27 @@ class Connection:
                     self.give_up("the Sentinels name another primary, {}:{}".format(*named))
 
     def at(self, _key: str | bytes) -> Self:
-        """The connection to the server that has a key: this one."""
+        """Return this connection."""
         return self
 
     def misplaced(self) -> None:
-        """Called by a link that was told that a key is elsewhere."""
+        """Handle a key of another node."""
         self.on_misplaced()
 
     async def open(self) -> None:
         """Connect. Raises Unreachable."""
-        # Not in the context of whoever needs it first: what becomes of the connection is nobody's request.
+        # A new context: the connection belongs to no request.
         connecting = asyncio.get_running_loop().create_task(self._connect(), context=Context())
         try:
             self._set_link(await connecting)
         except asyncio.CancelledError:
-            # It may have ended just before, and then is nobody's.
             connecting.add_done_callback(_abandon)
             raise
         except (OSError, hiredis.HiredisError, StorageUnavailable) as error:
             raise unusable(error, self.url) from None
 
     def connect_soon(self) -> None:
-        """Connect in the background, as after a loss."""
+        """Connect in the background."""
         self._repair = asyncio.get_running_loop().create_task(self._reconnect())
 
     async def _connect(self) -> RespProtocol:
@@ -232,9 +228,9 @@ class Connection:
         return link
 
     def link_lost(self, link: RespProtocol, reason: Exception | None) -> None:
-        """Called by a link as it ends."""
+        """Handle the end of a link."""
         if link is self._loading:
-            self._loading = None  # whoever loads the scripts again connects again
+            self._loading = None  # the task that loads the scripts reconnects
         elif link is self._link:
             self._set_link(None)
             if not self._closed:
@@ -265,7 +261,7 @@ class Connection:
                 return
 
     def scripts_lost(self, link: RespProtocol) -> None:
-        """Called by a link that was answered NOSCRIPT."""
+        """Load the scripts again."""
         if link is self._link:
             self._set_link(None)
             self._loading = link
@@ -275,7 +271,7 @@ class Connection:
         _log.warning("Redis has lost its scripts (SCRIPT FLUSH?): loading them again")
         try:
             async with asyncio.timeout(_GREETING_S):
-                # Behind everything under way: each of those gets its own answer, done or NOSCRIPT, before this ends.
+                # Each request in flight gets its reply before.
                 await _ask_or_abort(link, self._prepare)
         except (OSError, hiredis.HiredisError, StorageUnavailable):
             await self._reconnect()
@@ -294,13 +290,13 @@ class Connection:
             self._usable.set()
 
     async def ready(self) -> None:
-        """Return when requests can be sent; raises StorageUnavailable once it is closed."""
+        """Wait until requests can be sent. Raises StorageUnavailable after `close`."""
         await self._usable.wait()
         if self._closed:
             raise StorageUnavailable("the storage is closed")
 
     def before_flush(self, prepare: Callable[[], None]) -> None:
-        """Run `prepare` at the end of this turn of the loop: what it sends leaves in the same write as the rest."""
+        """Run `prepare` at the end of this turn of the event loop, for the same write."""
         if not self._preparing:
             if self._link is not None:
                 self._link.flush_soon()
@@ -310,23 +306,23 @@ class Connection:
             self._preparing.append(prepare)
 
     def prepare_flush(self) -> None:
-        """Called by a link before it writes."""
+        """Run the prepared callbacks."""
         preparing, self._preparing = self._preparing, []
         for prepare in preparing:
             prepare()
 
     @property
     def preparing(self) -> bool:
-        """Whether somebody waits for the end of a turn."""
+        """Return whether a callback waits."""
         return bool(self._preparing)
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be sent just now: not over a link that was given up and is lost in a moment, either."""
+        """Return whether requests can be sent now, and the link is not closing."""
         return self._link is not None and not self._link.transport.is_closing()
 
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
-        """Send one encoded command, given in pieces; `callback` gets its answer."""
+        """Send an encoded command in pieces."""
         link = self._link
         if link is None:
             callback(StorageUnreachable("no connection to Redis"))
@@ -334,7 +330,7 @@ class Connection:
             link.send(chunks, callback)
 
     def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
-        """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
+        """Send encoded commands in pieces; each of `callbacks` gets a reply."""
         link = self._link
         if link is None:
             for callback in callbacks:
@@ -343,16 +339,13 @@ class Connection:
             link.send_several(chunks, callbacks)
 
     async def call(self, *arguments: str | bytes | int, in_place: bool = False, reads: bool = False) -> Reply:
-        """Send a command and wait for its answer; a `hiredis.ReplyError` is returned, not raised.
+        """Send a command and return its reply, which may be a `hiredis.ReplyError`.
 
-        Args:
-            arguments: of the command.
-            in_place: large values in the answer may come as writable views of the memory that they were received in,
-                the caller's own; else all are bytes. It only reads.
-            reads: it only reads, so that its answer acknowledges nothing.
+        Large values `in_place` may be writable views of the receive buffer. `reads` marks a read, whose reply
+        acknowledges nothing.
 
         Raises:
-            StorageUnavailable: there is no connection, or it was lost before the answer.
+            StorageUnavailable: the connection is down, or was lost before the reply.
         """
         call = Call(arguments, in_place, reads)
         reply = await self.ask(call)
@@ -361,14 +354,9 @@ class Connection:
         return reply
 
     async def ask(self, call: Call, *, asking: bool = False) -> Reply:
-        """The same, but for redirections, which are answers here.
+        """As `call`, but do not follow redirections.
 
-        Args:
-            call: the command.
-            asking: its keys are on their way to this node of a cluster (ASKING).
-
-        Raises:
-            StorageUnavailable: there is no connection, or it was lost before the answer.
+        `asking` sends ASKING first: its slot is being moved to this node.
         """
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         settle = settler(answer)
@@ -384,13 +372,13 @@ class Connection:
 
     @staticmethod
     def is_redirection(reply: Reply) -> bool:
-        """Whether a node of a cluster says that another one has the key."""
+        """Return whether a reply redirects to another node."""
         return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(_REDIRECTED)
 
     async def ping(self) -> Reply:
-        """The answer. Raises StorageUnavailable when the connection is down, or is given up since the server is silent.
+        """Send PING. Raises StorageUnavailable, also after silence.
 
-        A server that hangs keeps its connections, and what lies in them it may answer long after another was promoted.
+        A hanging server keeps its connections, and might execute their requests long after a failover.
         """
         asked = asyncio.ensure_future(self.call("PING"))
         try:
@@ -405,12 +393,12 @@ class Connection:
             asked.cancel()
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """See `storage.redis.shards.Shards`: one that takes no writes is told of, one that is not read is away."""
+        """See `storage.redis.shards.Shards`."""
         try:
             async with asyncio.timeout(within_s):
                 told = await self.ping()
                 if not isinstance(told, hiredis.ReplyError):
-                    # While writes are paused, as in a failover in order, what may write waits, and reads behind it.
+                    # During a manual failover, a write would block, and later reads too.
                     facts = await self.call("INFO", "replication", reads=True)
                     if not isinstance(facts, bytes) or _WANTS_COPIES not in facts:
                         return []
@@ -425,7 +413,7 @@ class Connection:
         return [refusal]
 
     async def close(self) -> None:
-        """Close for good, after what was sent has been answered or a second has passed."""
+        """Close after the replies of all requests, or 1 s."""
         self._closed, self._loading = True, None
         if self._following is not None:
             await end(self._following)
@@ -434,7 +422,7 @@ class Connection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._repair
         link, self._link = self._link, None
-        # Whoever waits for it is told.
+        # Wakes waiting tasks.
         self._usable.set()
         if link is None:
             return

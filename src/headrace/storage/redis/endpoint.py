@@ -1,4 +1,4 @@
-"""Takes the URL of a server apart, finds the primary that Sentinels name, and connects."""
+"""Parse the URL of a server, find the primary that Sentinels name, and connect."""
 
 import asyncio
 import contextlib
@@ -19,25 +19,25 @@ Place = tuple[str, int]
 """Host and port of a server."""
 
 LOOK_S = 0.25
-"""How often Sentinels are asked whom they name. A Sentinel itself sees a promotion within a second."""
+"""Seconds between queries of Sentinels, which detect a promotion within 1 s."""
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 1.0, 30.0
-"""How soon a server that was named is tried once more, at first and at last."""
+"""First and last pause before another attempt of a named server."""
 
 
 class Tries:
-    """How often the servers that Sentinels name are tried.
+    """Limits the attempts of servers that Sentinels name.
 
-    If Sentinels disagree, or their server accepts no connection, each try returns to the previous server. It costs a
-    connection with all its pending commands.
+    If Sentinels disagree, or their server is down, each attempt returns to the previous server. It costs a connection
+    with all its requests.
     """
 
     def __init__(self) -> None:
         self._tried: dict[Place, tuple[float, float]] = {}
-        """Until when one is left alone, and for how long that was."""
+        """End of the pause, and its length."""
 
     def may(self, named: Place, now_s: float) -> bool:
-        """Whether to try one that is named, which is then left alone for a while; others are not."""
+        """Return whether to try a named server, and begin its next pause if so."""
         until_s, pause_s = self._tried.get(named, (now_s, 0.0))
         if now_s < until_s:
             return False
@@ -46,27 +46,27 @@ class Tries:
         return True
 
     def is_there(self, named: Place, now_s: float) -> None:
-        """The connection is where they name it; who is still there when its pause is over was no mistake."""
+        """Reset the pauses of a server that is still connected after the last one."""
         until_s, _ = self._tried.get(named, (now_s, 0.0))
         if now_s >= until_s:
             self._tried.pop(named, None)
 
 
 class PrimaryFinder:
-    """Asks the Sentinels of a URL."""
+    """Queries the Sentinels of a URL."""
 
     def __init__(self, url: StorageUrl) -> None:
-        """`url`: theirs, with the name of the primary."""
+        """Use the URL of Sentinels."""
         self._url = url
 
     async def find(self) -> Place:
-        """The server to connect to now. Raises StorageUnavailable."""
-        # New connections each time: idle ones to Sentinels would need keepalives.
+        """Return the current primary. Raises StorageUnavailable."""
+        # Idle ones would need keepalives.
         async with self._asked() as asked:
             return await self._named(asked)
 
     async def names(self) -> AsyncGenerator[Place, None]:
-        """Whom they name, for ever and as often as `LOOK_S` says, as long as one of them answers."""
+        """Yield the primary every `LOOK_S` while a Sentinel responds."""
         async with self._asked() as asked:
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -91,14 +91,7 @@ class PrimaryFinder:
 
 
 def finder(url: str) -> tuple[str, PrimaryFinder | None]:
-    """How to find the server of a URL.
-
-    Returns:
-        A URL with the options for its connections, and what finds it; None where the URL itself names the server.
-
-    Raises:
-        ValueError: the URL is none, or a cluster's, where there is more than one server.
-    """
+    """Return a URL with connection options, and a finder if the address may change. Raises ValueError."""
     found = StorageUrl.parse(url)
     if found.kind is Kind.SERVER:
         return url, None
@@ -108,18 +101,17 @@ def finder(url: str) -> tuple[str, PrimaryFinder | None]:
     return found.at(*found.nodes[0]), PrimaryFinder(found)
 
 
-# Notices that the other side of a TCP connection is gone without a word.
 _IDLE_S, _INTERVAL_S, _TRIES = 10, 3, 3
 
 
 def notice_silence(connected: socket.socket) -> None:
-    """Let the kernel end a connection whose other side is gone without a word, in about 20 s."""
+    """Let the kernel end a connection to a silent peer after about 20 s."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", _IDLE_S),
         ("TCP_KEEPINTVL", _INTERVAL_S),
         ("TCP_KEEPCNT", _TRIES),
-        # Keepalive does not count while something sent is unacknowledged.
+        # Keepalive does not count while sent data is unacknowledged.
         ("TCP_USER_TIMEOUT", 1000 * (_IDLE_S + _TRIES * _INTERVAL_S)),
     ):
         if hasattr(socket, option):
@@ -131,22 +123,22 @@ _UNIX_SEND_BUFFER = 1 << 20
 
 
 class Endpoint:
-    """Where a URL leads, and what is said there first."""
+    """Address of a URL, and the first commands for it."""
 
     def __init__(self, url: str) -> None:
-        """Take a URL apart. Raises ValueError."""
+        """Parse a URL. Raises ValueError."""
         url, self._finder = finder(url)
         options: dict[str, Any] = dict(parse_url(url))
         self._path: str | None = options.get("path")
         self.place: Place = (options.get("host", "localhost"), options.get("port", 6379))
-        """Where it was when it was last looked for."""
+        """Last known address."""
         self.next: Place | None = None
-        """Where it is tried first next time."""
+        """Address for the next attempt."""
         secure = options.pop("connection_class", None) is SSLConnection
-        # redis-py knows all that a rediss:// URL may say of certificates.
+        # redis-py parses all certificate options of a rediss:// URL.
         self._tls = SSLConnection(**options).ssl_context.get() if secure else None
         self.greeting: list[tuple[str, ...]] = []
-        """The commands that are sent first."""
+        """Commands to send first."""
         if options.get("password") is not None:
             user = [options["username"]] if options.get("username") else []
             self.greeting.append(("AUTH", *user, options["password"]))
@@ -155,23 +147,23 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """Where it was when it was last looked for, for people: a path, or host and port."""
+        """Return the last address for messages: a path, or host and port."""
         host, port = self.place
         return self._path or (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
     def moves(self) -> bool:
-        """Whether another server may be found there next time."""
+        """Return whether the address may change."""
         return self._finder is not None
 
     async def names(self) -> AsyncGenerator[Place, None]:
-        """Where it is said to be, again and again; nothing where it does not move."""
+        """Yield the primary's address repeatedly."""
         if self._finder is not None:
             async for place in self._finder.names():
                 yield place
 
     async def connect(self, make: Callable[[], Protocol]) -> Protocol:
-        """Make a connection to where the server is now. Raises OSError, StorageUnavailable."""
+        """Connect to the current server. Raises OSError, StorageUnavailable."""
         loop = asyncio.get_running_loop()
         if self._path is not None:
             _, link = await loop.create_unix_connection(make, self._path)
@@ -184,12 +176,12 @@ class Endpoint:
 
 
 def set_up(transport: asyncio.BaseTransport) -> bool:
-    """Set the socket of a new connection up; whether the server is on this machine."""
+    """Configure a new socket. Return whether the server is on this machine."""
     connected = transport.get_extra_info("socket")
     if connected is None:
         return False
     if connected.family == socket.AF_UNIX:
-        # Fewer writes and wake-ups per megabyte: a sixth of our CPU. The kernel has its own limit.
+        # This saves a sixth of our CPU.
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BUFFER)
         return True
     notice_silence(connected)

@@ -1,4 +1,4 @@
-"""One connection to Redis or Valkey, from its making to its loss: requests out, answers in, in order."""
+"""One connection to Redis or Valkey: requests out, replies in, in order."""
 
 import asyncio
 from collections import deque
@@ -12,46 +12,41 @@ from headrace.aio.tasks import log_unhandled, tell
 from headrace.storage.redis.endpoint import set_up
 from headrace.topics.errors import StorageUnavailable, StorageUnreachable
 
-# Which answers of Redis tell that its append-only file has the write.
-#
-# Redis and Valkey execute commands, write their file and then send the answers, so that an answer tells that the
-# write
-# is there. But where earlier answers did not fit into the socket, what is left goes as soon as there is room,
-# together
-# with what was answered meanwhile, and that is before the file is written (`writeToClient` as the handler of a
-# writable
-# socket, `beforeSleep`; only `appendfsync always` waits). Whoever kills Redis then takes back what was answered.
-#
-# Such a write is known to be in the file once something that was sent *after* its answer is answered: that was
-# executed
-# in a later turn of Redis' loop, and each turn begins with the file.
+# Redis executes commands, writes its append-only file, then sends the replies. So a reply normally proves the write.
+# #
+# But after a full socket, Redis sends the rest, with all newer replies, before it writes the file (`writeToClient` as
+# write handler, `beforeSleep`; not with `appendfsync always`). A kill of Redis then loses acknowledged writes.
+# #
+# The reply to a request that was sent *after* such a reply proves the write: each turn of Redis's loop begins with the
+# file.
 STEP = 16 << 10
-"""An answer that comes behind more than three such steps may have left early: Redis sends at most 64 KiB at a time
-(NET_MAX_WRITES_PER_EVENT), and sockets take as much."""
+"""A reply after more than three such steps may be early. Redis sends at most 64 KiB at a time
+(NET_MAX_WRITES_PER_EVENT), and sockets hold as much.
+"""
 ANSWER = 192
-"""Bytes counted for each answer beside its own: a unix socket has room for 277 that were written one by one."""
+"""Bytes added for each reply: a Unix socket holds 277 that were written one by one."""
 
 
 class UnprovenReplies:
-    """Counts what Redis may still have had to send when it answered a request: all that came since that was sent.
+    """Count the bytes that Redis may have had to send before a reply: all since its request.
 
-    An answer counts whole when its end comes: a request that is sent in its middle waits behind it all the same.
+    A reply counts completely at its end: a request that is sent in its middle waits for it.
     """
 
     __slots__ = ("_before", "_older", "_weight", "early")
 
     def __init__(self) -> None:
         self._weight = 0
-        """What has come in this step."""
+        """Bytes in this step."""
         self._before = 0
-        """How much of what came before may belong to an answer that is not whole yet."""
+        """Earlier bytes that may belong to an incomplete reply."""
         self._older = 0
-        """So many of those that wait have waited since the step before this one."""
+        """Number of requests that have waited since before this step."""
         self.early = 0
-        """So many of the next answers may have left early."""
+        """Number of next replies that may be early."""
 
     def came(self, count: int, waiting: int) -> None:
-        """Bytes have come, and are about to be read, while so many requests wait."""
+        """Count received bytes while this many requests wait."""
         self._weight += self._before + count
         self._before += count
         if self._weight >= STEP:
@@ -60,7 +55,7 @@ class UnprovenReplies:
             self._weight = 0
 
     def answered(self, answers: int, count: int) -> None:
-        """So many answers were whole; `count`: the bytes that came last."""
+        """Count complete replies; `count` is the size of the last chunk."""
         if answers:
             self._before = count
             self._weight += ANSWER * answers
@@ -68,7 +63,7 @@ class UnprovenReplies:
             self.early = max(0, self.early - answers)
 
     def forget(self) -> None:
-        """Nobody waits: whatever is sent from now on has nothing before it."""
+        """Reset: no request waits."""
         self._weight = self._before = self._older = self.early = 0
 
 
@@ -76,48 +71,48 @@ _log = structlog.get_logger("headrace.storage.redis")
 
 Reply = Any
 Callback = Callable[[Reply], None]
-"""Gets the answer: bytes, int, list, None, a `hiredis.ReplyError`, or StorageUnavailable."""
+"""Called with the reply: bytes, int, list, None, `hiredis.ReplyError` or StorageUnavailable."""
 Chunk = bytes | bytearray | memoryview
 
 _MISPLACED = frozenset({"MOVED", "CLUSTERDOWN"})
-"""What a node of a cluster says of keys that it does not serve."""
+"""Errors of a cluster node for keys of another one."""
 _COMMAND = "a command to Redis"
 _UNWRITTEN = "MISCONF"
-"""What Redis says to a PING once a write of its append-only file has failed."""
+"""Error of Redis after a failed write of its append-only file."""
 
 
 def encode(arguments: Iterable[str | bytes | int]) -> bytes:
-    """A command in RESP."""
-    # Its stub tells of tuples of one.
+    """Encode a command in RESP."""
+    # hiredis's stub requires tuples of one.
     packed: bytes = hiredis.pack_command(cast("tuple[bytes]", tuple(arguments)))
     return packed
 
 
 class Owner(Protocol):
-    """Whoever connects again."""
+    """Owner of a link."""
 
     near: bool
     """Whether the server is on this machine."""
 
     @property
     def preparing(self) -> bool:
-        """Whether somebody waits for the end of a turn."""
+        """Return whether a callback waits."""
 
     def prepare_flush(self) -> None:
-        """Called before a link writes."""
+        """Prepare data before a write."""
 
     def scripts_lost(self, link: "RespProtocol") -> None:
-        """A link was answered NOSCRIPT."""
+        """Handle NOSCRIPT."""
 
     def misplaced(self) -> None:
-        """A link was told that a key is elsewhere."""
+        """Handle a key of another node."""
 
     def link_lost(self, link: "RespProtocol", reason: Exception | None) -> None:
-        """A link was lost."""
+        """Handle a loss."""
 
 
 class Read:
-    """The callback of a request that only reads: its answer acknowledges nothing."""
+    """Callback of a read, which acknowledges nothing."""
 
     __slots__ = ("_callback",)
 
@@ -125,19 +120,17 @@ class Read:
         self._callback = callback
 
     def __call__(self, reply: Reply) -> None:
-        """Hand it on."""
+        """Forward the reply."""
         self._callback(reply)
 
 
 class InPlace(Read):
-    """One whose answer need not be copied out of the memory it is received in, either."""
+    """Callback of a read that accepts views of the buffer."""
 
     __slots__ = ()
 
 
 class _Held(NamedTuple):
-    """An answer that nobody has been told yet."""
-
     callback: Callback
     reply: Reply
     early: bool
@@ -148,7 +141,7 @@ PING = encode(["PING"])
 
 
 class RespProtocol(asyncio.BufferedProtocol):
-    """One TCP or unix connection, from its making to its loss."""
+    """One TCP or Unix connection."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -160,20 +153,20 @@ class RespProtocol(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.heard = 0
-        """How often bytes have come: tells a server that is silent from one that answers."""
+        """Number of chunks received: detects silent servers."""
         self._backlog = UnprovenReplies()
         self._held: deque[_Held] = deque()
-        """Answers that wait until it is known that Redis has written what they acknowledge, and those behind them."""
+        """Replies that wait for a proof that Redis has written them, and later replies."""
         self._proving = 0
-        """How many of them a PING under way was sent after; 0: there is none."""
+        """Number of held replies that the PING in flight proves; 0: no PING."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """There is a connection."""
+        """Set up the socket."""
         self.transport = cast("asyncio.Transport", transport)
         self._owner.near = set_up(transport)
 
     def send(self, chunks: Sequence[Chunk], callback: Callback) -> None:
-        """Send one encoded command, given in pieces; `callback` gets its answer."""
+        """Send an encoded command in pieces."""
         if self.lost.done():
             callback(StorageUnreachable("no connection to Redis"))
             return
@@ -182,7 +175,7 @@ class RespProtocol(asyncio.BufferedProtocol):
         self.flush_soon()
 
     def send_several(self, chunks: Sequence[Chunk], callbacks: Sequence[Callback]) -> None:
-        """Send encoded commands, given in pieces; each of `callbacks` gets one answer, in order."""
+        """Send encoded commands in pieces; each of `callbacks` gets a reply."""
         if self.lost.done():
             for callback in callbacks:
                 callback(StorageUnreachable("no connection to Redis"))
@@ -192,7 +185,7 @@ class RespProtocol(asyncio.BufferedProtocol):
         self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Write at the end of this turn of the loop."""
+        """Write at the end of this turn of the event loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -201,18 +194,17 @@ class RespProtocol(asyncio.BufferedProtocol):
         self._owner.prepare_flush()
         self._flushing = False
         if self._owner.preparing:
-            # Arranged by one of those that were prepared: it has the next turn.
             self.flush_soon()
         if not self.transport.is_closing():
             out, self._out = self._out, []
             self.transport.writelines(out)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the receive buffer."""
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand the answers in the bytes that were received to their callbacks."""
+        """Pass complete replies to their callbacks."""
         reader = self._reader
         waiting = self._waiting
         backlog, held = self._backlog, self._held
@@ -231,7 +223,6 @@ class RespProtocol(asyncio.BufferedProtocol):
                 try:
                     callback(reply)
                 except Exception:
-                    # As `tell`, without a call for each answer of Redis.
                     log_unhandled(_COMMAND)
         except hiredis.ProtocolError as error:
             self.reject(f"Redis sent something that is no answer: {error}")
@@ -246,7 +237,7 @@ class RespProtocol(asyncio.BufferedProtocol):
             self.send([PING], self._proved)
 
     def _hold(self, callback: Callback, reply: Reply, early: bool) -> None:
-        """Keep an answer back until it is proven, but for what was only read, and refusals behind nothing."""
+        """Hold a reply until it is proven. Reads pass, and errors after no held reply."""
         acknowledges = early and not isinstance(reply, hiredis.ReplyError)
         if isinstance(callback, Read) or callback == self._proved or not (acknowledges or self._held):
             tell(callback, reply, _COMMAND)
@@ -254,7 +245,6 @@ class RespProtocol(asyncio.BufferedProtocol):
             self._held.append(_Held(callback, reply, acknowledges))
 
     def _proved(self, reply: Reply) -> None:
-        """Redis has answered a PING that was sent after the answers held back by then."""
         proven, self._proving = self._proving, 0
         if isinstance(reply, StorageUnavailable):
             return
@@ -268,30 +258,29 @@ class RespProtocol(asyncio.BufferedProtocol):
             tell(first.callback, answer, _COMMAND)
 
     def reject(self, reason: str) -> None:
-        """Give the connection up: what comes over it from now on reaches nobody."""
+        """Abort the connection."""
         self.transport.abort()
         _log.error("connection to Redis given up", reason=reason)
 
     def _error(self, text: str) -> hiredis.ReplyError:
-        """Make the reply of an error: the one place that sees errors without looking at every answer."""
+        """Called for errors only, so that not every reply is checked."""
         word = text.partition(" ")[0]
         if word == "NOSCRIPT":
             self._owner.scripts_lost(self)
         elif word == "READONLY" and not self.transport.is_closing():
-            # Another one was made the primary, and may be at this address by now.
+            # A promoted server may have this address.
             self.reject("it has become a replica")
         elif word in _MISPLACED:
             self._owner.misplaced()
         return hiredis.ReplyError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Answer every request under way with StorageUnavailable."""
+        """Fail all requests in flight."""
         self.lost.set_result(None)
         waiting, self._waiting = self._waiting, deque()
         try:
             self._owner.link_lost(self, exc)
         except Exception:
-            # Whoever waits is told all the same: others wait for those in turn.
             _log.exception("the loss of a connection could not be handled")
         error = StorageUnavailable("the connection to Redis was lost; whether the last writes happened is not known")
         held, self._held = self._held, deque()
@@ -299,7 +288,7 @@ class RespProtocol(asyncio.BufferedProtocol):
             tell(callback, error, _COMMAND)
 
     async def ask(self, commands: Iterable[bytes]) -> list[Reply]:
-        """Send commands and wait for their answers; raises the first error among them."""
+        """Send commands, and return their replies. Raises the first error."""
         answers: list[asyncio.Future[Reply]] = []
         for command in commands:
             answer: asyncio.Future[Reply] = self._loop.create_future()
@@ -315,10 +304,10 @@ class RespProtocol(asyncio.BufferedProtocol):
 
 
 def settler(answer: "asyncio.Future[Reply]") -> Callback:
-    """What settles a future with an answer."""
+    """Return a callback that completes a future."""
 
     def settle(reply: Reply) -> None:
-        # Whoever waited may have been cancelled; the answer still had its place in the order.
+        # It may have been canceled.
         if not answer.done():
             answer.set_result(reply)
 
@@ -326,41 +315,36 @@ def settler(answer: "asyncio.Future[Reply]") -> Callback:
 
 
 PENDING: Final = object()
-"""Instead of a reply that is not whole yet."""
+"""Result for an incomplete reply."""
 MALFORMED: Final = hiredis.ProtocolError
-"""Raised for bytes that are no RESP."""
+"""Error for invalid RESP."""
 _CHUNK = 1 << 20
 _SCRATCH = 256 << 10
 _KEEP_BUFFER = 4 << 20
-"""How large hiredis' own buffer may stay between replies."""
+"""Maximum size of hiredis's own buffer between replies."""
 
 MakeError = Callable[[str], Exception]
-"""Makes the reply of an error from its text."""
+"""Creates the reply for an error text."""
 
 
 class Reader(Protocol):
-    """Takes bytes where it says, gives replies: bytes, int, list, None, what `MakeError` made."""
+    """Parses bytes into replies: bytes, int, list, None, or the result of `MakeError`."""
 
     def room(self) -> memoryview:
-        """Where the next bytes go; it must be let go of before `gets`."""
+        """Return the buffer. Release it before `gets`."""
 
     def received(self, count: int, /) -> None:
-        """So many bytes were put there."""
+        """Parse bytes of the buffer."""
 
     def gets(self, views: bool, /) -> Any:
-        """The next reply, or PENDING.
+        """Return the next reply, or PENDING. Raises `hiredis.ProtocolError`.
 
-        Args:
-            views: values of some size, 2 KiB or more, may be writable views of the memory that they were received in,
-                which nobody else looks at: each is the caller's own. They hold the chunk around them in memory.
-
-        Raises:
-            hiredis.ProtocolError: what was received is no RESP.
+        With `views`, values from 2 KiB may be writable views, which the caller owns. Each keeps its chunk in memory.
         """
 
 
 class CopyingReader:
-    """A reader that copies every value."""
+    """Copies all values."""
 
     def __init__(self, error: MakeError) -> None:
         self._reader = hiredis.Reader(notEnoughData=PENDING, replyError=error)
@@ -368,24 +352,24 @@ class CopyingReader:
         self._scratch = memoryview(bytearray(_SCRATCH))
 
     def room(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer."""
         return self._scratch
 
     def received(self, count: int, /) -> None:
-        """So many bytes were put there."""
+        """Parse bytes of the buffer."""
         self._reader.feed(cast("bytes", self._scratch[:count]))
 
     def gets(self, _views: bool, /) -> Any:
-        """The next reply, or PENDING."""
+        """Return the next reply, or PENDING."""
         return self._reader.gets()
 
 
 try:
-    import headrace.storage.redis._reader as _compiled  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+    import headrace.storage.redis._reader as _compiled  # mypy finds the stub only in this form
+except ImportError:  # no compiler at the installation
     _compiled = None  # type: ignore[assignment]
 
 
 def make_reader(error: MakeError) -> Reader:
-    """A reader, in C where there is a compiler."""
+    """Return a reader, in C if it was compiled."""
     return CopyingReader(error) if _compiled is None else _compiled.Reader(PENDING, error, MALFORMED, _CHUNK)

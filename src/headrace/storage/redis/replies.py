@@ -1,6 +1,6 @@
-"""The errors of `topics.errors` that Redis' error replies mean.
+"""Convert Redis's error replies to the errors of `topics.errors`.
 
-Other programs may change the keys of native topics: replies about those have errors of their own.
+The keys of native topics have additional errors, because other programs may change them.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from headrace.topics.errors import (
 from headrace.topics.native import NotAStream
 
 _KINDS: dict[str, type[TopicError | Stray]] = {
-    # What our scripts say
+    # Errors of our scripts
     "FENCED": Fenced,
     "LOCK": LockLost,
     "GONE": UnknownTopic,
@@ -38,7 +38,7 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "FOREIGN": TopicError,
     "RANGE": OffsetOutOfRange,
     "STRAY": Stray,
-    # What Redis says
+    # Errors of Redis
     "OOM": StorageFull,
     "LOADING": StorageUnavailable,
     "READONLY": StorageUnavailable,
@@ -47,13 +47,13 @@ _KINDS: dict[str, type[TopicError | Stray]] = {
     "NOREPLICAS": StorageNotReplicated,
     "MISCONF": StorageNotWritten,
     "TRYAGAIN": StorageMoving,
-    # Of what is not asked again elsewhere: whoever asks again finds the keys where they are then.
+    # Without redirections, a retry finds the node.
     "MOVED": StorageUnavailable,
     "ASK": StorageMoving,
     "CLUSTERDOWN": StorageUnavailable,
     "BUSY": StorageUnavailable,
     "NOAUTH": StorageUnavailable,
-    # What its administrator takes away, and gives back (ACL SETUSER).
+    # An administrator may restore permissions.
     "NOPERM": StorageUnavailable,
 }
 _MOVING = "its slot is being moved to another shard"
@@ -62,14 +62,14 @@ _OURS = frozenset({"FENCED", "LOCK", "GONE", "SEQUENCE", "EPOCH", "FULL", "OFFSE
 
 
 def error_of(reply: Exception) -> Exception:
-    """The error of `topics.errors` that an error reply means: TopicError itself for what Redis should not have said."""
+    """Convert an error reply. TopicError is for unexpected ones."""
     if not isinstance(reply, hiredis.ReplyError):
         return reply
     return error_of_text(str(reply))
 
 
 def error_of_text(reply: str) -> TopicError | Stray:
-    """The same for the text of an error, such as scripts give for one of many things asked."""
+    """Convert the text of an error."""
     word, _, text = reply.partition(" ")
     if text.startswith(NOT_PERMITTED):
         word = "NOPERM"
@@ -83,14 +83,14 @@ def error_of_text(reply: str) -> TopicError | Stray:
 
 
 def checked(reply: Any) -> Any:
-    """The reply; raised when it is an error."""
+    """Return the reply, or raise its error."""
     if isinstance(reply, Exception):
         raise error_of(reply)
     return reply
 
 
 def native_error_of(reply: Exception) -> Exception:
-    """What an error that was answered, or took the place of an answer, is for those who asked."""
+    """Convert an error for a native topic."""
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
         return NotAStream("the key of a native topic's stream holds something else")
     if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("CROSSSLOT"):
@@ -102,7 +102,7 @@ def native_error_of(reply: Exception) -> Exception:
 
 
 def native_checked(reply: Reply) -> Reply:
-    """The reply; raised when it is an error."""
+    """Return the reply of a native topic, or raise its error."""
     if isinstance(reply, Exception):
         raise native_error_of(reply)
     return reply

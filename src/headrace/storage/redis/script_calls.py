@@ -1,4 +1,4 @@
-"""Calls of the server-side scripts: one object over `storage/layout/lua`, shared by every part of storage."""
+"""Calls of the server-side scripts in `storage/layout/lua`."""
 
 from collections.abc import Callable
 
@@ -9,31 +9,26 @@ from headrace.storage.redis.replies import checked, error_of
 from headrace.storage.redis.shards import Shards
 
 _GROWING = frozenset({"put_topic", "register_group", "save_documents", "save_group"})
-"""Refused while the disk is nearly full."""
+"""Rejected while the disk is nearly full."""
 _PROVEN = _GROWING | {"open", "take_producer_ids"}
-"""Believed on a disk that may be filling up only once Redis has taken something sent behind the answer."""
+"""On a nearly full disk, their replies count only after a later command has succeeded."""
 
 
 def load_commands() -> list[bytes]:
-    """SCRIPT LOAD for every script, to be sent first on each connection."""
+    """Return SCRIPT LOAD for all scripts, to be sent first on each connection."""
     return [encode(["SCRIPT", "LOAD", each.text]) for each in scripts().values()]
 
 
 class Scripts:
-    """The scripts over connections that have them loaded. All keys of a call are in the slot of the first."""
+    """Scripts over connections that have loaded them. All keys of a call are in one slot."""
 
     def __init__(self, shards: Shards, disk: FreeSpace | None = None) -> None:
-        """Begin.
-
-        Args:
-            shards: with the scripts loaded.
-            disk: room on the disk that Redis writes to, where that is known.
-        """
+        """Use connections. `disk` is the room on the disk of Redis, if known."""
         self.shards = shards
         self._disk = disk
 
     async def call(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        """Call a script; an error that it answers is returned. Raises StorageUnavailable, StorageFull."""
+        """Call a script, and return its reply, which may be an error. Raises StorageUnavailable, StorageFull."""
         if self._disk is not None and name in _GROWING:
             self._disk.check(0)
         connection = self.shards.at(keys[0])
@@ -46,16 +41,16 @@ class Scripts:
         return reply
 
     async def run(self, name: str, keys: list[str], *arguments: str | bytes | int) -> Reply:
-        """The same; raises an error that it answers, as a class of `topics.errors`."""
+        """Call a script, and raise its errors."""
         return checked(await self.call(name, keys, *arguments))
 
     def check_room(self, size: int) -> None:
-        """Count bytes that are about to be sent past `call`. Raises StorageFull while the disk is nearly full."""
+        """Count bytes that are sent without `call`. Raises StorageFull."""
         if self._disk is not None:
             self._disk.check(size)
 
     def when_kept(self, key: str, then: Callable[[Exception | None], None]) -> None:
-        """Tell when Redis has written to its file what it has just answered for a key, or why nobody knows that."""
+        """Call `then` when Redis has written its last reply for a key to its file."""
         if self._disk is None or not self._disk.low():
             then(None)
             return
@@ -70,5 +65,5 @@ class Scripts:
 
     @staticmethod
     def command(name: str, keys: list[str], *arguments: str | bytes | int) -> bytes:
-        """The call as RESP, for whoever sends it in a certain place."""
+        """Return the encoded call."""
         return encode(["EVALSHA", script(name).sha, len(keys), *keys, *arguments])

@@ -1,9 +1,8 @@
-"""Asks Sentinels for the primary: all of them at once, since one that has missed a failover names the old one.
+"""Query all Sentinels for the primary concurrently, because one that missed a failover names the old one.
 
-"Guidelines for Redis clients with Sentinel support" has clients believe the first one that answers, and ask the server
-itself for its ROLE. The old primary says that it is one until a Sentinel makes it a replica: what it acknowledges until
-then is lost. So the highest configuration epoch wins, which rises with each failover ("Configuration epochs" in the
-documentation of Sentinel); whoever connects asks for the role.
+"Guidelines for Redis clients with Sentinel support" uses the first reply, and checks ROLE. But the old primary has that
+role until a Sentinel demotes it, and its writes until then are lost. So the highest configuration epoch counts, which
+rises with each failover. The connection checks the role.
 """
 
 import asyncio
@@ -20,23 +19,21 @@ from redis.sentinel import MasterNotFoundError as BlockingMasterNotFoundError
 from headrace.aio.tasks import end
 
 _OTHERS_S: Final = 0.25
-"""How long the others are waited for once one has named a primary. A Sentinel answers at once, or stands still."""
+"""Seconds to wait for the others after a Sentinel has named a primary."""
 _ADDRESS: Final = "SENTINEL GET-MASTER-ADDR-BY-NAME"
 
 
 class _Named(NamedTuple):
-    """Whom a Sentinel names."""
-
     epoch: int
-    """The configuration epoch by which it does."""
+    """Configuration epoch of the name."""
     place: tuple[str, int]
 
 
 class AsyncSentinels(redis.asyncio.Sentinel):
-    """Those of a primary, to be asked in an event loop."""
+    """Sentinels of a primary, for an event loop."""
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Host and port of the primary. Raises redis-py's MasterNotFoundError, which has a reason for each Sentinel."""
+        """Return host and port of the primary. Raises MasterNotFoundError with a reason for each Sentinel."""
         loop = asyncio.get_running_loop()
         asked = {loop.create_task(_named(each, service_name), name="sentinel"): each for each in self.sentinels}
         waited, until_s = set(asked), None
@@ -57,13 +54,13 @@ class AsyncSentinels(redis.asyncio.Sentinel):
 
 
 class Sentinels(redis.Sentinel):
-    """The same for threads."""
+    """As `AsyncSentinels`, for threads."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Host and port of the primary. Raises redis-py's MasterNotFoundError, which has a reason for each Sentinel."""
+        """As `AsyncSentinels.discover_master`."""
         pool = futures.ThreadPoolExecutor(len(self.sentinels), "sentinel")
         asked = {pool.submit(_named_blocking, each, service_name): each for each in self.sentinels}
-        # Who stands still ends by the timeout of its own socket.
+        # A hanging request ends by its socket timeout.
         pool.shutdown(wait=False)
         waited, until_s = set(asked), None
         while waited and (until_s is None or monotonic() < until_s):
@@ -79,9 +76,7 @@ class Sentinels(redis.Sentinel):
 
 
 async def _named(asked: Any, service: str) -> _Named:
-    """Whom a Sentinel names. Raises RedisError, OSError, LookupError."""
-    # The epoch before the address: one that changes its mind in between names the new primary under the old epoch, and
-    # never the other way round.
+    # The epoch first: a failover in between gives the new primary an old epoch, never the reverse.
     state = _known(await asked.sentinel_masters(), service)
     try:
         address = await asked.execute_command(_ADDRESS, service)
@@ -91,7 +86,6 @@ async def _named(asked: Any, service: str) -> _Named:
 
 
 def _named_blocking(asked: Any, service: str) -> _Named:
-    """See `_named`."""
     state = _known(asked.sentinel_masters(), service)
     try:
         address = asked.execute_command(_ADDRESS, service)
@@ -108,13 +102,10 @@ def _known(masters: Any, service: str) -> Any:
 
 
 def _believed(state: Any, address: Any) -> _Named:
-    """Whom a Sentinel names by what it says of a primary, and the address that it gives clients; None: it may not.
+    """Prefer the address for clients, if it is not denied. Raises LookupError for a primary that is down.
 
-    Who leads a failover gives the address of the promoted server, and has the old one, which may be down, as the
-    primary until all other replicas follow.
-
-    Raises:
-        LookupError: it takes the primary to be down.
+    During a failover, the leading Sentinel returns the promoted server there, while its state still has the old
+    primary.
     """
     told = str(state["ip"]), int(state["port"])
     given = told if address is None else (_text(address[0]), int(address[1]))
@@ -128,7 +119,6 @@ def _text(told: bytes | str) -> str:
 
 
 def _latest(named: Iterable[_Named]) -> tuple[str, int]:
-    """The first one of those with the highest epoch."""
     return max(named, key=lambda each: each.epoch).place
 
 

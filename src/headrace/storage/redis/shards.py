@@ -1,4 +1,4 @@
-"""The Redis servers that keep the keys: one, or the primaries of a cluster."""
+"""The Redis servers with the keys: one server, or the primaries of a cluster."""
 
 import asyncio
 import contextlib
@@ -24,54 +24,45 @@ _log = structlog.get_logger("headrace.storage.redis")
 
 
 class Shards(Protocol):
-    """For every key there is a connection. `Connection` is one server; `ClusterShards` are several."""
+    """Connections by key. `Connection` is one server, `ClusterShards` are several."""
 
     on_lost: list[Callable[[Connection], None]]
-    """Called with a connection that is lost, before any request under way on it is told."""
+    """Called with a lost connection, before its requests fail."""
     on_restored: list[Callable[[], None]]
-    """Called when there is another one in its place."""
+    """Called after a reconnect."""
 
     def at(self, key: str | bytes, /) -> Connection:
-        """The connection to the server that has a key, as far as is known."""
+        """Return the connection to the server of a key, as far as is known."""
 
     async def ping(self) -> object:
-        """Raises StorageUnavailable when a server does not answer."""
+        """Raise StorageUnavailable if a server does not respond."""
 
     async def unanswered(self, within_s: float) -> list[str]:
-        """What is wrong with servers; empty: all answer within so many seconds, and refuse nothing.
+        """Return the servers' problems: no response in time, or rejected writes.
 
-        Raises:
-            StorageUnavailable: none can be read.
+        Raises StorageUnavailable if none can be read.
         """
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
 
 
 class ClusterShards:
-    """A connection for each primary of a Redis Cluster.
+    """Connections to the primaries of a Redis Cluster, by redis-py's topology.
 
-    Which slot is whose redis-py's client of the cluster finds out. It is asked again whenever a connection is lost or a
-    node says that it does not serve what it was asked for, until every primary that it names has answered.
+    It is read again after each loss or MOVED, until all primaries respond.
 
-    A command that is asked by `Connection.call` follows the cluster's redirections: a node that redirects has done
-    nothing. Batches do not: a log that has moved is opened anew where it is now, as after every doubt.
+    `Connection.call` follows redirections. Batches do not: their log is recovered on its new shard.
     """
 
     def __init__(self, url: StorageUrl, admin: redis.asyncio.RedisCluster, prepare: Iterable[bytes]) -> None:
-        """Prepare; `open` connects.
-
-        Args:
-            url: of the cluster.
-            admin: redis-py's client of it; stays the caller's to close.
-            prepare: as for `Connection`.
-        """
+        """Prepare; `open` connects. The caller closes `admin`."""
         self._url = url
         self._admin = admin
         self._prepare = tuple(prepare)
         self._nodes: dict[tuple[str, int], Connection] = {}
         self._guests: dict[tuple[str, int], Connection] = {}
-        """To nodes that a key was said to be on, until the topology names them, or does not and they are lost."""
+        """Connections to targets of redirections, until the topology includes them or they are lost."""
         self._slots: list[Connection] = []
         self._looking: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -79,12 +70,12 @@ class ClusterShards:
         self._closed = False
         self._doubts = 0
         self._untold = ""
-        """Why the cluster did not tell its topology when it was asked last; empty: it did."""
+        """Reason why the last query of the topology failed, or empty."""
         self.on_lost: list[Callable[[Connection], None]] = []
         self.on_restored: list[Callable[[], None]] = []
 
     async def open(self) -> None:
-        """Connect to every primary. Raises Unreachable, also where some slots have none."""
+        """Connect to all primaries. Raises Unreachable, also for slots without a primary."""
         await self._admin.initialize()
         try:
             for each in self._take():
@@ -94,16 +85,15 @@ class ClusterShards:
             raise
 
     def at(self, key: str | bytes, /) -> Connection:
-        """The connection to the primary that has a key, as far as is known."""
+        """Return the connection to the primary of a key, as far as is known."""
         return self._slots[slot_of(key)]
 
     def _places(self) -> list[tuple[str, int]]:
-        """Slot -> host and port of its primary, as redis-py knows them."""
         nodes = map(self._admin.nodes_manager.get_node_from_slot, range(REDIS_CLUSTER_HASH_SLOTS))
         return [(str(node.host), int(node.port)) for node in nodes]
 
     def _take(self) -> list[Connection]:
-        """Take over the topology as redis-py knows it; the connections that are new, not opened yet."""
+        """Apply redis-py's topology, and return the new connections."""
         new: list[Connection] = []
         nodes: dict[tuple[str, int], Connection] = {}
         slots: list[Connection] = []
@@ -133,7 +123,6 @@ class ClusterShards:
         return connection
 
     def _end(self, connection: Connection) -> None:
-        """Close what is no primary any more."""
         for listener in self.on_lost:
             listener(connection)
         connection.on_lost.clear()
@@ -156,13 +145,13 @@ class ClusterShards:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="topology")
 
     async def _look(self) -> None:
-        """Ask for the topology until nobody has doubted it since, and every primary answers."""
+        """Repeat until the topology is undoubted and all primaries respond."""
         backoff = Backoff(_FIRST_LOOK_S, _LAST_LOOK_S)
         while True:
             doubts = self._doubts
             try:
                 await self._admin.nodes_manager.initialize()
-                # Whoever asks goes on with the old connections until the new ones can be used.
+                # The old connections serve requests in the meantime.
                 for place in set(self._places()):
                     with contextlib.suppress(Unreachable):
                         await self._known(*place)
@@ -181,7 +170,7 @@ class ClusterShards:
             await backoff.pause()
 
     async def _redirected(self, told: str, call: Call) -> Reply:
-        """Ask again where a node says that the key is."""
+        """Repeat a command on the node of a redirection."""
         for _ in range(_MOST_REDIRECTIONS):
             word, _, rest = told.partition(" ")
             host, _, port = rest.partition(" ")[2].rpartition(":")
@@ -197,7 +186,7 @@ class ClusterShards:
         raise StorageUnavailable(f"the cluster redirects in a circle: {told}")
 
     async def _known(self, host: str, port: int) -> Connection:
-        """The connection to a node, made if there is none: one that has become a primary a moment ago, or will soon."""
+        """Connect to a node, which the topology may not have yet."""
         place = host, port
         async with self._meeting:
             connection = self._nodes.get(place) or self._guests.get(place)
@@ -211,7 +200,7 @@ class ClusterShards:
         return connection
 
     async def ping(self) -> None:
-        """Raises StorageUnavailable when a primary does not answer."""
+        """Raise StorageUnavailable if a primary does not respond."""
         await asyncio.gather(*(each.ping() for each in self._nodes.values()))
 
     async def unanswered(self, within_s: float) -> list[str]:
@@ -233,7 +222,7 @@ class ClusterShards:
         return [self._untold, *told] if self._untold else told
 
     async def close(self) -> None:
-        """Close every connection for good."""
+        """Close all connections."""
         self._closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -243,21 +232,12 @@ class ClusterShards:
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key in every Redis Cluster."""
+    """Return the slot of a key."""
     return key_slot(key.encode() if isinstance(key, str) else key)
 
 
 async def connected(url: str, admin: redis.asyncio.Redis, prepare: Iterable[bytes]) -> Shards:
-    """Connections to all that a storage URL names.
-
-    Args:
-        url: where the storage is.
-        admin: redis-py's client of the same.
-        prepare: as for `Connection`.
-
-    Raises:
-        Unreachable: a server does not answer.
-    """
+    """Connect to all servers of a storage URL. Raises Unreachable."""
     cluster = cluster_of(admin)
     if cluster is not None:
         shards = ClusterShards(StorageUrl.parse(url), cluster, prepare)

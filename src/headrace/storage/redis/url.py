@@ -1,4 +1,4 @@
-"""Storage URLs: what they name, and as they may be shown. A Redis' password is for nobody's log, terminal or error."""
+"""Parse storage URLs, and hide their passwords from logs, terminals and errors."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ _FORMS = "redis://HOST:6379/0, unix:///PATH, redis+cluster://HOST:6379,HOST:6379
 
 
 class Kind(StrEnum):
-    """What there is at a storage URL."""
+    """Kind of storage at a URL."""
 
     SERVER = "server"
     CLUSTER = "cluster"
@@ -20,26 +20,25 @@ class Kind(StrEnum):
 
 
 class StorageUrl(msgspec.Struct, frozen=True):
-    """A storage URL, taken apart.
+    """A parsed storage URL.
 
-    `redis://`, `rediss://` and `unix://` are redis-py's own. `redis+cluster://` and `redis+sentinel://` (`rediss+` for
-    TLS) name nodes with commas between, as the library `limits` and others have it; user, password and query are
-    those of every node that is found through them.
+    `redis://`, `rediss://` and `unix://` are redis-py's. `redis+cluster://` and `redis+sentinel://` (`rediss+` for TLS)
+    have comma-separated nodes. User, password and query apply to all nodes that are found.
     """
 
     kind: Kind
     url: str
-    """As it was given."""
+    """The original URL."""
     nodes: tuple[tuple[str, int], ...] = ()
-    """Of a cluster or of its Sentinels: host and port of each."""
+    """Host and port of the cluster nodes or Sentinels."""
     service: str = ""
-    """The name that Sentinels have for the primary."""
+    """Sentinels' name for the primary."""
     sentinel_login: tuple[tuple[str, str], ...] = ()
-    """`username` and `password` for the Sentinels themselves, as far as they are given."""
+    """`username` and `password` for the Sentinels, if given."""
 
     @classmethod
     def parse(cls, url: str) -> "StorageUrl":
-        """Take a URL apart. Raises ValueError: what is wrong with it, without repeating it."""
+        """Parse a URL. Raises ValueError, without the URL in its text."""
         scheme = url.partition("://")[0]
         if scheme in ("redis", "rediss", "unix"):
             _check_server(url)
@@ -63,7 +62,7 @@ class StorageUrl(msgspec.Struct, frozen=True):
         return cls(Kind.SENTINEL, url, nodes, path[0], login)
 
     def at(self, host: str, port: int) -> str:
-        """The URL of one node, as redis-py's `from_url` takes it: the same login, the same options."""
+        """Return the URL of one node for redis-py, with the same login and options."""
         parts = urlsplit(self.url)
         login, at, _ = parts.netloc.rpartition("@")
         database = [each for each in parts.path.split("/") if each][1:] if self.kind is Kind.SENTINEL else []
@@ -74,7 +73,6 @@ class StorageUrl(msgspec.Struct, frozen=True):
 
 
 def _check_server(url: str) -> None:
-    """Raises ValueError for what redis-py would pass over, or tell in other words than ours."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return
@@ -83,7 +81,7 @@ def _check_server(url: str) -> None:
             f"expected one server behind ://; for the nodes of a cluster it is {parts.scheme}+cluster://, "
             f"for Sentinels {parts.scheme}+sentinel://"
         )
-    parts.port  # noqa: B018  # raises where it is no number
+    parts.port  # noqa: B018  # raises for an invalid number
     database = parts.path.removeprefix("/")
     if database and not database.isdecimal():
         raise ValueError(f"expected the number of a database behind the server, as in {parts.scheme}://HOST:6379/0")
@@ -101,11 +99,7 @@ def _node(text: str, port: int) -> tuple[str, int]:
 
 
 def without_password(url: str) -> str:
-    """The URL of a Redis for people and logs: what it names, without what lets one in.
-
-    Args:
-        url: as `StorageUrl.parse` takes it, or anything else by mistake.
-    """
+    """Return a possibly invalid URL without passwords, for messages."""
     try:
         parts = urlsplit(url)
         secret = ("password", "sentinel_password")
@@ -114,25 +108,25 @@ def without_password(url: str) -> str:
         return "(a URL that cannot be read)"
     login, at, place = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
-    # Redis has a user of that name, which one is without a name, too.
+    # The user without a name is also `default`.
     netloc = f"{user}@{place}" if at and user and not (colon and user == "default") else place
     return f"{parts.scheme}://{netloc}{parts.path}{'?' if query else ''}{query}"
 
 
 def has_password(url: str) -> bool:
-    """Whether a storage URL holds a password."""
+    """Return whether a storage URL has a password."""
     return without_password(url) != url and ("@" in url or "password=" in url)
 
 
 def lacks_password(url: str) -> bool:
-    """Whether a storage URL names a user and no password. It may be the password, whose colon was forgotten."""
+    """Return whether a storage URL has a user without a password: its colon may be missing."""
     parts = urlsplit(url)
     login = parts.netloc.rpartition("@")[0]
     return bool(login) and ":" not in login and not any(name == "password" for name, _ in parse_qsl(parts.query))
 
 
 def with_password(url: str, password: str) -> str:
-    """The URL with a password in it, for the user that it names; raises ValueError where it has one already."""
+    """Add a password to a URL. Raises ValueError if it has one."""
     parts = urlsplit(url)
     login, at, place = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
@@ -142,7 +136,7 @@ def with_password(url: str, password: str) -> str:
 
 
 def password_in(path: Path) -> str:
-    """The first line of a file; raises OSError, ValueError, with nothing of what is in it."""
+    """Return the first line of a file. Raises OSError, ValueError, without its content."""
     try:
         found = path.read_text("utf-8-sig").partition("\n")[0].rstrip("\r")
     except UnicodeDecodeError:
@@ -153,7 +147,7 @@ def password_in(path: Path) -> str:
 
 
 def with_authority(url: str, ca: Path) -> str:
-    """The URL of a Redis with TLS, whose certificate may be of these authorities; raises ValueError for others."""
+    """Add certificate authorities to a URL. Raises ValueError without TLS, or if it has some."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     if not parts.scheme.startswith("rediss"):

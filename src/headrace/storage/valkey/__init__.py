@@ -1,4 +1,4 @@
 """The embedded Valkey: process, data directory, append-only file, health.
 
-May import what `storage` may import, and not the broker.
+Must not import the broker.
 """

@@ -1,20 +1,19 @@
-/* headrace.storage.valkey._aof: where the batches of logs lie in the append-only file of a Valkey on this machine.
+/* headrace.storage.valkey._aof: positions of logs' batches in a local Valkey's append-only file.
  *
- * The file is a sequence of commands (RESP), each written before its answer. `scan` goes on where it ended the last
- * time and notes each batch that an owner of a log appended. `read` copies batches out of the page cache, and never
- * waits for a disk. Optional, and only ever a shorter way: what is not known here is asked of Valkey. `aof.py` has the
- * rules. */
+ * The file is a sequence of commands (RESP), each written before its reply. `scan` continues at its last position and
+ * adds each batch that a leader appended. `read` copies batches from the page cache, and never waits for a disk.
+ * Optional: Valkey has all other batches. See `aof.py` for the rules. */
 
 #include "_aof.h"
 #include <errno.h>
 
 enum { LEAST_VIEW = 2048 }; /* as in storage/redis/_reader.c */
-enum { GAP = 1024 };        /* bytes between two batches that are read along rather than passed over */
-enum { AT_ONCE = 256 };     /* batches of one call of the kernel, which takes 1024 places of memory at most */
+enum { GAP = 1024 };        /* maximum bytes between two batches that are read together */
+enum { AT_ONCE = 256 };     /* batches per system call, which has a limit of 1,024 buffers */
 
 typedef struct {
     int64_t base, next, position;
-    Py_ssize_t at; /* in the chunk, where they lie behind each other */
+    Py_ssize_t at; /* in the chunk, where batches are adjacent */
     int32_t size;
 } Piece;
 
@@ -32,7 +31,7 @@ static PyObject *cut(PyObject *view, const char *data, Py_ssize_t at, Py_ssize_t
     return made;
 }
 
-/* Read batches that lie close to each other in the file, and drop what is between them. How many; 0: it is not there. */
+/* Read batches that are close in the file, and drop the bytes between. Return their number, 0 if not cached. */
 static Py_ssize_t read_run(int fd, char *data, const Piece *pieces, Py_ssize_t count)
 {
     char dropped[GAP];
@@ -70,7 +69,7 @@ static int is_expected(const char *data, const Piece *piece)
            headrace_aof_signed(header + 23, 4) + 1 == piece->next - piece->base;
 }
 
-/* Batches from one to before another, as one that Python sees. */
+/* Return consecutive batches as one Python object. */
 static PyObject *joined(PyObject *view, const char *data, const Piece *pieces, Py_ssize_t count)
 {
     const Piece *last = &pieces[count - 1];
@@ -78,7 +77,7 @@ static PyObject *joined(PyObject *view, const char *data, const Piece *pieces, P
     return batch ? Py_BuildValue("LLNn", (long long)pieces->base, (long long)last->next, batch, count) : NULL;
 }
 
-/* Each by itself, or all but the last as one. */
+/* Return single batches, or all but the last one joined. */
 static PyObject *batches_of(PyObject *chunk, const Piece *pieces, Py_ssize_t count, int join)
 {
     const char *data = PyByteArray_AS_STRING(chunk);
@@ -111,8 +110,8 @@ static PyObject *index_read(Index *self, PyObject *args)
     if (!log || first_term < 0 || last_term < 0 || first_next < 1)
         Py_RETURN_NONE;
     Py_ssize_t from = headrace_aof_place_from(log, (uint64_t)first_term, first_next), to = from, size = 0;
-    /* Entries that are not known come before the run. In a log that somebody else wrote to, one of them might hold the
-     * offset too; but none does where the entry before the place that was found is of the run, and ends before it. */
+    /* Unknown entries precede the run. If another program wrote to the log, one of them might hold the offset too.
+     * This is impossible if the entry before the place belongs to the run and ends before the offset. */
     int64_t base = from == log->start ? log->base : log->places[from - 1].next;
     int64_t before = from == log->start ? log->before : log->places[from - 1].term;
     if (from == log->end || base >= first_next || before < 0 || before > first_term)

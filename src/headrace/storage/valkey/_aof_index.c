@@ -1,4 +1,4 @@
-/* Which batches are known, by their logs' keys. Of a log they follow each other without a gap. */
+/* Known batches by their logs' keys. Those of a log are consecutive. */
 
 #include "_aof.h"
 #include <string.h>
@@ -76,7 +76,7 @@ int headrace_aof_is_before(const Place *place, uint64_t term, int64_t next)
     return place->term < term || (place->term == term && place->next < next);
 }
 
-/* The first place of a log at or behind an entry id. */
+/* Return the first place of a log at or after an entry id. */
 Py_ssize_t headrace_aof_place_from(const Log *log, uint64_t term, int64_t next)
 {
     Py_ssize_t low = log->start, high = log->end;
@@ -90,7 +90,7 @@ Py_ssize_t headrace_aof_place_from(const Log *log, uint64_t term, int64_t next)
     return low;
 }
 
-/* Forget the places of a log before one; the log where none stays. */
+/* Forget the places of a log before one, and the log if none is left. */
 void headrace_aof_drop_before(Index *self, Log *log, Py_ssize_t place)
 {
     if (place == log->end) {
@@ -105,7 +105,7 @@ void headrace_aof_drop_before(Index *self, Log *log, Py_ssize_t place)
     }
 }
 
-/* Forget what lies first in the file, of all logs, until a quarter of the room is free. */
+/* Forget the earliest places in the file, of all logs, until a quarter of the room is free. */
 static void thin_out(Index *self)
 {
     int64_t floor = INT64_MAX;
@@ -134,7 +134,7 @@ static void thin_out(Index *self)
     }
 }
 
-/* A batch of a log that an owner appended. -1 with an exception where there is no memory. */
+/* Add a batch that a leader appended; -1 with an exception without memory. */
 int headrace_aof_note(Index *self, const char *key, Py_ssize_t key_size, Place place, int64_t base)
 {
     uint64_t hash = hash_of(key, key_size);

@@ -1,7 +1,7 @@
-/* Follows the file: the commands that have come since the last look, by their first bytes.
+/* Scan the new commands of the file by their first bytes.
  *
- * It knows what an owner appends, what the script `trim` does, and what changes no entry. Any other command that names
- * the key of a log ends what was known of that log, whatever the command is. */
+ * The scan knows the leader's appends, the script `trim`, and commands that change no entry. After any other command
+ * with the key of a log, that log is unknown. */
 
 #define _GNU_SOURCE
 #include "_aof.h"
@@ -16,11 +16,11 @@
 #define RWF_NOWAIT 0x00000008
 #endif
 
-enum { HEAD = 384 };         /* what is looked at of a command at once: mostly all before the records of a batch */
-enum { LONGEST_KEY = 1024 }; /* of logs that are noted; it fits into a window */
+enum { HEAD = 384 };         /* first bytes of a command to read: usually all before a batch's records */
+enum { LONGEST_KEY = 1024 }; /* of known logs; it fits into a window */
 enum { LONGEST_LINE = 32 };  /* of a count or a length */
 enum { BATCH_HEADER = 61 };
-enum { LOOK_COST = 8 };      /* a look into the file, in arguments that are parsed meanwhile */
+enum { LOOK_COST = 8 };      /* cost of a read, in parsed arguments */
 static const int64_t LARGEST = (int64_t)1 << 40;
 
 int64_t headrace_aof_signed(const char *at, int bytes)
@@ -34,7 +34,7 @@ int64_t headrace_aof_signed(const char *at, int bytes)
 Py_ssize_t headrace_aof_readv_cached(int fd, const struct iovec *into, int count, int64_t position)
 {
 #ifdef SYS_preadv2
-    /* The kernel takes the position in two halves of its registers' size. */
+    /* The kernel expects the position in two registers. */
     unsigned long low = (unsigned long)position;
     unsigned long high = sizeof(long) == 8 ? 0 : (unsigned long)((uint64_t)position >> 32);
     long got;
@@ -55,7 +55,7 @@ Py_ssize_t headrace_aof_read_cached(int fd, char *into, size_t size, int64_t pos
     return headrace_aof_readv_cached(fd, &piece, 1, position);
 }
 
-/* Parsing. Each of these answers FOUND, or why there is nothing: AT_END where the file ends before. */
+/* Parsing: each function returns FOUND, or the reason for no result. AT_END: the file ends before. */
 
 static int look(Index *self, int64_t at, Py_ssize_t size, const char **found)
 {
@@ -76,7 +76,7 @@ static int look(Index *self, int64_t at, Py_ssize_t size, const char **found)
     return FOUND;
 }
 
-/* A count or a length, and where it ends. */
+/* Parse a count or a length, and return its end. */
 static int line(Index *self, int64_t at, char kind, int64_t *number, int64_t *behind)
 {
     const char *text;
@@ -106,7 +106,7 @@ static int line(Index *self, int64_t at, char kind, int64_t *number, int64_t *be
     return size == LONGEST_LINE ? UNKNOWN : AT_END;
 }
 
-/* An argument: where it lies, and what is behind it. `*text` is set, until the next look, for one of a key's size. */
+/* Parse an argument, and move past it. `*text` is set until the next `look`, for an argument of a key's size. */
 static int argument(Index *self, int64_t *at, const char **text, int64_t *size)
 {
     int64_t begins;
@@ -140,7 +140,7 @@ static int is_digits(const char *text, int64_t size)
     return size > 0;
 }
 
-/* A number without a sign, of at most `most`; -1 for anything else. */
+/* Parse a number without a sign up to `most`; -1 for anything else. */
 static int64_t number_of(const char *text, int64_t size, int64_t most)
 {
     int64_t value = 0;
@@ -166,7 +166,7 @@ static int entry_id(const char *text, int64_t size, uint32_t *term, int64_t *nex
     return first >= 0 && second >= 0;
 }
 
-/* An argument that has to be this text. */
+/* Parse an argument with this text. */
 static int word(Index *self, int64_t *at, const char *expected)
 {
     const char *text;
@@ -177,7 +177,7 @@ static int word(Index *self, int64_t *at, const char *expected)
     return text && size == (int64_t)strlen(expected) && !memcmp(text, expected, (size_t)size) ? FOUND : OTHER;
 }
 
-/* An argument that has to be an entry's id. */
+/* Parse an argument with an entry id. */
 static int id_argument(Index *self, int64_t *at, uint32_t *term, int64_t *next)
 {
     const char *text;
@@ -217,7 +217,7 @@ static int key_argument(Index *self, int64_t *at, char *key, int64_t *key_size)
             return went_;                                                                                              \
     } while (0)
 
-/* What is behind the name of an XADD as `LeaderLog` and `StreamAppender._commands` write it. MORE: no memory. */
+/* Parse an XADD after its name, as in `LeaderLog` and `StreamAppender._commands`. MORE: no memory. */
 static int append(Index *self, int64_t *at)
 {
     char key[LONGEST_KEY];
@@ -251,7 +251,7 @@ static int append(Index *self, int64_t *at)
     return headrace_aof_note(self, key, (Py_ssize_t)key_size, place, base) < 0 ? MORE : FOUND;
 }
 
-/* What is behind the name of an XTRIM as the script `trim` has it. */
+/* Parse an XTRIM after its name, as in the script `trim`. */
 static int trim(Index *self, int64_t *at)
 {
     char key[LONGEST_KEY];
@@ -281,12 +281,12 @@ static int is_name(const char *name, int64_t size, const char *expected)
     return size == (int64_t)strlen(expected) && !strncasecmp(name, expected, (size_t)size);
 }
 
-/* One command, or the arguments of one. MORE: no memory. */
+/* Parse a command. MORE: no memory. */
 static int command(Index *self)
 {
     const char *name;
     int64_t count, size, at;
-    /* At once, so that a command's name and first arguments lie in one window. */
+    /* In one window: a command's name and first arguments. */
     int64_t head = self->size - self->position < HEAD ? self->size - self->position : HEAD;
     EXPECT(look(self, self->position, (Py_ssize_t)head, &name));
     EXPECT(line(self, self->position, '*', &count, &at));
@@ -308,7 +308,7 @@ static int command(Index *self)
     if (went == FOUND) {
         self->position = at;
     } else if (went == OTHER) {
-        /* It is passed over, argument by argument: there may be any number of them. */
+        /* Skip its arguments one by one: their number has no limit. */
         self->position = behind;
         self->left = count - 1;
         self->heed = !harmless;

@@ -1,20 +1,16 @@
-"""Reads batches from the append-only file of the Valkey on this machine: it lies in the page cache anyway.
+"""Read batches from the local Valkey's append-only file, which is in the page cache.
 
-Asking Valkey costs three copies of each batch and work in two processes; here it is one copy. It is a shorter way, and
-never another answer: a batch comes from the file only where XRANGE would give the same at this moment, and everything
-unexpected means that Valkey is asked. What makes that true:
+This takes one copy per batch instead of three, and no time of Valkey. In all unexpected cases the caller uses XRANGE,
+so the result is always the same:
 
-- Valkey writes a command into the file before anybody hears of it. A read first follows the file to its end; where that
-  takes longer than a moment, Valkey is asked meanwhile.
-- Valkey names the file that it writes to in its manifest, and changes that before it writes to another. A read looks
-  there first. What was known of an earlier file is forgotten, so a rewrite costs what lies before it.
-- Any command that touches a log in another way than its owner does ends what is known of that log (`_aof_scan.c`).
-- What has left the page cache is not waited for.
+- Valkey writes a command to the file before any client sees it. A read first scans the file to its end, unless that
+  takes long.
+- Valkey changes its manifest before it writes to another file. A read checks it first.
+- After commands that a log's leader does not use, the log is unknown (`_aof_scan.c`).
+- A read does not wait for data outside the page cache.
 
-Going through the file takes a microsecond for each batch; mostly that is done once nothing is being written.
-
-It does not know when somebody switches the file off (CONFIG SET appendonly no), nor of a key that is given a time to
-end (EXPIRE) before Valkey has removed it.
+The scan takes 1 µs per batch, mostly in idle periods. It does not detect CONFIG SET appendonly no, nor a key with
+EXPIRE before Valkey has removed it.
 """
 
 import asyncio
@@ -29,28 +25,28 @@ from headrace.storage.valkey.datadir import MANIFEST
 from headrace.topics.model import StoredBatch
 
 try:
-    import headrace.storage.valkey._aof as _compiled  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+    import headrace.storage.valkey._aof as _compiled  # mypy finds the stub only in this form
+except ImportError:  # no compiler at the installation
     _compiled = None  # type: ignore[assignment]
 
 MOST_PLACES: Final = 1 << 20
-"""Batches that are known at most, at 24 bytes each; the oldest are forgotten first."""
+"""Maximum number of known batches, at 24 bytes each. The oldest are forgotten first."""
 SLICE_WORK: Final = 10_000
-"""Arguments of commands that are looked at before others have their turn: about a millisecond."""
+"""Command arguments that are scanned in one turn of the event loop: about 1 ms."""
 PIECE_BYTES: Final = 4 << 20
-"""What is copied before others have their turn."""
+"""Bytes that are copied in one turn of the event loop."""
 REST_S: Final = 0.05
-"""How long nothing is to be written before the file is gone through ahead of its readers."""
+"""Seconds without writes before the file is scanned in advance."""
 LOOK_S: Final = 5.0
-"""How long a file that Valkey no longer writes to may be held open: its bytes stay on the disk for as long."""
+"""Maximum seconds that an obsolete file stays open, which keeps its bytes on the disk."""
 _WANTED_BYTES: Final = 1 << 20
-"""How far the kernel is asked to read on where the file has left the page cache."""
+"""Bytes to read ahead if the file has left the page cache."""
 _MANIFEST_BYTES: Final = 64 << 10
 _NOTHING: Final = -1
 
 
 class AppendOnlyFile:
-    """The file that a Valkey writes to just now, as far as it is known."""
+    """The file that a Valkey currently writes."""
 
     def __init__(self, records: Path, work: int = SLICE_WORK) -> None:
         """Use `open`."""
@@ -58,7 +54,7 @@ class AppendOnlyFile:
         self._records = records
         self._manifest = records / MANIFEST
         self._seen: _Seen | None = None
-        """The manifest that named the file when it was opened; None: none is open."""
+        """Manifest that named the open file, or None."""
         self._fd = _NOTHING
         self._index = _compiled.Index(MOST_PLACES)
         self._work = work
@@ -66,22 +62,14 @@ class AppendOnlyFile:
         self._timer: asyncio.TimerHandle | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._grew = False
-        """Whether something was written since that timer was set."""
+        """Whether something was written since the timer was set."""
         self._copied = 0
-        """Bytes in this turn of the loop."""
+        """Bytes in this turn of the event loop."""
         self._closed = False
 
     @classmethod
     def open(cls, records: Path, work: int = SLICE_WORK) -> Self | None:
-        """Find the file.
-
-        Args:
-            records: the folder that Valkey keeps it in.
-            work: arguments of commands that are looked at in one go.
-
-        Returns:
-            None where nothing can be read from it: there is no extension, or the disk lets nobody read without waiting.
-        """
+        """Return the file, or None if the C extension or non-blocking reads are missing."""
         if _compiled is None:
             return None
         made = cls(records, work)
@@ -90,9 +78,9 @@ class AppendOnlyFile:
         return made if can_read else None
 
     def grows(self) -> None:
-        """Something is about to be written: once that is over the file is gone through, so that no reader has to wait.
+        """Announce a write. After the last one, the file is scanned in advance for readers.
 
-        Meanwhile whoever writes needs the time, and most of what is written is read from memory.
+        Until then writers need the time, and most reads are served from memory.
         """
         self._grew = True
         if self._rest is None and not self._closed:
@@ -109,17 +97,9 @@ class AppendOnlyFile:
     async def read(
         self, key: bytes, first: EntryId, last: EntryId, count: int, join: int | None = None
     ) -> list[StoredBatch] | None:
-        """At most `count` batches of the log under a key, with ids from `first` to `last`.
+        """Return at most `count` batches of a log with ids from `first` to `last`, at least one.
 
-        Args:
-            key: of the log's stream.
-            first: term, and the offset behind the one that the first batch must hold.
-            last: of the last entry that is wanted.
-            count: of batches.
-            join: as `LogStorage.read` has it; then these may be less than there are.
-
-        Returns:
-            What XRANGE would give, at least one batch; None: it has to be asked.
+        With `join`, see `LogStorage.read`, more batches may exist. Returns None if XRANGE must be used.
         """
         if not self._is_known():
             return None
@@ -144,18 +124,18 @@ class AppendOnlyFile:
             if left is not None:
                 left -= size
                 if found and left < 0:
-                    break  # the first batch of a piece comes in any case
+                    break
             found += [StoredBatch(*each) for each in batches]
             taken += sum(each[3] for each in batches)
             if most < PIECE_BYTES:
-                break  # these are all that fit
+                break
         return found
 
     def _turned(self) -> None:
         self._copied = 0
 
     def _is_known(self) -> bool:
-        """Whether all that Valkey has written is known; else it is from some later moment on."""
+        """Also continue the scan in the background."""
         if not self._follow() or self._is_scanned():
             return False
         how = self._scan()
@@ -179,22 +159,20 @@ class AppendOnlyFile:
             await asyncio.sleep(0)
 
     async def _go_through(self) -> None:
-        """As `_go_on`, while nothing is written: nobody waits for it, so no disk is read for it."""
         index = self._index
         while index is self._index and not self._grew and index.scan(self._fd, self._work) == _compiled.MORE:
             await asyncio.sleep(0)
 
     def _look(self) -> None:
-        """Let go of a file that Valkey has left, though nobody reads."""
+        """Release an obsolete file, even without reads."""
         self._timer = None
         if self._follow() and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _follow(self) -> bool:
-        """Have the file open that Valkey writes to now; whether there is one."""
         if self._seen is not None:
             with contextlib.suppress(OSError):
-                # Valkey writes a new manifest beside the old one, and gives it its name.
+                # Valkey replaces the manifest by a rename.
                 if _seen(self._manifest.stat()) == self._seen:
                     return True
         self._leave()
@@ -204,7 +182,6 @@ class AppendOnlyFile:
         return self._fd != _NOTHING
 
     def _open_named(self) -> None:
-        """Open the file that the manifest names, if it names one. Raises OSError."""
         with self._manifest.open("rb") as manifest:
             seen = _seen(os.fstat(manifest.fileno()))
             text = manifest.read(_MANIFEST_BYTES)
@@ -215,7 +192,7 @@ class AppendOnlyFile:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _leave(self) -> None:
-        """Forget the file: a descriptor would keep its bytes on the disk."""
+        """An open descriptor would keep its bytes on the disk."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -226,7 +203,7 @@ class AppendOnlyFile:
         self._seen = None
 
     async def close(self) -> None:
-        """Let go of the file; nothing is read from it any more."""
+        """Close the file."""
         self._closed = True
         if self._rest is not None:
             self._rest.cancel()
@@ -239,12 +216,11 @@ _Seen = tuple[int, int, int, int]
 
 
 def _seen(facts: os.stat_result) -> _Seen:
-    """What tells one manifest from another without reading it."""
     return facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _file_of(manifest: bytes) -> str | None:
-    """The name of the file that is written to: the last one that holds commands. None: there is none."""
+    """Return the name of the last file with commands, or None."""
     # `file appendonly.aof.2.incr.aof seq 2 type i`
     for line in reversed(manifest.decode("utf-8", "replace").splitlines()):
         words = line.split(" ")

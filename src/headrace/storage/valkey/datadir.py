@@ -1,15 +1,15 @@
-"""The data directory of the embedded Valkey: who may use it, and where the socket lies.
+"""The data directory of the embedded Valkey.
 
-    lock          flock of the server that uses the directory, with its pid
-    valkey.lock   flock of the Valkey, inherited: held for as long as one lives, also when its server was killed
-    sock          the Valkey's socket, unless the path is too long for one
-    socket        else where the socket lies: a private folder with a short path
-    valkey.log    what the Valkey says
-    appendonlydir the records
-    journal       batches that are acknowledged and may not be in the append-only file yet
-    storage.password   what the Valkey asks whoever connects for, where the server has access rules
+- `lock`: flock of the server, with its pid
+- `valkey.lock`: flock of the Valkey, inherited, also held after the end of its server
+- `sock`: the Valkey's socket, unless its path is too long
+- `socket`: otherwise the path of a private folder for it
+- `valkey.log`: Valkey's log
+- `appendonlydir`: the records
+- `journal`: acknowledged batches that the append-only file may not have yet
+- `storage.password`: Valkey's password, if the server has ACLs
 
-The two locks are what keeps two writers off one append-only file; pids are for messages and signals only.
+The locks prevent a second writer. Pids are for messages and signals only.
 """
 
 import contextlib
@@ -30,26 +30,21 @@ _log = structlog.get_logger("headrace.storage.valkey")
 PASSWORD = "storage.password"
 RECORDS = "appendonlydir"
 SOCKET_PATH_BYTES = 107
-"""What fits into sockaddr_un with its final zero."""
+"""Size of sockaddr_un without its final zero."""
 
 MANIFEST = "appendonly.aof.manifest"
-"""In the folder of the records: which files they are in."""
+"""In the folder of the records: the names of their files."""
 _NOTHING_BYTES = 1 << 10
-"""What the files of a Valkey without records have at most, all together."""
+"""Maximum bytes of all files of a Valkey without records."""
 _LOG_BYTES = 10 << 20
-"""A log longer than this is put aside at the next start."""
+"""A longer log is set aside at the next start."""
 
 
 class DataDirectoryBusy(StoreError):
     """Another server uses the data directory."""
 
     def __init__(self, path: Path, owner: str) -> None:
-        """Say so.
-
-        Args:
-            path: the directory.
-            owner: pid of the server that uses it; empty where it has not written it down.
-        """
+        """Create the message; `owner` is the pid, or empty if unknown."""
         who = f"the server with pid {owner}" if owner else "another server"
         super().__init__(
             f"data directory {path} is in use by {who}; stop that one, or choose another directory with --data"
@@ -57,15 +52,10 @@ class DataDirectoryBusy(StoreError):
 
 
 class DataDirectory:
-    """A data directory that this process has to itself, from `open` to `close`."""
+    """A data directory that this process has locked."""
 
     def __init__(self, path: Path, lock: int) -> None:
-        """Use `open`.
-
-        Args:
-            path: the directory, absolute and without symbolic links.
-            lock: descriptor that holds the server's lock.
-        """
+        """Use `open`."""
         self.path = path
         self.log = path / "valkey.log"
         self._lock = lock
@@ -74,7 +64,7 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Make the directory where it is missing, and lock it. Raises DataDirectoryBusy, StoreError."""
+        """Create a missing directory, and lock it. Raises DataDirectoryBusy, StoreError."""
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = path.resolve(strict=True)
@@ -96,7 +86,7 @@ class DataDirectory:
             owner = _named(lock)
             os.close(lock)
             raise DataDirectoryBusy(path, owner)
-        # The pid is for messages only, and the disk may be full.
+        # Only for messages; the disk may be full.
         with contextlib.suppress(OSError):
             os.ftruncate(lock, 0)
             os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -105,11 +95,11 @@ class DataDirectory:
         return opened
 
     def close(self) -> None:
-        """Let another server have it. The file stays: removing a locked file would give two servers a lock each."""
+        """Unlock the directory. The file stays, or two servers could hold a lock each."""
         os.close(self._lock)
 
     def lock_for_valkey(self) -> int | None:
-        """Descriptor whose lock a Valkey is to inherit, to be closed here then; None: a Valkey still has it."""
+        """Return a locked descriptor for a Valkey, or None if one still has the lock."""
         try:
             lock = os.open(self.path / "valkey.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -120,7 +110,7 @@ class DataDirectory:
         return None
 
     def socket(self) -> Path:
-        """Where the Valkey's socket is or shall be; makes the private folder when it takes one. Raises StoreError."""
+        """Return the socket's path; create its private folder if needed. Raises StoreError."""
         place = self.path / "sock"
         if _fits(place):
             return place
@@ -128,7 +118,7 @@ class DataDirectory:
         return (recorded or self._new_folder()) / "sock"
 
     def remove_socket(self) -> None:
-        """Remove what a Valkey that has ended left of its socket."""
+        """Remove the socket of a Valkey that has ended."""
         (self.path / "sock").unlink(missing_ok=True)
         folder = self._recorded_folder()
         if folder is not None:
@@ -138,11 +128,7 @@ class DataDirectory:
         self._record.unlink(missing_ok=True)
 
     def password(self) -> str | None:
-        """What a Valkey that runs here may ask for; None where no server with access rules was here last.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
+        """Return Valkey's password, if the last server had ACLs. Raises StoreError."""
         try:
             found = self._password.read_text("ascii").strip()
             if found and not found.isalnum():
@@ -158,7 +144,7 @@ class DataDirectory:
             ) from None
 
     def new_password(self) -> str:
-        """Make one, in a file that only this user may read; it is a whole file or none."""
+        """Create a password, atomically in a private file."""
         made = secrets.token_hex(32)
         draft = self._password.with_suffix(".new")
         draft.unlink(missing_ok=True)
@@ -168,11 +154,11 @@ class DataDirectory:
         return made
 
     def remove_password(self) -> None:
-        """Nobody is asked for it any more."""
+        """Remove the password, which is no longer used."""
         self._password.unlink(missing_ok=True)
 
     def check_records(self) -> None:
-        """Raise StoreError where there are records that a Valkey would not find and would write among, or not read."""
+        """Raise StoreError for records that Valkey would not find or could not read."""
         folder = self.path / RECORDS
         try:
             if (folder / MANIFEST).exists() or not folder.is_dir():
@@ -182,7 +168,7 @@ class DataDirectory:
             raise StoreError(
                 f"cannot read {error.filename or folder}: {error.strerror}; it must belong to the user of the server"
             ) from None
-        # A first start that was killed has left files without a manifest, too, and nothing in them.
+        # A first start that was killed leaves empty files without a manifest.
         if found > _NOTHING_BYTES:
             raise StoreError(
                 f"{folder} has records, but {MANIFEST} is missing, which says what they are: put it back, as from the "
@@ -190,16 +176,13 @@ class DataDirectory:
             )
 
     def put_log_aside(self) -> None:
-        """Begin a new log where the old one has become long."""
+        """Start a new log after the old one has become long."""
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > _LOG_BYTES:
                 self.log.replace(self.log.with_suffix(".log.old"))
 
     def _close_to_others(self) -> None:
-        """Take other users' access to what lies here, from before files were made private or after a careless copy.
-
-        The directory itself is told of and left as it is: somebody made it, perhaps for more than this.
-        """
+        """Remove other users' access. The directory itself may have other purposes: only log its mode."""
         closed = []
         for name in (RECORDS, "valkey.log", "valkey.log.old", "journal", PASSWORD):
             found = self.path / name
@@ -221,18 +204,16 @@ class DataDirectory:
             )
 
     def _recorded_folder(self) -> Path | None:
-        """The private folder of an earlier start; None when there is none or it cannot be trusted."""
         try:
             identity, folder = self._record.read_text("utf-8", "surrogateescape").split("\n")[:2]
         except (OSError, ValueError):
             return None
-        # A copy of the directory has the record too, but the folder belongs to the original.
+        # The folder of a copied directory belongs to the original.
         if identity != self._identity() or not _is_private(Path(folder)):
             return None
         return Path(folder)
 
     def _new_folder(self) -> Path:
-        # The folder for temporary files may have a long path itself.
         for parent in (tempfile.gettempdir(), "/tmp"):
             if not _fits(Path(parent, "headrace-12345678", "sock")):
                 continue
@@ -255,7 +236,7 @@ class DataDirectory:
 
 
 def has_records(path: Path) -> bool:
-    """Whether an embedded Valkey has kept records in a data directory, as far as this user may look."""
+    """Return whether a readable data directory has records."""
     try:
         return (path / RECORDS).is_dir()
     except OSError:
@@ -263,7 +244,7 @@ def has_records(path: Path) -> bool:
 
 
 def user_of(path: Path) -> str | None:
-    """The pid of the server that uses the data directory, empty where it has not written it down; None: none does."""
+    """Return the pid of the server that uses the directory (empty if unknown), or None."""
     with contextlib.suppress(OSError), (path / "lock").open("rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -289,7 +270,7 @@ def _fits(socket: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder, not a link to one, that nobody but this user can enter."""
+    """Return whether it is a folder, not a link, that only this user can enter."""
     try:
         status = folder.lstat()
     except OSError:

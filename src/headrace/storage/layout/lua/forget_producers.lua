@@ -1,7 +1,7 @@
--- Forget producers that were not heard of for long.
+-- Forget producers that have been idle.
 -- KEYS: producers, state
--- ARGV: fencing epoch, time in ms; those last used before it go
--- Answer: how many went. Errors: FENCED, GONE.
+-- ARGV: fencing epoch, minimum time of the last use in ms
+-- Reply: number of forgotten producers. Errors: FENCED, GONE.
 -- Parts: partition
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then

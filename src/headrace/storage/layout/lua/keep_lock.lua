@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Hold a lock for longer. One that is lost stays lost, also where nobody has it: others may have made changes under it.
+-- Extend a lock. A lock that expired stays lost, even if it is free: others may have made changes under it.
 -- KEYS: lock
--- ARGV: token of who held it, ms until it is free
--- Answer: whether it is theirs still (1 or 0).
+-- ARGV: token of the holder, time to live in ms
+-- Reply: whether the lock is still held (1 or 0).
 --
--- allow-oom: what is done under a lock may be what makes room again.
+-- allow-oom: changes under a lock may free memory.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Give a lock back, unless it is somebody else's by now.
--- KEYS: lock, what says that somebody waits for it
--- ARGV: token of who held it
--- Answer: whether somebody waits (1 or 0); of one that is not held nobody is told.
+-- Release a lock that is still held.
+-- KEYS: lock, mark that a broker waits for it
+-- ARGV: token of the holder
+-- Reply: whether a broker waits (1 or 0), 0 for a lost lock.
 --
--- What says so is for the holder: who has lost the lock leaves it.
+-- The mark belongs to the holder, so a broker that has lost the lock does not remove it.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

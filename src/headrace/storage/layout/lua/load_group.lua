@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Read a group, and fence older servers off it: what one of them still has under way no longer counts.
+-- Read a group, and fence older servers: their writes in flight are rejected.
 -- KEYS: group, members, positions
 -- ARGV: fencing epoch
--- Answer: header ('' for none), members, positions (field, value, ...), balanced sections. Error: FENCED.
+-- Reply: header ('' for none), members, committed offsets (field, value, ...), balanced sections. Error: FENCED.
 --
--- allow-oom: a server that starts while Redis is full must come up.
+-- allow-oom: a server must be able to start on a full Redis.
 -- Parts: group_fences
 for _, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
@@ -29,7 +29,7 @@ for place = 1, #fields, 2 do
 end
 local members, positions = redis.call('HVALS', KEYS[2]), redis.call('HGETALL', KEYS[3])
 if header == '' and #sections == 0 and #members == 0 and #positions == 0 then
-  -- There is no such group: the fence stands for a while. That of one that was deleted stands for longer.
+  -- The fence of a missing group lasts a minute; that of a deleted group lasts longer.
   if redis.call('PTTL', KEYS[1]) < 60000 then
     redis.call('PEXPIRE', KEYS[1], 60000)
   end

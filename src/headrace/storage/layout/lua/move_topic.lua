@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Take a topic from one virtual cluster's registry to another's. Its records stay where they are.
--- KEYS: topics it is among, topics to be among, epoch, view, changes
--- ARGV: fencing epoch, name, the virtual cluster it is in, the one to be in
--- Answer: 1; 0 when it is not there; -1 when the other has one of that name. Error: FENCED.
+-- Move a topic to another virtual cluster. Its records stay where they are.
+-- KEYS: topics of the source, topics of the target, epoch, view, changes
+-- ARGV: fencing epoch, name, source cluster, target cluster
+-- Reply: 1; 0 if it does not exist; -1 if the target has that name. Error: FENCED.
 -- Parts: epoch
 --
--- Where there is a view, other brokers are told.
--- allow-oom: nothing becomes more by it.
+-- With a view, this notifies other brokers.
+-- allow-oom: this needs no more memory.
 local no = fenced(redis.call('GET', KEYS[3]))
 if no then
   return no

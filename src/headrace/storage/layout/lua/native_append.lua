@@ -1,20 +1,19 @@
 -- Append records to a native partition, one entry each, all or none.
 -- KEYS: stream, state, producers
--- ARGV: fencing epoch, name of the server's process, how many appends it has given up, sequence bits, largest
---       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'follows' where it is
---       refused unless its producer is known, how many records, the least base offset, then for each record: how many
---       arguments follow, field names and values
--- Answer: the base offset (text), "D" before it when the records were there already. Errors: FENCED, GONE, OFFSETS (none
---         are left below 2^53), SEQUENCE, EPOCH, or Redis' own.
+-- ARGV: fencing epoch, name of the server's process, its number of appends without a response, sequence bits, largest
+--       timestamp in ms or -1, producer id ('' for none), producer epoch, first sequence, 'follows' to reject an
+--       unknown producer, number of records, minimum base offset, then for each record: number of arguments, field
+--       names and values
+-- Reply: the base offset (text), after "D" for duplicate records. Errors: FENCED, GONE, OFFSETS (none are left below
+--         2^53), SEQUENCE, EPOCH, or Redis's own.
 -- Parts: facts, partition
 --
--- A server gives up the appends of a connection that is lost, and they may still be on their way. Once one that it sent
--- later is there they are refused: their records would lie behind newer ones.
+-- Appends of a lost connection may still arrive. After a later append of that process, they are rejected, because their
+-- records would follow newer ones.
 --
--- The records get offsets in a row, beginning with the present millisecond or right after the last id that was given:
--- a burst of more than 2^bits in a millisecond rolls into the next. The first XADD is what a full Redis, a key of
--- another type or an id that somebody else used meanwhile refuses; nothing is written before it, and what follows it
--- cannot fail.
+-- The records get consecutive offsets from the present millisecond or the last id: more than 2^bits records in a
+-- millisecond continue in the next one. A full Redis, a wrong type or a foreign id fails the first XADD, before any
+-- write. The later ones cannot fail.
 local stream, state_key, producers = KEYS[1], KEYS[2], KEYS[3]
 local state = redis.call('HMGET', state_key, 'e', 'n', 'x', 'w')
 local no = refused(state[1])
@@ -34,8 +33,8 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local remembered
 local producer = ARGV[6]
 if producer ~= '' then
-  -- A producer's value: its epoch, its last use, then (first sequence, last sequence, base offset) of up to five
-  -- batches, the newest first: as for logs.
+  -- A producer's value: epoch, last use, then (first sequence, last sequence, base offset) of up to five batches, the
+  -- newest first, as for logs.
   local epoch, first_text = ARGV[7], ARGV[8]
   local first = tonumber(first_text)
   local last = string.format('%.0f', (first + span - 1) % 2147483648)
@@ -61,12 +60,12 @@ if producer ~= '' then
       return redis.error_reply('SEQUENCE a new producer epoch begins with sequence 0, found ' .. first_text)
     end
   elseif ARGV[9] ~= '' then
-    -- It may begin anywhere, but not behind a batch of its own that was refused.
+    -- An unknown producer may begin with any sequence, but not after a rejected batch of its own.
     return redis.error_reply('SEQUENCE expected what was sent ahead, found ' .. first_text)
   end
 end
 
--- Where Redis has lost what it had acknowledged it knows only older ids than were read.
+-- After a loss of data, Redis may have only older ids than clients have read.
 local base = math.max(now * per, tonumber(state[2]), tonumber(ARGV[11]))
 local function exhausted()
   if base + span > 9007199254740991 then
@@ -87,7 +86,7 @@ if type(added) == 'table' and added.err then
   if not string.find(added.err, 'equal or smaller', 1, true) then
     return redis.error_reply(added.err)
   end
-  -- Somebody else's id lies ahead of the clock.
+  -- An id of another program is ahead of the clock.
   local last = facts_of(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
   local last_ms, last_sequence = string.match(last, '^(%d+)-(%d+)$')
   ms, sequence = tonumber(last_ms), tonumber(last_sequence) + 1
@@ -115,7 +114,7 @@ end
 
 local base_text = string.format('%.0f', base)
 redis.call('HSET', state_key, 'n', string.format('%.0f', base + span))
--- How far timestamps run ahead of ids tells where a search by time must begin.
+-- The maximum lead of timestamps over ids limits a search by time.
 local ahead = tonumber(ARGV[5]) - math.floor(base / per)
 if ahead > tonumber(state[3] or '0') then
   redis.call('HSET', state_key, 'x', string.format('%.0f', ahead))

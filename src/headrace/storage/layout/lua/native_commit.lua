@@ -1,10 +1,9 @@
 #!lua flags=allow-oom
--- A group commits: acknowledge what its members were given below the offset, and move the group where it must move.
+-- Commit: acknowledge the members' entries below the offset, and move the group if needed.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, id just before the committed offset, 'back' if the commit goes back, 'reset' if it may go
---       anywhere (nobody is in the group, or the member has sought back), '' otherwise, most entries to acknowledge in
---       one go
--- Answer: how many were acknowledged, 1 if there are more, 1 if the group was moved. Errors: FENCED, GONE.
+-- ARGV: fencing epoch, group, id just before the committed offset, 'back' for a lower offset, 'reset' for any offset
+--       (the group has no member, or the member sought back), '' otherwise, maximum entries per call
+-- Reply: number of acknowledged entries, 1 if more exist, 1 if the group was moved. Errors: FENCED, GONE.
 -- Parts: group, ids, members, partition
 local stream, group, before = KEYS[1], ARGV[2], ARGV[3]
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
@@ -14,7 +13,7 @@ end
 
 local facts = group_facts(stream, group)
 if not facts then
-  -- Where there is no stream either the position alone tells where the group stands.
+  -- Without a stream, only the committed offset counts.
   local there = redis.call('EXISTS', stream)
   if there == 1 then
     redis.call('XGROUP', 'CREATE', stream, group, before)
@@ -45,7 +44,8 @@ end
 
 local move = false
 if less(last, before) then
-  -- It passes what was delivered. Where nothing lies between, the group stays, and Redis can still tell its lag.
+  -- The offset is after the last delivered entry. Without entries in between, the group stays, so that Redis has its
+  -- lag.
   local ms, sequence = parts_of(before)
   local gap = sequence == '18446744073709551615' and ms == parts_of(last)
   move = #redis.call('XRANGE', stream, '(' .. last, before, 'COUNT', 1) > 0
@@ -54,7 +54,7 @@ elseif less(before, last) then
   if ARGV[4] == 'back' then
     move = true
   else
-    -- Back, too, if the first entry from there on was delivered and is not pending, unless a Redis program may have
+    -- Also move back if the first entry from there was delivered and is not pending, unless a Redis program may have
     -- acknowledged it.
     local entry = redis.call('XRANGE', stream, '(' .. before, '+', 'COUNT', 1)[1]
     move = entry and not less(last, entry[1])

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Drop a native partition; an adopted stream stays as it is.
+-- Remove a native partition. An adopted stream stays.
 -- KEYS: stream, state, producers, groups
--- ARGV: fencing epoch, 'keep' to leave the stream where it is
--- Answer: how many keys went. Error: FENCED.
+-- ARGV: fencing epoch, 'keep' to keep the stream
+-- Reply: number of removed keys. Error: FENCED.
 -- Parts: epoch, kept_epoch
 local no = fenced(epoch_in(KEYS[2], 'e'))
 if no then

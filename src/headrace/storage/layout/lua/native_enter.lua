@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- A member begins to read a partition: see that the Redis group is there, and take over what members before it were
--- given and have not committed.
+-- Prepare a member's reads of a partition: create the Redis group if missing, and claim the pending entries of earlier
+-- members.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, member, id to create the group at, most entries to take over in one go
--- Answer: last delivered id, pending entries of the group, 1 if there is more to take over. Errors: FENCED, GONE.
+-- ARGV: fencing epoch, group, member, id at which to create the group, maximum entries to claim per call
+-- Reply: last delivered id, pending entries of the group, 1 if more must be claimed. Errors: FENCED, GONE.
 -- Parts: group, members, partition
 --
--- A partition has one owner: whatever other member has entries pending here is not it any more. A Redis program's
--- consumers are not in the groups hash, so theirs stay theirs.
+-- A partition has one owner, so other members with pending entries have lost it. Consumers of Redis programs are not in
+-- the groups hash, so they keep theirs.
 --
--- allow-oom: a full Redis can be read, by groups too.
+-- allow-oom: groups can read from a full Redis.
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
 local no = refused(redis.call('HGET', KEYS[2], 'e'))
 if no then
@@ -41,7 +41,7 @@ for _, other in ipairs(members_of(KEYS[3], group)) do
       empty = #ids == 0
       if not empty then
         left = left - #ids
-        -- JUSTID does not count as another delivery. What was trimmed meanwhile leaves the pending entries by this.
+        -- JUSTID does not count as a delivery. This also removes trimmed entries from the pending ones.
         ids[#ids + 1] = 'JUSTID'
         redis.call('XCLAIM', stream, group, member, 0, unpack(ids))
       end

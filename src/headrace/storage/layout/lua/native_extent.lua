@@ -1,16 +1,15 @@
 #!lua flags=no-writes
--- What there is in a native partition, without its entries.
+-- Return the extent of a native partition, without its entries.
 -- KEYS: stream, state
--- ARGV: bytes that make an entry large; of a stream that had large ones, its length and last generated id as they were
---       answered last
--- Answer: fields n, b, d and x of the state (texts); 1 if the first or the last entry is large; then length, last
---         generated id, first id, entries ever added, or nothing where that is as it was. A stream that is not there is
---         empty. Error: WRONGTYPE.
+-- ARGV: bytes of a large entry; if the last reply had large ones, its length and last generated id
+-- Reply: fields n, b, d and x of the state (texts); 1 if the first or last entry is large; then length, last generated
+--         id, first id, number of entries ever added, or nothing if these are unchanged. A missing stream is empty.
+--         Error: WRONGTYPE.
 -- Parts: facts, size
 --
--- XINFO brings the first entry and the last along, and nothing else tells ids without entries. So where those are large
--- it is not asked again while there are as many entries and none behind the last one: an entry that came and was deleted
--- since is heard of later.
+-- XINFO returns the first and last entry, and no other command returns ids without entries. So for large entries it is
+-- not repeated while the number of entries is the same and none follows the last one. An entry that was added and
+-- deleted since is noticed later.
 local state = redis.call('HMGET', KEYS[2], 'n', 'b', 'd', 'x')
 local answer = {state[1] or '0', state[2] or '0', state[3] or '0', state[4] or '0', 0}
 if ARGV[2] and redis.call('XLEN', KEYS[1]) == tonumber(ARGV[2])

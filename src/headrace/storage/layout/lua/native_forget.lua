@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- A group was deleted, or its position in a partition: remove the Redis group unless a Redis program is in it.
+-- Remove the Redis group of a deleted group or offset, unless a Redis program uses it.
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group
--- Answer: 1 if the group went. Errors: FENCED.
+-- Reply: 1 if the group was removed. Errors: FENCED.
 -- Parts: epoch, members
 local stream, group = KEYS[1], ARGV[2]
 local no = fenced(redis.call('HGET', KEYS[2], 'e'))

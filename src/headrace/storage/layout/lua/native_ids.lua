@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- The last entries below an id, the newest first: to count or weigh those behind an id, which Redis does not.
+-- Return ids and sizes of the last entries below an id, the newest first.
 -- KEYS: stream
--- ARGV: id to end at, `(` before it where it is not counted; most entries; most bytes
--- Answer: ids; 1 if there may be more; bytes of each. Error: WRONGTYPE.
+-- ARGV: last id, after `(` if exclusive; maximum entries; maximum bytes
+-- Reply: ids; 1 if more may exist; bytes of each. Error: WRONGTYPE.
 -- Parts: size
 --
--- Redis has no ids without the entries: as many are looked at as have about so many bytes, and one in any case.
+-- Redis returns ids only with entries, so this reads about that many bytes, and at least one entry.
 local at, most, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ids, sizes, step, largest = {}, {}, 1, 1
 while #ids < most and room > 0 do

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- A member has left its group: remove its consumer where nothing is pending for it.
+-- Remove the consumer of a member that has left, if nothing is pending for it.
 -- KEYS: stream, state, groups
 -- ARGV: fencing epoch, group, member
--- Answer: 1 if the consumer went; 0 if its entries wait for the partition's next owner. Errors: FENCED.
+-- Reply: 1 if it was removed; 0 if its entries wait for the partition's next owner. Errors: FENCED.
 -- Parts: epoch, members
 local stream, group, member = KEYS[1], ARGV[2], ARGV[3]
 local no = fenced(redis.call('HGET', KEYS[2], 'e'))

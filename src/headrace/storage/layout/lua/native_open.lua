@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Open a native partition for writing: fence older servers off, and see that its key can be a stream.
+-- Open a native partition for writes: fence older servers, and check that its key can be a stream.
 -- KEYS: stream, state
--- ARGV: fencing epoch, 'must' where the stream has to be there already
--- Answer: OK. Errors: FENCED, FOREIGN (no stream, or one that a log topic has written).
+-- ARGV: fencing epoch, 'must' if the stream must exist
+-- Reply: OK. Errors: FENCED, FOREIGN (no stream, or one of a log topic).
 -- Parts: epoch, kept_epoch
 --
--- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
+-- allow-oom: a server that will trim must be able to start on a full Redis.
 local beside = redis.call('TYPE', KEYS[2])['ok']
 if beside ~= 'hash' and beside ~= 'none' then
   return redis.error_reply('FOREIGN key ' .. KEYS[2] .. ' is a ' .. beside .. ', not the hash that Headrace keeps there')

@@ -1,11 +1,11 @@
 #!lua flags=no-writes,allow-stale
--- Where a group stands in a partition, whoever moved it. Creates nothing.
+-- Return where a group continues in a partition, also after a Redis program moved it. Creates nothing.
 -- KEYS: stream
--- ARGV: group, id just before the committed offset or '' when there was no commit, id to look for pending entries from
---       or '-'
--- Answer: 'none' (no commit and no group, or one that has not begun), 'commit' (the committed offset), 'at' and the id
---         of the lowest pending entry, 'after' and the last delivered id, or 'more' and the id to look from in the next
---         call: many pending entries were deleted.
+-- ARGV: group, id just before the committed offset or '' without a commit, id from which to search pending entries or
+--       '-'
+-- Reply: 'none' (no commit, and no group or an unused one), 'commit' (the committed offset), 'at' and the id of the
+--         lowest pending entry, 'after' and the last delivered id, or 'more' and the id for the next call, if many
+--         pending entries were deleted.
 -- Parts: group, ids, size
 local stream, group, before = KEYS[1], ARGV[1], ARGV[2]
 local nothing = before == '' and {'none'} or {'commit'}
@@ -18,8 +18,8 @@ if not facts then
 end
 local last = facts['last-delivered-id']
 
--- The lowest pending entry that is still there: what was trimmed or deleted must not pin the group. The next that is
--- pending and the next that is there are looked up in turn, so that runs of either are passed at once.
+-- The lowest pending entry that still exists: removed entries must not hold the group. Looking up the next pending and
+-- the next existing entry in turn skips runs of either.
 local lowest
 if facts['pending'] > 0 then
   local steps, room = 250, 4194304
@@ -50,7 +50,7 @@ end
 if less(last, before) and #redis.call('XRANGE', stream, '(' .. last, before, 'COUNT', 1) > 0 then
   return {'after', last}
 end
--- The first entry from the committed offset on: pending or not delivered yet, else somebody else has moved on.
+-- If the first entry after the committed offset is neither pending nor undelivered, a Redis program has read it.
 local next = redis.call('XRANGE', stream, '(' .. before, '+', 'COUNT', 1)[1]
 if not next or less(last, next[1]) or next[1] == lowest then
   return {'commit'}

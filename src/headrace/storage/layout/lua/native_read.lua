@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- Entries of a native partition, as many as fit so many bytes: XRANGE has a bound of entries only, and an entry that a
--- Redis program added may have any size.
+-- Read entries of a native partition up to a number of bytes. XRANGE limits only the number of entries, and an entry of
+-- a Redis program may have any size.
 -- KEYS: stream
--- ARGV: XRANGE or XREVRANGE, id to begin at, id to end at, most entries, most bytes, bytes that the first may have,
---       bytes and fields of the largest record
--- Answer: entries in the order read; 1 if there may be more; bytes of the first, where there are none as it has too many;
---         then its id, too. An entry that is larger than a record has its bytes in place of its fields. Error: WRONGTYPE.
+-- ARGV: XRANGE or XREVRANGE, start id, end id, maximum entries, maximum bytes, maximum bytes of the first, bytes and
+--       fields of the largest record
+-- Reply: entries in the order read; 1 if more may exist; bytes and id of the first if it is too large. An entry that is
+--         larger than a record has its bytes in place of its fields. Error: WRONGTYPE.
 -- Parts: fitting
 local function range(after, count)
   return redis.pcall(ARGV[1], KEYS[1], after and '(' .. after or ARGV[2], ARGV[3], 'COUNT', count)

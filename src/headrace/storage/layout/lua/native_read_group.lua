@@ -1,23 +1,22 @@
 #!lua flags=allow-oom
--- Entries for a member of a Redis consumer group, as many as fit so many bytes.
+-- Read entries for a member of a Redis consumer group, up to a number of bytes.
 -- KEYS: stream, state, groups
--- ARGV: fencing epoch, group, member, '>' for entries nobody was given yet or the id behind which to look among those
---       pending for the member, most entries, most bytes, bytes that the first may have, bytes and fields of the
---       largest record; for '>' also the group's last delivered id as the caller has left it, and the id just before
---       the first entry that the member was not given
--- Answer: entries (without fields where they were removed); 1 if there may be more; bytes of the first, where there are
---         none as it has too many. An entry that is larger than a record has its bytes in place of its fields.
+-- ARGV: fencing epoch, group, member, '>' for new entries or the id after which to read the member's pending ones,
+--       maximum entries, maximum bytes, maximum bytes of the first, bytes and fields of the largest record; for '>'
+--       also the group's last delivered id after the caller's last read, and the id just before the first entry that is
+--       new to the member
+-- Reply: entries (without fields if they were removed); 1 if more may exist; bytes of the first if it is too large. An
+--         entry that is larger than a record has its bytes in place of its fields.
 --         Errors: FENCED, PASSED, NOGROUP, WRONGTYPE.
 -- Parts: epoch, fitting, group, members
 --
--- PASSED: the member has to enter again, since another broker has read for the group: the member's place was taken, or
--- entries were for a member that this caller has not been given. Both read for a moment while the partition and its
--- group change hands, and what one took and nobody got must not be left out by the other. What a Redis program in the
--- group was given is the program's.
+-- PASSED: the member must enter again, because another broker has read for the group: it replaced the member, or read
+-- entries that this caller has not delivered. Both may read briefly while the partition and its group move, and the
+-- other one must not skip entries that one read and did not deliver. Entries of a Redis program in the group are its
+-- own.
 --
--- What XREADGROUP gives is pending from then on and has to be answered, however large it is: so what is new is looked at
--- before it is taken. The first entry that is taken tells where the group is, should somebody have set it: then, and only
--- then, that one may be larger than was allowed.
+-- Entries of XREADGROUP become pending and must be returned, however large. So new entries are checked before. The
+-- first read entry shows where the group is, in case that a program has moved it. Only then may it exceed the limit.
 local no = fenced(redis.call('HGET', KEYS[2], 'e'))
 if no then
   return no
@@ -25,7 +24,7 @@ end
 local group, member, from, most, room = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local first, largest, fields, given_id, given_before = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11]
 
--- So many entries that are the member's: of those pending for it the ones behind an id, with '>' new ones.
+-- Read the member's entries: pending ones after an id, or new ones with '>'.
 local function give(after, count)
   local reply = redis.pcall('XREADGROUP', 'GROUP', group, member, 'COUNT', count, 'STREAMS', KEYS[1], after)
   return reply and (reply.err and reply or reply[1][2]) or {}
@@ -43,7 +42,7 @@ if from ~= '>' then
   return {entries, more, wants}
 end
 
--- What a member has pending behind what the caller's member was given.
+-- Return a member's pending entries after those that the caller has delivered.
 local function pending(each, to)
   return redis.pcall('XPENDING', KEYS[1], group, '(' .. given_before, to, 1, each)
 end
@@ -56,8 +55,8 @@ for _, each in ipairs(members) do
     return redis.error_reply(found.err)
   end
   if #found > 0 then
-    -- XINFO tells of every group of the stream: it is asked only where something is pending, which a group that was
-    -- set back has behind its last delivered id as well.
+    -- XINFO reads all groups of the stream, so it is called only if entries are pending. A group that was set back also
+    -- has such entries after its last delivered id.
     last = last or group_facts(KEYS[1], group)['last-delivered-id']
     if last ~= given_id and #pending(each, last) > 0 then
       return redis.error_reply('PASSED entries behind ' .. given_before .. ' were taken for ' .. each)
@@ -70,7 +69,7 @@ if not entered then
 end
 
 if not last and has_others(redis.call('XINFO', 'CONSUMERS', KEYS[1], group), members) then
-  -- A Redis program may have read on.
+  -- A Redis program may have read entries.
   last = group_facts(KEYS[1], group)['last-delivered-id']
 end
 local ahead = redis.call('XRANGE', KEYS[1], '(' .. (last or given_id), '+', 'COUNT', 1)[1]

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Retention of a native partition: XTRIM by the time of the ids, by what is kept of the newest, or up to an offset.
+-- Retention of a native partition: XTRIM by the time of ids, by the newest entries, or up to an offset.
 -- KEYS: stream, state
--- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', first id to keep or '', offset to start at and its
---       id or '', most entries to keep or ''
--- Answer: how many entries went. Errors: FENCED, GONE, RANGE.
+-- ARGV: fencing epoch, sequence bits, oldest time to keep in ms or '', first id to keep or '', new start offset and its
+--       id or '', maximum entries to keep or ''
+-- Reply: number of removed entries. Errors: FENCED, GONE, RANGE.
 -- Parts: facts, offsets, partition
 --
--- RANGE: the log ends before that offset. Were it to start there, nobody could read what comes next.
--- allow-oom: this is what makes room again.
+-- RANGE: the new start is after the log end. Records before it would be unreadable.
+-- allow-oom: this frees memory.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'n')
 local no = refused(state[1])
 if no then
@@ -33,7 +33,7 @@ local function start_at(offset)
   log_start = larger(offset, log_start) and offset or log_start
 end
 
--- Drop what lies before an id; the log starts after the last that went.
+-- Remove the entries before an id. The log starts after the last one.
 local function trim_to(first)
   local last = redis.call('XREVRANGE', stream, '(' .. first, '-', 'COUNT', 1)[1]
   if last then

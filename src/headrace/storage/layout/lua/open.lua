@@ -1,25 +1,25 @@
 #!lua flags=allow-oom
--- Open a log for writing: shut out whoever owned it before, and tell where it starts and ends.
+-- Become leader of a log: fence earlier leaders, and return its start and end.
 -- KEYS: stream, state, foreign
--- ARGV: view (the server's epoch), least term, 'create' where a missing log is to be made, the id it gets then,
---       'resume' where acknowledged batches are to be stored again before anything else is
--- Answer: {term, log start, end, entries, newest time, bytes appended, snapshot offset, rows, log id, entries set aside,
---         records missing at the end, high watermark as it was written down last}, all texts but the numbers of
---         entries. Errors: FENCED, GONE, FOREIGN.
+-- ARGV: view (the server's epoch), least term, 'create' to create a missing log, its id in this case, 'resume' if
+--       acknowledged batches will be stored first
+-- Reply: {term, log start offset, log end offset, entries, newest time, bytes appended, snapshot offset, rows, log id,
+--         entries moved aside, records missing at the end, last stored high watermark}: numbers of entries are
+--         integers, all others texts. Errors: FENCED, GONE, FOREIGN.
 -- Parts: clock, epoch, facts
 --
--- XADD refuses ids at or below the stream's last. So raising that id to <term>-0 shuts out every entry of an earlier
--- term, wherever it still is on its way. Terms and leader epochs never repeat, even if Redis comes back with less than it
--- had: they are also seconds since 2026.
--- Entries that no owner wrote (a stray XADD) are moved to the foreign stream: they would hold up the log.
+-- XADD rejects ids up to the stream's last one. So setting that id to <term>-0 rejects all entries of earlier terms
+-- that are in flight. Terms and leader epochs never repeat, even after Redis lost data: they are also seconds since
+-- 2026. Entries that no leader wrote (a foreign XADD) are moved to the foreign stream, because they would block the
+-- log.
 --
--- allow-oom: a server that starts while Redis is full must come up, since it is what trims.
+-- allow-oom: a server that will trim must be able to start on a full Redis.
 local stream, state_key, foreign = KEYS[1], KEYS[2], KEYS[3]
 local kind = redis.call('TYPE', stream).ok
 if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('FOREIGN ' .. stream .. ' is a ' .. kind .. ', not a stream that Headrace wrote')
 end
--- Nothing may go in and out of keys that hold something else: an error in the middle would leave half an opening.
+-- Check all types first: an error in the middle would leave an incomplete change.
 for _, pair in ipairs({{state_key, 'hash'}, {foreign, 'stream'}}) do
   local key, expected = pair[1], pair[2]
   local found = redis.call('TYPE', key).ok
@@ -30,7 +30,7 @@ end
 local state = redis.call('HMGET', state_key, 'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f')
 local names = {'e', 'v', 'b', 'o', 'l', 'i', 't', 's', 'h', 'f'}
 
--- Which field of a state cannot be what an owner wrote; nil: none. Offsets have 16 digits at most, times 19.
+-- Return the field of a state that no leader can have written, or nil. Offsets have up to 16 digits, times 19.
 local function garbled()
   local longest = {[7] = 19}
   for place, name in ipairs(names) do
@@ -75,7 +75,7 @@ local function id_parts(id)
   return tonumber(term), tonumber(following)
 end
 
--- Whether an owner wrote this entry: the batch's header says where it lies, as the id does.
+-- Whether a leader wrote this entry: the batch's header and the id agree on the offset.
 local function is_ours(entry)
   local fields, _, following = entry[2], id_parts(entry[1])
   if fields[1] ~= 'b' or fields[3] ~= 't' or fields[5] ~= 's' or #fields[2] < 61 then
@@ -88,7 +88,7 @@ local function last_entry()
   return redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 end
 
--- The first entry from an id on that an owner wrote.
+-- Return the first entry from an id that a leader wrote.
 local function first_of_ours(from)
   local entry = redis.call('XRANGE', stream, from, '+', 'COUNT', 1)[1]
   while entry and not is_ours(entry) do
@@ -105,7 +105,7 @@ if not state[1] then
     return redis.error_reply('FOREIGN ' .. stream .. ' is a stream that Headrace did not write')
   end
   if first then
-    -- Records without their state: somebody deleted it, or Redis evicted it. The entries tell most of it again.
+    -- The state was deleted or evicted: restore most of it from the entries.
     local rows, entry, most = {}, first, 0
     local base = struct.unpack('>i8', first[2][2])
     while entry do
@@ -128,7 +128,7 @@ if not state[1] then
 end
 
 local highest = tonumber(state[1])
--- Terms are seconds, and end at 2^31: until 2060.
+-- Terms are seconds up to 2^31: until 2060.
 local seconds = math.floor(since_2026(2147483647 / 2 * 1000) / 1000)
 local term = math.max(highest + 1, tonumber(ARGV[2]), seconds)
 if term > 2147483647 then
@@ -144,7 +144,7 @@ while last and (id_parts(last[1]) > highest or not is_ours(last)) do
   last = last_entry()
 end
 
--- The end: behind the last entry. It is also told by what lies beside it, should somebody have deleted the last ones.
+-- The end is after the last entry, or later according to the state, if the last entries were deleted.
 local log_end, newest, bytes = 0, state[7], state[8]
 if last then
   local _, following = id_parts(last[1])
@@ -159,7 +159,7 @@ for epoch, first, row_term in string.gmatch(state[5], '(%d+):(%d+):(%d+)') do
 end
 log_end = math.max(log_end, last_first or 0, tonumber(state[4]), tonumber(state[3]))
 for _, name in ipairs({'last-generated-id', 'max-deleted-entry-id'}) do
-  -- Where a stray entry was the last one, its id tells nothing of ours.
+  -- After a foreign entry, the last id is not ours.
   if info[name] and not (set_aside > 0 and name == 'last-generated-id') then
     local generated_term, generated = id_parts(info[name])
     if generated_term <= highest and generated > log_end and generated < 9007199254740991 then
@@ -175,14 +175,14 @@ if kind == 'none' then
 else
   local deleted_term = id_parts(info['max-deleted-entry-id'])
   if set_aside > 0 or deleted_term >= term then
-    -- Valkey lets no id go below one that was deleted, so that mark goes first.
+    -- Valkey allows no id below a deleted one, so reset that first.
     redis.call('XSETID', stream, '18446744073709551615-18446744073709551615', 'ENTRIESADDED', info['entries-added'],
       'MAXDELETEDID', '1-0')
   end
   redis.call('XSETID', stream, term_text .. '-0')
 end
 
--- An owner that wrote nothing leaves no row.
+-- A leader without writes leaves no row.
 if last_first == log_end then
   kept[#kept] = nil
 end

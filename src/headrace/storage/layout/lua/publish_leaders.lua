@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Tell every broker who has opened which logs.
+-- Publish the leaders of logs to all brokers.
 -- KEYS: leaders, epoch, changes
 -- ARGV: fencing epoch, then for each log: its stream, '<leader epoch>:<node id>'
--- Answer: OK. Error: FENCED.
+-- Reply: OK. Error: FENCED.
 -- Parts: epoch
 --
--- Epochs only rise: what a slow broker tells late changes nothing. What is known is told again to whoever asks for it:
--- brokers that took a moved topic for a new one have forgotten it.
--- allow-oom: a few bytes, without which clients do not find who leads.
+-- Epochs only rise, so late messages have no effect. Known leaders are published again, because brokers that took a
+-- moved topic for a new one have forgotten them.
+-- allow-oom: a few bytes, without which clients do not find leaders.
 local no = fenced(redis.call('GET', KEYS[2]))
 if no then
   return no

@@ -1,11 +1,11 @@
 -- Create or replace a topic in the registry.
 -- KEYS: topics, epoch, view, changes, deleted
--- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, what is to be replaced, under which field
---   that is noted among what is still to be removed, or ''
--- Answer: 1, or 0 when a topic to be created is there already, or another one than was to be replaced. Error: FENCED.
+-- ARGV: fencing epoch, 'create' | 'replace', virtual cluster, name, topic, the replaced topic, the field that notes it
+--   for removal or ''
+-- Reply: 1, or 0 if the topic to create exists, or the one to replace has changed. Error: FENCED.
 -- Parts: epoch
 --
--- Where there is a view, other brokers are told.
+-- With a view, this notifies other brokers.
 local no = fenced(redis.call('GET', KEYS[2]))
 if no then
   return no
@@ -16,7 +16,7 @@ if ARGV[2] == 'create' and present or ARGV[2] == 'replace' and present ~= ARGV[6
 end
 redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
 if ARGV[7] ~= '' then
-  -- Streams that no topic has would never be found again, should the server die before they are gone.
+  -- After a crash, streams without a topic would never be found.
   redis.call('HSET', KEYS[5], ARGV[7], ARGV[6])
 end
 if redis.call('EXISTS', KEYS[3]) == 1 then

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Enter a group in the list of all groups, or take it out.
+-- Add a group to the list of all groups, or remove it.
 -- KEYS: groups, epoch
 -- ARGV: fencing epoch, 'add' | 'remove', name
--- Answer: 1, or 0 when nothing changed. Error: FENCED.
+-- Reply: 1, or 0 if nothing changed. Error: FENCED.
 -- Parts: epoch
 --
--- allow-oom: those who read go on while Redis is too full for those who write.
+-- allow-oom: consumers continue while Redis is too full for producers.
 local no = fenced(redis.call('GET', KEYS[2]))
 if no then
   return no

@@ -1,16 +1,17 @@
 #!lua flags=allow-oom
--- Take a topic out of the registry and note that its records are still to go; or strike that note out; or only note
--- streams, which no topic may have when they are looked for.
+-- Remove a topic and note that its records must be removed; or remove such a note; or only note streams, which must not
+-- belong to a topic when they are removed.
 -- KEYS: topics, epoch, deleted, view, changes
--- ARGV: fencing epoch, 'begin' | 'end' | 'unreadable' | 'note', topic id ('end', 'note': field of the note), ['begin': virtual cluster, name]
---       ['note': what is noted]
---       ['unreadable', where the entry has to be what it was: virtual cluster, name, entry, what is noted]
--- Answer: begin: the topic as it was stored, also where its records are still to go; nil: somebody else has deleted or
--- moved it, and its records are not ours to drop. End: 1, or 0 when there was nothing to do. Error: FENCED.
+-- ARGV: fencing epoch, 'begin' | 'end' | 'unreadable' | 'note', topic id ('end', 'note': field of the note),
+--       ['begin': virtual cluster, name]
+--       ['note': the note]
+--       ['unreadable', if the entry is unchanged: virtual cluster, name, entry, note]
+-- Reply: begin: the stored topic, also if only its records remain; nil if another broker has deleted or moved it, so
+-- that its records are not ours. End: 1, or 0 if no note exists. Error: FENCED.
 -- Parts: epoch
 --
--- Where there is a view, other brokers are told. A topic of that name with another id is another one, and stays.
--- allow-oom: deleting a topic is what makes room again.
+-- With a view, this notifies other brokers. A topic of that name with another id stays.
+-- allow-oom: deletions free memory.
 local no = fenced(redis.call('GET', KEYS[2]))
 if no then
   return no
@@ -31,7 +32,7 @@ if ARGV[2] == 'unreadable' then
 elseif not topic or not string.find(topic, '"id":"' .. ARGV[3] .. '"', 1, true) then
   return redis.call('HGET', KEYS[3], ARGV[3])
 end
--- Records without a topic would never be found again, should the server die between the two.
+-- Before the removal: after a crash in between, records without a topic would never be found.
 redis.call('HSET', KEYS[3], ARGV[3], topic)
 if redis.call('EXISTS', KEYS[4]) == 1 then
   redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'k', 'topics', 'c', ARGV[4], 'n', ARGV[5])

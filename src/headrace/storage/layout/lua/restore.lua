@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Store acknowledged batches again, after the log was opened with 'resume'.
+-- Store acknowledged batches again, after a recovery with 'resume'.
 -- KEYS: stream, state
--- ARGV: term, 'finish' where these are the last, then for each batch: entry id, batch, newest time, bytes appended
--- Answer: {entries in the stream, rows}. Errors: FENCED, GONE.
+-- ARGV: term, 'finish' for the last call, then for each batch: entry id, batch, newest time, bytes appended
+-- Reply: {entries in the stream, rows}. Errors: FENCED, GONE.
 -- Parts: term
 --
--- Behind the last of them the log goes on under the leader epoch of this opening.
+-- After the last batch, the log continues under the leader epoch of this recovery.
 -- allow-oom: they had room when they were acknowledged.
 local state = redis.call('HMGET', KEYS[2], 'e', 'l')
 local no = refused(state[1])

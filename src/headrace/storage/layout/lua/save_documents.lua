@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Apply changes to documents of several kinds, all of them, in their order.
+-- Apply changes to documents of several kinds atomically, in order.
 -- KEYS: epoch, view, changes, revisions, lock, then each kind's documents
--- ARGV: fencing epoch, token of the lock under which this was decided ('': none), the kinds (separated by spaces), then changes:
---       'S' which of the kinds, id, document | 'D' which of the kinds, id
--- Answer: where there is a view, each kind's revision from now on. Error: FENCED, LOCK.
+-- ARGV: fencing epoch, token of the required lock ('': none), the kinds (separated by spaces), then changes:
+--       'S' number of the kind, id, document | 'D' number of the kind, id
+-- Reply: with a view, each kind's new revision. Errors: FENCED, LOCK.
 -- Parts: epoch
 --
--- Where there is a view, other brokers are told, and revisions say which kinds have changed.
--- allow-oom: deleting a stream writes down that it is gone, and is what makes room again.
+-- With a view, this notifies other brokers, and revisions show the changed kinds.
+-- allow-oom: deleting a stream writes a document, and frees memory.
 local no = fenced(redis.call('GET', KEYS[1]))
 if no then
   return no

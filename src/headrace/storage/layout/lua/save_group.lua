@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Apply changes to a group, all of them, in their order.
+-- Apply changes to a group atomically, in order.
 -- KEYS: group, members, positions
--- ARGV: fencing epoch, then changes, each with the number of arguments that follow:
---       'H' header | 'M' (member id, member)... | 'm' member id... | 'P' (partition, position)... | 'p' partition... |
---       'B' topic, section | 'b' topic | 'X' (drop all it has)
--- Answer: OK. Error: FENCED.
+-- ARGV: fencing epoch, then changes, each with the number of its arguments:
+--       'H' header | 'M' (member id, member)... | 'm' member id... | 'P' (partition, offset)... | 'p' partition... |
+--       'B' topic, section | 'b' topic | 'X' (drop the group)
+-- Reply: OK. Error: FENCED.
 --
--- allow-oom: those who read go on, and their positions are kept, while Redis is too full for those who write.
+-- allow-oom: consumers continue to commit while Redis is too full for producers.
 -- Parts: group_fences
 local function epoch_of(key)
   return redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'e')
@@ -15,14 +15,14 @@ local no = fenced(epoch_of(KEYS[1]))
 if no then
   return no
 end
--- A group can also be dropped where its keys hold something else.
+-- A group can be dropped even if its keys have another type.
 if #ARGV == 3 and ARGV[2] == 'X' and redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
   redis.call('DEL', unpack(KEYS))
 end
 local filled = {M = KEYS[2], P = KEYS[3]}
 local emptied = {m = KEYS[2], p = KEYS[3]}
 
--- There may be thousands: one call for each takes three times as long. No more at a time than `unpack` takes.
+-- A call per field takes three times as long for thousands of them. `unpack` has a limit.
 local function many(command, key, first, last)
   for from = first, last, 1000 do
     redis.call(command, key, unpack(ARGV, from, math.min(from + 999, last)))
@@ -52,8 +52,8 @@ while place <= #ARGV do
 end
 redis.call('HSET', KEYS[1], 'e', ARGV[1])
 if dropped then
-  -- The fence stands for an hour: what an earlier coordinator, or a lost connection, still has on its way must not bring
-  -- the group back.
+  -- The fence lasts an hour: writes in flight of an earlier coordinator or a lost connection must not restore the
+  -- group.
   redis.call('PEXPIRE', KEYS[1], 3600000)
 else
   redis.call('PERSIST', KEYS[1])

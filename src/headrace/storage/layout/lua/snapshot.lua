@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Write down what an owner knows of a log: its producers, as of an offset, what lies behind it opening reads again; and
--- its high watermark, where readers wait for copies (else '').
+-- Store the leader's state of a log: its producers as of an offset, after which a recovery reads batches, and its high
+-- watermark if readers wait for replicas (otherwise '').
 -- KEYS: state, producers
--- ARGV: term, offset ('' while there are more to come), high watermark, then for each producer: its id and its value ('' removes it)
--- Answer: OK. Errors: FENCED, GONE.
+-- ARGV: term, offset ('' if more calls follow), high watermark, then for each producer: id and value ('' removes it)
+-- Reply: OK. Errors: FENCED, GONE.
 -- Parts: term
 --
--- allow-oom: nothing is trimmed beyond it, and trimming is what makes room again.
+-- allow-oom: it is the limit of trims, which free memory.
 local no = refused(redis.call('HGET', KEYS[1], 'e'))
 if no then
   return no

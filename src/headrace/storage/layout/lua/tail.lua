@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- The headers of the batches from an entry on.
+-- Return the headers of batches from an entry.
 -- KEYS: stream
--- ARGV: first entry id, how many at most
--- Answer: for each entry its id and the first 61 bytes of its batch, in turn.
+-- ARGV: first entry id, maximum number
+-- Reply: alternating ids and first 61 bytes of batches.
 local found = {}
 for place, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])) do
   found[2 * place - 1] = entry[1]

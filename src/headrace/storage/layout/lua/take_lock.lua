@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Take a lock. It is free again by itself after a while: who holds it may die.
--- KEYS: lock, revisions of documents, what says that somebody waits for the lock
--- ARGV: token of who asks, ms until it is free
--- Answer: whether it is theirs now (1 or 0), then, if so, kinds of documents and their revisions in turn.
+-- Take a lock. It expires, because its holder may die.
+-- KEYS: lock, revisions of documents, mark that a broker waits for the lock
+-- ARGV: token, time to live in ms
+-- Reply: whether the lock was taken (1 or 0), then, if so, alternating kinds of documents and revisions.
 --
--- allow-oom: what is done under a lock may be what makes room again.
+-- allow-oom: changes under a lock may free memory.
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
   redis.call('SET', KEYS[3], '', 'PX', 200)

@@ -1,14 +1,14 @@
--- Take a block of producer ids.
+-- Reserve a block of producer ids.
 -- KEYS: producer ids, epoch, view
--- ARGV: fencing epoch, how many
--- Answer: the first of them (text). Error: FENCED.
+-- ARGV: fencing epoch, number of ids
+-- Reply: the first one (text). Error: FENCED.
 --
 -- Parts: clock, epoch
 --
--- An id is not to be given twice: two producers of one id would be taken for one, and a batch of the second for a repeated
--- one of the first, which is acknowledged and not stored. Where there is a view a failover may have lost how many were
--- given out, so ids are also a thousand for each millisecond since 2026. That holds as long as the new primary's clock is
--- not behind the old one's by more than the failover took. Where there is none, a loss of power may lose the last ones.
+-- Ids must be unique: the second producer's batch would look like a duplicate of the first one's, and be acknowledged
+-- but not stored. With a view, a failover may lose this counter, so ids also grow by 1,000 per millisecond since 2026.
+-- This requires that the new primary's clock is not behind by more than the failover took. Without a view, a power
+-- failure may lose the last ones.
 local no = fenced(redis.call('GET', KEYS[2]))
 if no then
   return no

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- Move a log's start up and drop the batches that lie wholly before it.
+-- Move the log start offset up, and remove the batches before it.
 -- KEYS: stream, state
--- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', offset to start at or '', and perhaps an offset that
---   must stay with all behind it
--- Answer: {log start (text), entries left}. Errors: FENCED, GONE, STRAY.
+-- ARGV: term, oldest time to keep in ms or '', bytes to keep or '', new start offset or '', and optionally an offset
+--   that must stay with all later ones
+-- Reply: {log start offset (text), entries left}. Errors: FENCED, GONE, STRAY.
 -- Parts: term
 --
--- Never beyond the snapshot: producers are read again from the batches behind it.
--- allow-oom: this is what makes room again.
+-- The snapshot offset is the limit: a recovery reads producers from later batches.
+-- allow-oom: this frees memory.
 local state = redis.call('HMGET', KEYS[2], 'e', 'b', 'o', 'l')
 local no = refused(state[1])
 if no then
@@ -25,7 +25,7 @@ local function row_of(offset)
   end
   return row
 end
--- Where the entries begin that hold an offset or come after it.
+-- Return the id of the first entry that holds or follows an offset.
 local function id_from(offset)
   return terms[row_of(offset)] .. '-' .. string.format('%.0f', offset + 1)
 end
@@ -37,7 +37,7 @@ if last and last[2][5] ~= 's' then
 end
 local log_end = last and tonumber(string.match(last[1], '%d+$')) or log_start
 
--- The base offset of the first batch whose field (4: time, 6: bytes) reaches a value; the log end when none does.
+-- Return the base offset of the first batch whose field (4: time, 6: bytes) reaches a value, or the log end offset.
 local function first_reaching(field, least)
   local low, high, found = log_start, log_end - 1, log_end
   while low <= high do
@@ -60,7 +60,7 @@ if ARGV[2] ~= '' then
   target = math.max(target, first_reaching(4, tonumber(ARGV[2])))
 end
 if ARGV[3] ~= '' and last then
-  -- A batch goes only if what stays without it still has that many bytes, as Kafka does with segments.
+  -- Like a segment in Kafka, a batch is removed only if the rest still has that many bytes.
   target = math.max(target, first_reaching(6, tonumber(last[2][6]) - tonumber(ARGV[3]) + 1))
 end
 if ARGV[4] ~= '' then

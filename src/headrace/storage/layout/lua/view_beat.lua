@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Say that a broker is alive, and see what there is of the others.
+-- Store a broker's heartbeat, and return those of all brokers.
 -- KEYS: view, heartbeats, changes
--- ARGV: the broker's field in the heartbeats, its counter, the number of the view it knows
--- Answer: {number of the view or '', its members or '' where that is the one known, number of the view before it, id of
---         the last change, heartbeats (field, counter, ...)}, all texts.
+-- ARGV: the broker's field in the heartbeats, its counter, the number of its known view
+-- Reply: {number of the view or '', its members or '' if it is the known one, number of the previous view, id of the
+--         last change, heartbeats (field, counter, ...)}, all texts.
 --
--- allow-oom: a Redis that is full must not cost its brokers their places.
+-- allow-oom: brokers must stay members while Redis is full.
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 local view = redis.call('HMGET', KEYS[1], 'number', 'members', 'before')
 local changes = redis.pcall('XINFO', 'STREAM', KEYS[3])

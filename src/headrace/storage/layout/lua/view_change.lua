@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Change the view, if it is still the one that the change was made from.
+-- Change the view, if it is still the expected one.
 -- KEYS: view, heartbeats, epoch, changes
--- ARGV: number of the view that is expected ('0': none), number of the last view that is known, the expected one or one
---       that Redis has lost, the members of the new one, then each member's field in the heartbeats
--- Answer: {number of the view that is there now, its members, number of the view before it}, all texts.
+-- ARGV: number of the expected view ('0': none), number of the last known view, which Redis may have lost, members of
+--       the new view, then each member's field in the heartbeats
+-- Reply: {number of the present view, its members, number of the previous view}, all texts.
 --
--- Where the last known view is not the expected one, a failover has lost some: the new view names none before it, so that
--- everybody has missed one. Who saw which, and which were made since, nobody can tell.
--- A number is never used twice, even if Redis comes back with less than it had: it is also the milliseconds since 2026.
--- It is the fencing epoch of all that its members write.
+-- If the last known view is not the expected one, a failover has lost views. Then the new view names no previous one,
+-- so that all brokers assume that they missed a view.
+-- Numbers never repeat, even after Redis lost data: they are also milliseconds since 2026. The number is the fencing
+-- epoch of all writes of its members.
 -- Parts: clock
--- allow-oom: a Redis that is full must not keep a broker from taking over, since it is what trims.
+-- allow-oom: a broker that will trim must be able to take over on a full Redis.
 local view = redis.call('HMGET', KEYS[1], 'number', 'members', 'before')
 if (view[1] or '0') ~= ARGV[1] then
   return {view[1] or '0', view[2] or '[]', view[3] or '0'}

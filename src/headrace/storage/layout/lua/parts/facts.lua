@@ -1,4 +1,4 @@
--- XINFO answers names and values in turn: the values by their names.
+-- Convert the alternating names and values of XINFO to a table.
 local function facts_of(answer)
   local facts = {}
   for place = 1, #answer, 2 do

@@ -1,6 +1,6 @@
 -- Parts: size
--- Bytes of an entry. One that has more than `largest`, or more than so many fields, has them in place of its fields from
--- here on: no record is as large, and whoever reads on must pass it all the same.
+-- Return the bytes of an entry. If it has more bytes or fields than the largest record, its fields are replaced by the
+-- number of bytes, so that readers can skip it.
 local function weighed(entry, largest, fields)
   local size = size_of(entry)
   if size > largest or #(entry[2] or {}) > 2 * fields then
@@ -9,14 +9,13 @@ local function weighed(entry, largest, fields)
   return size
 end
 
--- Entries as many as fit so many bytes, a few at a time: what one has shows only once it is read, and what does not fit
--- after all is read in vain.
--- from.next: answers so many entries behind an id; without an id, the first ones.
+-- Return as many entries as fit, read a few at a time, because their sizes are known only afterwards.
+-- from.next: returns that many entries after an id, or the first ones.
 -- most, room: entries and bytes.
--- first: bytes that the first one may have, if it is a record.
+-- first: maximum bytes of the first one, if it is a record.
 -- largest, fields: as above.
--- Answer: entries; 1 if there may be more; bytes and id of the first one, where there are none as it has too many, else
---         0. An error of `next` in place of the entries.
+-- Reply: entries; 1 if more may exist; bytes and id of the first one if it is too large, otherwise 0. An error of
+--         `next` takes the place of the entries.
 local function fitting(from, most, room, first, largest, fields)
   local found, step, widest, after = {}, 1, 1, nil
   while #found < most and (room > 0 or #found == 0) do

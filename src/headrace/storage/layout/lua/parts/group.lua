@@ -1,5 +1,5 @@
 -- Parts: facts
--- What XINFO tells of one group of a stream; nil where the stream or the group is not there.
+-- Return the facts of XINFO about a group, or nil if the stream or the group does not exist.
 local function group_facts(stream, group)
   if redis.call('EXISTS', stream) == 0 then
     return nil

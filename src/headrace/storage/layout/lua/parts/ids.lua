@@ -1,4 +1,4 @@
--- Entry ids in their order. A double does not hold all of one: so by length, then as text.
+-- Compare entry ids by length, then as text, because a double cannot hold them.
 local function parts_of(id)
   return string.match(id, '^(%d+)-(%d+)$')
 end

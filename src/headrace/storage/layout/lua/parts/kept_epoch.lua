@@ -1,5 +1,4 @@
--- The fencing epoch in a field of a hash; false where there is none, or something else lies there: it fences nobody, and
--- can still be removed.
+-- Return the fencing epoch in a field of a hash, or false for a missing or invalid one, whose key can be removed.
 local function epoch_in(key, field)
   if redis.call('TYPE', key).ok ~= 'hash' then
     return false

@@ -1,12 +1,11 @@
 -- Parts: facts
--- The members that the groups hash has for a group. Every other consumer of the Redis group is a Redis program's.
+-- Return the members of a group in the groups hash. Other consumers of the Redis group are Redis programs.
 local function members_of(groups, group)
   local known = redis.call('HGET', groups, group)
   return known and cjson.decode(known) or {}
 end
 
--- Whether a Redis program is in the group.
--- consumers: what XINFO CONSUMERS answers for it.
+-- Whether a Redis program is in the group. consumers: reply of XINFO CONSUMERS.
 local function has_others(consumers, members)
   local ours = {}
   for _, member in ipairs(members) do

@@ -1,5 +1,5 @@
 -- Parts: epoch
--- As `fenced`, in a partition, which is to be there.
+-- As `fenced`, for a partition, which must exist.
 local function refused(epoch)
   if not epoch then
     return redis.error_reply('GONE the partition does not exist')

@@ -1,4 +1,4 @@
--- Bytes of an entry's names and values; none where it was removed and only its id is left.
+-- Return the bytes of an entry's names and values; 0 if only its id is left.
 local function size_of(entry)
   local size = 0
   for _, part in ipairs(entry[2] or {}) do

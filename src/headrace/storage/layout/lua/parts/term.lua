@@ -1,4 +1,4 @@
--- Why the owner of a log is refused whose term is ARGV[1], where `term` is the last that opened it (false: none); or nil.
+-- Return an error if the leader's term ARGV[1] is not the stored `term` (false: none), otherwise nil.
 local function refused(term)
   if not term then
     return redis.error_reply('GONE the partition does not exist')
