@@ -289,7 +289,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         closed = live.partitions
         live.topic, live.config = target, converted.config
         table.put(live, converted.partitions)
-        # What was told while the registry did not have them was of nobody's logs.
+        # Brokers ignored these leaders while the registry did not have the logs.
         table.leading.republish(converted.partitions, {})
         for partition in closed:
             partition.close()

@@ -129,13 +129,11 @@ class GroupReader(Reader):
         return await self._delivery.read(self._member, offset, limit, first)
 
 
-# What Redis has of a native topic, as JSON: what DescribeConfigs shows as `headrace.native`.
+# State of a native topic in Redis as JSON, which DescribeConfigs shows as `headrace.native`.
 #
-# `records` and `unfit` have a number for each partition: how many entries there are (null: its key is no stream), and
-# how
-# many were met that no offset stands for. `groups` has for each Redis consumer group, by partition, how many entries
-# are
-# `undelivered` (null: nobody knows) and `pending`, and how many `consumers` there are.
+# `records` and `unfit` have the number of entries per partition (null: its key is no stream), and of those without
+# offset. `groups` has for each Redis consumer group and partition the entries that are `undelivered` (null: unknown) and
+# `pending`, and the number of `consumers`.
 _encode = msgspec.json.encode
 
 
@@ -248,7 +246,7 @@ class NativeGroups:
             if isinstance(change, SaveOffsets) and self._natives:
                 await self._commit(group, change.positions)
         if self._natives and changes and isinstance(changes[-1], DropGroup):
-            # Only whose group it is may; and while nothing can be written nobody waits long to be told.
+            # Only the group's owner may. Fail early if nothing can be written.
             await self._storage.save(group, (), view)
             await self._forget(group)
         left = {
