@@ -38,8 +38,7 @@ from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import GroupLag, NotAStream
 
 
-# A native partition for one Fetch, with or without a group. Each fetch queries Redis at least once, because any client
-# may add entries.
+# A native partition for one Fetch. Each fetch queries Redis at least once, because any client may add entries.
 class Reader:
     """A partition for a reader without a group."""
 
@@ -132,8 +131,8 @@ class GroupReader(Reader):
 # State of a native topic in Redis as JSON, which DescribeConfigs shows as `headrace.native`.
 #
 # `records` and `unfit` have the number of entries per partition (null: its key is no stream), and of those without
-# offset. `groups` has for each Redis consumer group and partition the entries that are `undelivered` (null: unknown) and
-# `pending`, and the number of `consumers`.
+# offset. `groups` has for each Redis consumer group and partition the entries that are `undelivered` (null: unknown)
+# and `pending`, and the number of `consumers`.
 _encode = msgspec.json.encode
 
 
@@ -317,7 +316,7 @@ class NativeGroups:
             StorageUnavailable: Redis does not respond.
         """
         if asked is None:
-            # There may be thousands, and hundreds who ask: what is made of them here is next to nothing.
+            # Computing here is fast, even for thousands of partitions.
             await self._lane.turn()
             positions = dict(committed)
             natives = list(self._natives)
