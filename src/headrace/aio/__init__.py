@@ -1,4 +1,1 @@
-"""Tools for asyncio: tasks that end cleanly, callbacks, single flight, retries, bounded concurrency.
-
-May import nothing of Headrace.
-"""
+"""Tools for asyncio: tasks, callbacks, single flight, retries, bounded concurrency. Imports nothing of Headrace."""

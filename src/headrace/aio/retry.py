@@ -1,4 +1,4 @@
-"""Trying again: the pauses between attempts, and an asynchronous step that is repeated while it fails."""
+"""Pauses between attempts, and a step that is repeated while it fails."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def pauses(first: float, longest: float | None = None) -> Iterator[float]:
-    """Yield pauses without end, each twice as long as the one before, up to a bound; all the same without one."""
+    """Yield pauses without end, doubled from `first` up to `longest`. None: all are equal."""
     following = first
     longest = first if longest is None else longest
     while True:
@@ -17,7 +17,7 @@ def pauses(first: float, longest: float | None = None) -> Iterator[float]:
 
 
 class Backoff:
-    """Waits between attempts: what fails often is asked less often."""
+    """Waits that double from one attempt to the next."""
 
     def __init__(
         self,
@@ -25,13 +25,7 @@ class Backoff:
         longest: float | None = None,
         sleep: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
-        """Prepare for the first pause.
-
-        Args:
-            first: the first pause, in the unit of `sleep`.
-            longest: the longest pause; None: as the first.
-            sleep: waits for a pause; None: `asyncio.sleep`, in seconds.
-        """
+        """Prepare for the first pause. `sleep` sets the unit; None: `asyncio.sleep`, in seconds."""
         self._first, self._longest = first, longest
         self._sleep = sleep
         self._pauses = pauses(first, longest)
@@ -53,14 +47,14 @@ async def retry(
     unless: tuple[type[Exception], ...] = (),
     is_over: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Return what a step returns, repeating it while it raises one of some errors.
+    """Return the result of a step, repeating it while it raises one of `on`.
 
     Args:
-        step: must do no harm when it is made twice.
-        on: errors after which it is made again.
-        backoff: waits in between.
-        unless: kinds of `on` that are raised all the same.
-        is_over: called after each failure; true: its error is raised.
+        step: must be safe to repeat.
+        on: errors that cause a retry.
+        backoff: waits between attempts.
+        unless: subclasses of `on` that are raised at once.
+        is_over: called after each failure. True: the error is raised.
     """
     while True:
         try:

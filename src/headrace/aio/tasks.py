@@ -1,4 +1,4 @@
-"""Tasks, calls in slices, work in threads and callbacks: how they end, and what ends with them."""
+"""Tasks, calls in slices, work in threads, and callbacks."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ _log = structlog.get_logger("headrace.aio")
 
 
 async def end(task: "asyncio.Task[Any]") -> None:
-    """Cancel a background task that speaks to Redis, and wait until it has ended, however it ends.
+    """Cancel a background task that uses Redis, and wait until it has ended.
 
-    It may take more than one cancellation: redis-py sends through `asyncio.wait_for`, which in Python 3.11 swallows one
-    that comes as the sending is done.
+    One cancellation may not suffice: redis-py sends through `asyncio.wait_for`, which in Python 3.11 swallows one that
+    arrives as the write completes.
     """
     while not task.done():
         task.cancel()
@@ -27,30 +27,25 @@ async def end(task: "asyncio.Task[Any]") -> None:
 
 
 def close_with(task: "asyncio.Task[Any]", awaited: Coroutine[Any, Any, Any]) -> None:
-    """Close what a task is to await when the task ends: one that is cancelled before its first step awaits nothing.
+    """Close a coroutine when the task that is to await it ends.
 
-    Python would warn of a coroutine that was never awaited, whenever it finds it.
+    A task that is cancelled before its first step awaits nothing, and Python would warn of it.
     """
     task.add_done_callback(lambda _: awaited.close())
 
 
 def unheard(task: "asyncio.Future[Any]") -> None:
-    """Mark the exception of a task as retrieved. Callers that await the task still receive it.
+    """Mark the exception of a task as retrieved, so that Python does not log it.
 
-    Otherwise, Python logs an exception that no caller retrieved when it collects the task.
+    Callers that await the task still get it.
     """
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def to_the_end(change: Coroutine[Any, Any, R], awaited: Coroutine[Any, Any, Any] | None = None) -> R:
-    """Finish a change even if its caller is cancelled.
+    """Finish a change even if its caller is cancelled, as when a client disconnects.
 
-    A client that disconnects cancels its requests. Half a change would leave a topic that is stored but unknown to this
-    server, or the reverse.
-
-    Args:
-        change: goes on when the caller is cancelled.
-        awaited: what it awaits, to be closed if it ends before its first step.
+    `awaited` is closed if `change` ends before its first step.
     """
     making = asyncio.ensure_future(change)
     if awaited is not None:
@@ -64,13 +59,8 @@ async def in_slices(
 ) -> AsyncIterator[list[tuple[T, R]]]:
     """Yield items with their results, slice by slice and in order. Raises the first error that `ask` raises.
 
-    Each call costs a task of some kilobytes and about ten microseconds of the event loop. A request of a few bytes may
-    name every partition.
-
-    Args:
-        items: may have changed by the time that later slices are read from it.
-        ask: called for every item of a slice before any of them is waited for.
-        at_once: items of a slice.
+    Slices bound the cost: each call takes a task of some kilobytes and about 10 µs of the event loop, and a request of
+    a few bytes may name every partition. Later slices read `items` as it is by then.
     """
     for first in range(0, len(items), at_once):
         some = items[first : first + at_once]
@@ -78,7 +68,7 @@ async def in_slices(
 
 
 async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
-    """Run `work` in a thread, and raise what it raises.
+    """Run `work` in a thread, and raise its errors.
 
     A thread cannot be stopped, so a cancelled caller waits until the work is done, however often it is cancelled.
     """
@@ -96,7 +86,10 @@ async def in_thread(threads: Executor, work: Callable[[], R]) -> R:
 def counted(
     later: Coroutine[Any, Any, Any], resume: Callable[[], None], pause: Callable[[], None]
 ) -> Generator[Any, Any, Any]:
-    """Run as `later`, calling `resume` before each of its steps and `pause` after it: what it waits is not between."""
+    """Run `later`, calling `resume` before each of its steps and `pause` after it.
+
+    The time it waits is not between them.
+    """
     error: BaseException | None = None
     value: Any = None
     while True:
@@ -115,10 +108,7 @@ def counted(
 
 
 def tell(done: Callable[[R], None], result: R, to: str) -> None:
-    """Call one of several callbacks. Its exception is logged, so that the others are called as well.
-
-    `to`: what the result answers, for the log.
-    """
+    """Call one of several callbacks. Its exception is logged with `to`, so that the others are called as well."""
     try:
         done(result)
     except Exception:
@@ -126,5 +116,5 @@ def tell(done: Callable[[R], None], result: R, to: str) -> None:
 
 
 def log_unhandled(to: str) -> None:
-    """Log the current exception as `tell` does, for loops over many batches that cannot afford its call for each."""
+    """Log the current exception as `tell` does, for loops that cannot afford a call per batch."""
     _log.exception("an answer could not be handled", to=to)

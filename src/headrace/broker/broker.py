@@ -1,4 +1,4 @@
-"""The broker: what every API talks to. It owns the topics, the groups and their timers, and no protocol."""
+"""The broker: topics, groups and their timers, for every API. It knows no protocol."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -40,13 +40,13 @@ from headrace.topics.errors import InvalidConfig, UnknownTopic
 from headrace.topics.model import AppendDone, Topic, check_name, is_reserved
 from headrace.topics.rejected_batches import RejectedBatches
 
-# Producer ids: unique for ever, taken from storage in blocks.
+# Producer ids: unique for ever, allocated in blocks.
 BLOCK = 1_000
-"""Ids taken at once, as in Kafka; what a server does not use before it stops is lost, and there are 2^63."""
+"""Ids per block, as in Kafka. Unused ones are lost at a stop; 2^63 exist."""
 
 
 class ProducerIds:
-    """Gives out producer ids."""
+    """Allocates producer ids."""
 
     def __init__(self, storage: TopicStorage) -> None:
         self._storage = storage
@@ -55,7 +55,7 @@ class ProducerIds:
         self._refill = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id nobody was given before. Raises StorageUnavailable, StorageFull, Fenced."""
+        """Return a unique id. Raises StorageUnavailable, StorageFull, Fenced."""
         async with self._refill:
             if self._next == self._end:
                 self._next = await self._storage.allocate_producer_ids(BLOCK)
@@ -81,19 +81,19 @@ class Broker:
         listen: Callable[["Broker"], TopicListener] | None = None,
         others: OtherClusters | None = None,
     ) -> None:
-        """Put it together; `start` loads what is stored.
+        """Assemble the broker; `start` loads stored data.
 
         Args:
-            storage: where everything is kept.
+            storage: the storage.
             settings: the broker's settings.
             clock: the time.
-            cluster_id: the id that Metadata tells; stable over restarts.
-            stream_of: names the Redis key of a new partition's stream.
-            native_stream_of: the same for native topics; None: alike.
-            cluster: the name of the virtual cluster it is.
-            parts: what it shares with the other virtual clusters; None: it is the only one.
-            listen: makes what hears of its topics after the broker itself; None: nothing else does.
-            others: the server's other virtual clusters; None: there are none.
+            cluster_id: id in Metadata responses; stable over restarts.
+            stream_of: returns the Redis key of a new partition's stream.
+            native_stream_of: the same for native topics. None: `stream_of`.
+            cluster: name of its virtual cluster.
+            parts: services shared with other virtual clusters. None: it is the only one.
+            listen: returns a listener of topics that is called after the broker's own.
+            others: the server's other virtual clusters.
         """
         others = others or OtherClusters()
         parts = parts or Services(storage.documents, settings, clock)
@@ -149,23 +149,23 @@ class Broker:
         )
         self.instances = Instances(self.groups, self.searcher, self.source, parts.lane, parts.beside)
         self.advertised: dict[str, tuple[str, int]] = {}
-        """Listener name -> the host and port that clients are told."""
+        """Listener name -> advertised host and port."""
         self.users: Users | None = None
-        """Who has a password, for whoever manages that; None: not here. They are kept by the default cluster alone."""
+        """Users with passwords, in the default cluster only."""
         self.storage_url: str | None = None
-        """Where whoever may read the storage itself finds it, without a password; None: nobody is told."""
+        """URL of the storage without a password, for clients that may read it. None: not published."""
         self.unopened = OfflinePartitions(self.topics, self.clock)
         self._producer_ids = ProducerIds(storage.topics)
         self._tasks: list[asyncio.Task[None]] = []
         self.wakeups = Wakeups()
-        """Fetches that what was appended may be enough for; an API runs them before it answers the appends."""
+        """Fetches to continue after appends. An API runs them before it answers the appends."""
         offsets = consumer_offsets(
             self.ownership, cluster, cluster_id, settings.offsets_topic_num_partitions, RejectedBatches(clock.ticks_ms)
         )
         self.topics.internal[offsets.topic.name] = offsets
 
     async def start(self, progress: Progress | None = None) -> None:
-        """Load topics and groups, then keep retention going."""
+        """Load topics and groups, and start retention."""
         await self.topics.load(progress)
         if self.archives is not None:
             await self._attach({log: live.topic for live in self.topics for log in _logs(live)})
@@ -178,7 +178,7 @@ class Broker:
         self._tasks.append(loop.create_task(self.unopened.keep_looking()))
 
     async def _attach(self, logs: Mapping[LeaderPartition, Topic]) -> None:
-        """Let logs of archived topics read from there. Raises StorageUnavailable."""
+        """Attach archives to logs of archived topics. Raises StorageUnavailable."""
         assert self.archives is not None
         topics = {topic.id: topic for topic in logs.values()}
         archived = {each for each, topic in topics.items() if resolve(topic.config, self.topics.defaults).remote}
@@ -189,18 +189,18 @@ class Broker:
                 log.cold = cold
 
     def configure(self, settings: BrokerSettings) -> None:
-        """Go by other settings from now on: those of topics and their creation; the rest counts from the next start."""
+        """Apply other settings: those of topics and their creation. Others apply after a restart."""
         self.settings = settings
         self.topics.set_defaults(settings.topic_defaults)
 
     def view_changed(self) -> None:
-        """Go by another view from now on: open what has become this server's, give up what is others' now."""
+        """Apply a changed cluster membership: recover new logs, release others."""
         for live in self.topics:
             self.topics.leading.view_changed(live.topic, live.partitions)
         self.groups.adopt()
 
     async def hand_over(self) -> None:
-        """Write down what the next owners would have to find out."""
+        """Save state for the next owners."""
         await self._snapshots.save_last()
 
     def _topic_id(self, name: str) -> UUID | None:
@@ -233,7 +233,7 @@ class Broker:
             InvalidConfig: the key is Headrace's own, or `headrace.adopt.prefixes` does not have it.
         """
         for own in (KEY_PREFIX, self.settings.headrace_stream_prefix):
-            # Some have it in braces, as the hash tag of Redis Cluster.
+            # Some have braces, as the hash tag of Redis Cluster.
             if stream.lstrip("{").startswith(f"{own}:"):
                 raise InvalidConfig(
                     f"stream {stream!r} may not become a topic: keys that begin with {own}: are Headrace's own; "
@@ -249,12 +249,10 @@ class Broker:
         return await adopt(self.topics, name, stream, partition, config)
 
     async def convert(self, name: str, storage: str) -> int:
-        """Move a topic to the other storage; see `broker.native.conversion.convert`."""
+        """Convert a topic to the other storage; see `broker.native.conversion.convert`."""
         return await convert(
             self.topics, name, storage, NativeGroupOffsets(self.groups, self.instances, self.positions)
         )
-
-    # Records
 
     def append(
         self,
@@ -265,13 +263,12 @@ class Broker:
         *,
         most_bytes: int | None = None,
     ) -> None:
-        """Check one record batch and append it; `done` gets its place or the error.
+        """Check and append one record batch. `done` gets its offset or the error.
 
-        The batch's buffer must be writable and is the broker's from here on. `most_bytes` bounds it in place of the
-        topic's `max.message.bytes`.
+        The broker takes over the writable buffer. `most_bytes` replaces the topic's `max.message.bytes`.
 
         Raises:
-            UnknownTopic, and what `topics.validator.accept` names: the batch was refused, `done` is not called.
+            UnknownTopic, and errors of `topics.validator.accept`. Then `done` is not called.
         """
         live = self.topics.get(topic)
         live.append(index, batch, self.clock.now_ms(), done, most_bytes=most_bytes)
@@ -279,25 +276,24 @@ class Broker:
     async def positions(
         self, group: str, asked: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where a group stands, in the partitions asked for or in all; see `NativeGroups.positions`."""
+        """Return a group's committed offsets; see `NativeGroups.positions`."""
         return await self.native_groups.positions(group, self.groups.positions(group), asked)
 
     def searcher(self) -> Searcher:
-        """Looks into batches for one request."""
+        """Return a searcher for one request."""
         return Searcher(self.decompression, self.beside)
 
     async def find_offset(
         self, partition: Source, timestamp: int, searcher: Searcher | None = None, isolation: Isolation = UNCOMMITTED
     ) -> FoundOffset:
-        """ListOffsets for one partition; see `broker.partition.offset_lookup.find`."""
+        """Find an offset for ListOffsets; see `broker.partition.offset_lookup.find`."""
         return await partition.find_offset(timestamp, searcher or self.searcher(), isolation)
 
     async def source(self, partition: Partition, offset: int = 0) -> Source:
-        """Where a partition's records are read up to an offset, whoever leads it. Raises StorageUnavailable.
+        """Return the reader of a partition's records up to an offset, from any leader. Raises StorageUnavailable.
 
-        A log that another broker leads is looked at in storage. So is one of this server's that is being opened, or
-        that somebody has seen longer than it is known to be here, where storage has not answered yet. Where a plain
-        stream ends is asked if it was heard to end before that offset.
+        Storage is read for a log of another leader, one that is being recovered, or one that a client has seen longer
+        than its known end. The end of a plain stream is read if `offset` is beyond the known one.
         """
         log = partition.log
         if log is None:
@@ -308,12 +304,12 @@ class Broker:
             return log
         live = self.topics.get(partition.topic)
         if self.archives is not None and live.config.remote and not log.is_leader:
-            # The archive may have begun after the topic was loaded here.
+            # The archive may be newer than the loaded topic.
             await self._attach(dict.fromkeys(_logs(live), live.topic))
         return await RemotePartitionReader.look_at(log, self.storage.logs, offset)
 
     async def delete_records(self, partition: Partition, before_offset: int) -> int:
-        """Move the log start up; the new log start. Raises OffsetOutOfRange beyond the log end; InvalidTopicName."""
+        """Move the log start offset, and return it. Raises OffsetOutOfRange, InvalidTopicName."""
         if is_reserved(partition.topic):
             raise not_for_clients(partition.topic)
         partition.check_readable(max(before_offset, partition.log_start))
@@ -321,21 +317,19 @@ class Broker:
         return partition.log_start
 
     def coordinator_of(self, group: str) -> int:
-        """The node id of the broker that coordinates a group."""
+        """Return the node id of a group's coordinator."""
         return self.ownership.owner_of(self.ownership.group_key(self.cluster, group))
 
     async def new_producer_id(self) -> int:
-        """A producer id nobody was given before."""
+        """Return a unique producer id."""
         return await self._producer_ids.next()
 
-    # Topics
-
     async def topic_or_create(self, name: str, *, may_create: bool) -> LiveTopic:
-        """A topic by name; created when that is allowed by the caller and by `auto.create.topics.enable`.
+        """Return a topic, created if the caller and `auto.create.topics.enable` allow it.
 
         Raises:
-            UnknownTopic: it is not there and may not be created.
-            InvalidTopicName: it could not exist.
+            UnknownTopic: it does not exist and may not be created.
+            InvalidTopicName: the name is invalid.
         """
         try:
             return self.topics.get(name)
@@ -353,13 +347,13 @@ def _logs(live: LiveTopic) -> list[LeaderPartition]:
 
 
 class BrokerTopics(TopicListener):
-    """Passes changes of topics to the parts of a broker, and then to the server's listener.
+    """Passes changes of topics to the parts of a broker, then to the server's listener.
 
-    This is the one place that decides their order.
+    Only this decides their order.
     """
 
     def __init__(self, broker: Broker, outside: TopicListener) -> None:
-        """The broker may still be under construction; `outside` is called after it."""
+        """The broker may still be under construction."""
         self._broker = broker
         self._outside = outside
 
@@ -369,33 +363,33 @@ class BrokerTopics(TopicListener):
         self._outside.added(live)
 
     def replaced(self, live: LiveTopic) -> None:
-        """Groups read the other partitions."""
+        """Groups read the new partitions."""
         self._broker.native_groups.topic_added(live)
         self._outside.replaced(live)
 
     def deleted(self, live: LiveTopic) -> None:
-        """Its archive is forgotten, in storage too."""
+        """Delete its archive's documents."""
         if self._broker.archives is not None:
             self._broker.archives.forget(live.topic)
         self._outside.deleted(live)
 
     def left(self, name: str) -> None:
-        """Groups read it no longer."""
+        """Groups no longer read it."""
         self._broker.native_groups.topic_deleted(name)
         self._outside.left(name)
 
     def removed(self, live: LiveTopic) -> None:
-        """Its archive is not looked at any more."""
+        """Stop reading its archive."""
         if self._broker.archives is not None:
             self._broker.archives.dismiss(live.topic)
         self._outside.removed(live)
 
     async def forget(self, topic: Topic) -> None:
-        """Groups forget their committed offsets."""
+        """Delete groups' committed offsets."""
         broker = self._broker
         await broker.groups.topic_deleted(DropTopic(topic.name, topic.id), broker.lane.pace())
         await self._outside.forget(topic)
 
     async def reread(self, name: str) -> None:
-        """Take over what another broker has made of it."""
+        """Load the topic as another broker has changed it."""
         await refresh(self._broker.topics, name)

@@ -1,7 +1,6 @@
-"""Documents of the storage: reading one that may be damaged, and changes that depend on what is stored.
+"""Stored documents: reading damaged ones, and changes that depend on stored data.
 
-A document that cannot be read does not keep a server from starting. A change holds a lock, so that brokers make changes
-one at a time.
+An unreadable document does not prevent a start. A lock serializes changes of all brokers.
 """
 
 import asyncio
@@ -18,19 +17,13 @@ from headrace.topics.errors import Fenced, StorageFull, StorageUnavailable, Topi
 
 T = TypeVar("T")
 _AT_ONCE = 1_000
-"""Documents that are decoded in one turn of the loop: some 1.5 ms."""
+"""Documents decoded per turn of the event loop: about 1.5 ms."""
 
 
 async def readable(documents: DocumentStorage, kind: str, decode: Callable[[str, bytes], T]) -> dict[str, T]:
-    """Return the documents of a kind that can be read, by id; the others are reported.
+    """Return the readable documents of a kind by id, and report the others.
 
-    Args:
-        documents: where they are.
-        kind: their kind.
-        decode: makes the value of an id and a document. Raises ValueError (MsgspecError is one) where it cannot.
-
-    Raises:
-        StorageUnavailable.
+    `decode` raises ValueError (such as MsgspecError) for an invalid document. Raises StorageUnavailable.
     """
     try:
         stored = await documents.load(kind)
@@ -56,7 +49,7 @@ _IN_DOUBT = -1
 
 
 class Changing:
-    """Makes the changes of one name, each of them from what the one before it left, whichever broker made that."""
+    """Serializes changes to documents among all brokers. Each starts from the result of the previous one."""
 
     def __init__(
         self,
@@ -65,13 +58,13 @@ class Changing:
         kinds: frozenset[str],
         refresh: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
-        """Nothing is known yet.
+        """Prepare.
 
         Args:
-            documents: where they are kept.
-            name: of the lock: a word like a kind.
-            kinds: of the documents that changes are decided by.
-            refresh: reads documents of some kinds anew. Raises StorageUnavailable.
+            documents: the storage.
+            name: the lock's name, a word like a kind.
+            kinds: kinds of the documents that changes depend on.
+            refresh: reads kinds again. Raises StorageUnavailable.
         """
         self._documents = documents
         self._name = name
@@ -79,15 +72,15 @@ class Changing:
         self._refresh = refresh
         self._one = asyncio.Lock()
         self._known: dict[str, int] = {}
-        """Kind -> the revision that is in memory; not of those in doubt: what was saved last may be stored, or not."""
+        """Kind -> revision in memory. Absent while it is unknown whether the last change is stored."""
         self._held: Lock | None = None
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Within, nobody else makes such a change, and what this broker knows of the kinds is what is stored.
+        """Hold the lock, with current documents in memory.
 
         Raises:
-            LockLost: others were at it for too long; StorageUnavailable.
+            LockLost: other brokers held it too long; StorageUnavailable.
         """
         async with self._one, self._documents.locked(self._name) as lock:
             now = {kind: lock.revisions.get(kind, 0) for kind in self._kinds}
@@ -107,6 +100,6 @@ class Changing:
         before = {kind: self._known.pop(kind, _IN_DOUBT) for kind in {kind for kind, _ in changes}}
         revisions = await self._documents.save(changes, self._held)
         for kind, known in before.items():
-            # Behind another number than the next there is a change that somebody made without the lock.
+            # Any number but the next one shows a change that was made without the lock.
             if known != _IN_DOUBT and revisions.get(kind, known) in {known, known + 1}:
                 self._known[kind] = revisions.get(kind, known)

@@ -1,7 +1,7 @@
 """Fetch: read many partitions at once, and wait for records without polling.
 
-A fetch that finds less than `min_bytes` puts a watcher on its partitions and sleeps until enough has been
-appended or its deadline comes. It then reads everything anew, so an answer is always one view of the logs.
+A fetch that finds less than `min_bytes` watches its partitions until enough is appended or its deadline passes. It then
+reads everything again, so that a response is one consistent view of the logs.
 """
 
 import asyncio
@@ -22,8 +22,10 @@ from headrace.topics.errors import TopicError
 
 _LEAST_WEIGHT = 2_048
 _LOOKS = 16
-"""How often storage is asked at most whether enough is there by now, of what comes without its size being told. All of
-it is read each time: what a fetch costs must not grow with how many come, one by one."""
+"""Maximum reads of storage while records of unknown size arrive.
+
+Each reads everything again. The cost of a fetch must not grow with the number of appends.
+"""
 _log = structlog.get_logger("headrace.broker")
 
 
@@ -31,25 +33,25 @@ class PartitionFetch(msgspec.Struct, frozen=True, gc=False):
     """One partition of a fetch."""
 
     partition: Readable | Exception
-    """The error stands for a partition that could not be found."""
+    """An exception if the partition was not found."""
     offset: int
     max_bytes: int
     largest: int = 1 << 20
-    """Bytes of the largest record batch that the partition takes."""
+    """Maximum bytes of a record batch in the partition."""
     join: bool = False
-    """Whether batches may come joined; see `Readable.read_stored`."""
+    """Whether batches may be joined; see `Readable.read_stored`."""
     isolation: Isolation = UNCOMMITTED
 
 
 class Found(msgspec.Struct, gc=False):
-    """The answer for one partition, in the order of the asks."""
+    """Result for one partition, in request order."""
 
     error: Exception | None = None
     log_start: int = -1
     log_end: int = -1
-    """The high watermark."""
+    """High watermark."""
     stable_end: int = -1
-    """Where `READ_COMMITTED` ends: the last stable offset."""
+    """Last stable offset, the end for `READ_COMMITTED`."""
     has_gaps: bool = False
     """See `Readable.has_gaps`."""
     chunks: list[Buffer] = []
@@ -57,14 +59,14 @@ class Found(msgspec.Struct, gc=False):
 
 
 FetchDone = Callable[[list[Found]], None]
-"""Gets the answers. Their bytes, the sum of the sizes, stay counted in the budget: they are the receiver's to release.
-"""
+"""Gets the results. It must release their bytes, the sum of the sizes, from the budget."""
 
 
 class Wakeups:
-    """Fetches that found enough while they slept: each is gone on with once, however many batches came.
+    """Fetches that are to continue after appends, each once however many batches arrive.
 
-    A fetch may name thousands of partitions, and a batch may wake hundreds of them: a slice of time in each turn.
+    A fetch may name thousands of partitions, and a batch may wake hundreds of fetches: each turn of the loop gets a
+    time slice.
     """
 
     def __init__(self) -> None:
@@ -72,7 +74,7 @@ class Wakeups:
         self._over = False
 
     def add(self, again: Callable[[], None]) -> None:
-        """Call `again` when `run` is called next, in the next turn of the event loop at the latest; or in its turn."""
+        """Call `again` in the next `run`, at the latest in the next turn of the event loop."""
         if not self._due:
             self._soon()
         self._due.append(again)
@@ -88,7 +90,7 @@ class Wakeups:
                 self._soon()
 
     def run(self) -> None:
-        """Go on with those that are due, unless as many as there is time for were in this turn of the event loop."""
+        """Continue due fetches, unless this turn of the event loop has used its time slice."""
         due = self._due
         if not due or self._over:
             return
@@ -98,7 +100,7 @@ class Wakeups:
             try:
                 again()
             except Exception:
-                # One client's trouble; the others still get their answers.
+                # An error of one client must not affect the others.
                 _log.exception("a fetch could not be answered")
             if due and perf_counter() >= until:
                 self._over = True
@@ -106,7 +108,7 @@ class Wakeups:
 
 
 class DelayedFetch:
-    """One fetch under way. `done` is called exactly once, unless it is cancelled before."""
+    """One fetch in progress. `done` is called exactly once, unless it is cancelled before."""
 
     __slots__ = (
         "_again_ms", "_asks", "_budget", "_clock", "_deadline_ms", "_done", "_due", "_ends", "_first", "_granted",
@@ -130,15 +132,15 @@ class DelayedFetch:
         """Prepare a fetch; `start` begins it.
 
         Args:
-            asks: the partitions, in the order of the request.
-            min_bytes: wait until this much is there, or the deadline.
-            max_bytes: bound for all partitions together; the first batch found is returned all the same (KIP-74).
-            deadline_ms: when (ticks) to answer with what there is.
-            first: index of the ask that is served first, so that a byte bound does not starve the last ones.
+            asks: partitions in request order.
+            min_bytes: bytes to wait for.
+            max_bytes: limit of the response. The first batch is returned even if larger (KIP-74).
+            deadline_ms: when (ticks) to respond with what was found.
+            first: index of the partition to serve first, so that a byte limit does not starve the last ones.
             clock: for the deadline.
-            wakeups: goes on with it once enough was appended.
-            budget: what the answer's bytes are taken from, which may make it smaller than `max_bytes`.
-            done: gets the answers, in the order of `asks`.
+            wakeups: continues the fetch after appends.
+            budget: limits the bytes of all responses, and may lower `max_bytes`.
+            done: gets the results in the order of `asks`.
         """
         self._asks = asks
         self._min_bytes = min_bytes
@@ -150,24 +152,24 @@ class DelayedFetch:
         self._budget = budget
         self._granted = 0
         self._needs: dict[int, int] = {}
-        """Index of an ask -> bytes of its first record, where that is larger than was to be known."""
+        """Index of a partition -> bytes of its first record, if larger than expected."""
         self._waiter: Waiter | None = None
         self._done: FetchDone | None = done
         self._watched: list[Readable] = []
         self._missing = 0
         self._ends: Sequence[int] = ()
-        """Where the asked logs ended when storage was asked, as far as it was known; empty: it was not asked."""
+        """Log end offsets known when storage was read. Empty: it was not read."""
         self._unsized = False
-        """Whether more was appended than has been read, nobody knows how much."""
+        """Whether records of unknown size were appended since the read."""
         self._pause_ms = 0
         self._again_ms = 0
-        """When (ticks) such is read at the earliest."""
+        """Earliest ticks to read these."""
         self._timer: Timer | None = None
         self._due = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Answer from memory at once if possible; else read Redis, or wait for records or for the budget."""
+        """Respond from memory if possible, else read Redis, or wait for records or budget."""
         granted = self._budget.grant(self._max_bytes)
         if granted:
             self._read(granted, self._max_bytes)
@@ -179,7 +181,7 @@ class DelayedFetch:
         self._waiter = self._budget.wait(wanted, least, partial(self._read, wanted=wanted))
 
     def _read(self, granted: int, wanted: int) -> None:
-        """Read with bytes that were taken from the budget, when so many were wanted."""
+        """Read with `granted` bytes of the budget."""
         self._waiter = None
         self._granted = granted
         self._missing, self._unsized, self._ends = 0, False, ()
@@ -187,7 +189,7 @@ class DelayedFetch:
         if not stored:
             self._settle(found)
             return
-        # A batch that comes from Redis comes whole: the largest there may be has to have room, beside what fits.
+        # Redis returns whole batches: reserve the largest possible one in addition.
         largest = max(map(self._largest, stored))
         if wanted < self._max_bytes + largest:
             self._give_back(0)
@@ -196,7 +198,7 @@ class DelayedFetch:
                 self._wait_for_budget(self._max_bytes + largest, largest)
                 return
             self._granted = more
-        # What is appended between Redis' answer and its turn here is in none that is told later.
+        # Watch first: records appended after the response of Redis would not be reported later.
         self._watch()
         self._ends = [
             -1 if isinstance(ask.partition, Exception) else ask.partition.visible_end(ask.isolation)
@@ -205,20 +207,20 @@ class DelayedFetch:
         self._task = asyncio.get_running_loop().create_task(self._from_storage(found, stored))
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Discard the fetch."""
         self._done = None
         self._stop_waiting()
         if self._waiter is not None:
             self._waiter.cancel()
-        # A task goes on to the end: what Redis has been asked for comes, and counts until then.
+        # A task continues: data requested from Redis arrives, and counts against the budget until then.
 
     def _give_back(self, kept: int) -> None:
-        """Give back what was taken from the budget, less the bytes that are kept."""
+        """Release budget above the kept bytes."""
         surplus, self._granted = self._granted - kept, kept
         self._budget.release(surplus)
 
     def _from_memory(self) -> tuple[list[Found], list[int]]:
-        """What memory has, and the indexes of the asks that need Redis."""
+        """Return results from memory, and indexes of partitions to read from Redis."""
         asks = self._asks
         count = len(asks)
         found: list[Found] = [Found() for _ in asks]
@@ -240,7 +242,7 @@ class DelayedFetch:
                 continue
             if partition.at_end(ask.offset, ask.isolation):
                 continue
-            # What was read ahead has its turn: else it would take the room of those that are read only now.
+            # Read-ahead data waits its turn, else it would use the room of partitions that must be read.
             if not partition.cached(ask.offset, ahead=not stored):
                 stored.append(index)
                 continue
@@ -259,7 +261,7 @@ class DelayedFetch:
         return found, stored
 
     async def _from_storage(self, found: list[Found], stored: list[int]) -> None:
-        """Read the partitions that memory has not got, as many at once as there is room for what may come."""
+        """Read partitions from storage, as many at once as fit."""
         taken = sum(map(_weight, found))
         waiting = deque(stored)
         while self._done is not None and (shares := self._shares(waiting, taken)):
@@ -267,7 +269,7 @@ class DelayedFetch:
             for (index, _, _), (chunks, size, error) in zip(shares, await asyncio.gather(*reads), strict=True):
                 if isinstance(error, NeedsRoom):
                     if taken:
-                        # The next fetch may begin with it.
+                        # A later fetch may start with it.
                         continue
                     self._needs[index] = error.size
                     self._read_larger()
@@ -280,24 +282,20 @@ class DelayedFetch:
         self._settle(found)
 
     def _read_larger(self) -> None:
-        """Begin anew with as many bytes as the first record has: it is answered however large it is."""
+        """Restart with the bytes of the first record, which is returned however large it is."""
         self._task = None
         self._give_back(0)
         if self._done is not None:
             self.start()
 
     def _largest(self, index: int) -> int:
-        """Bytes that the first batch of an ask may have."""
+        """Return the maximum bytes of a partition's first batch."""
         return max(self._asks[index].largest, self._needs.get(index, 0))
 
     def _shares(self, waiting: deque[int], taken: int) -> list[tuple[int, int, int]]:
-        """Take the next asks off, with the bytes to read for each, and those that its first batch may have.
+        """Take partitions that fit in the worst case, with bytes to read and maximum bytes of the first batch.
 
-        They are what fits, also if batches are as large as can be.
-
-        Args:
-            waiting: indexes of the asks that are to be read.
-            taken: bytes that the answer has already. Without any one ask is read in any case.
+        Without `taken` bytes in the response, one partition is always read.
         """
         left = self._max_bytes - taken
         room = self._granted - taken
@@ -314,7 +312,7 @@ class DelayedFetch:
             if left <= 0:
                 break
         if len(shares) == 1 and not taken:
-            # It may have all there is.
+            # A single one may use the whole grant.
             index, share, most = shares[0]
             shares[0] = index, share, max(most, self._granted)
         return shares
@@ -334,7 +332,7 @@ class DelayedFetch:
         return chunks, size, None
 
     def _settle(self, found: list[Found]) -> None:
-        """Answer, or wait for what is missing."""
+        """Respond, or wait for more records."""
         if self._done is None:
             self._give_back(0)
             return
@@ -353,9 +351,9 @@ class DelayedFetch:
             self._wait(self._min_bytes - total)
 
     def _leaves_some(self, found: list[Found]) -> bool:
-        """Whether there is more than was taken: it is the room that was short, and waiting brings nothing.
+        """Whether the limit of bytes cut the result, so that waiting does not help.
 
-        What has come since storage was asked is not meant: it is read once more.
+        Records appended since storage was read do not count: they are read again.
         """
         for index, (ask, answer) in enumerate(zip(self._asks, found, strict=True)):
             partition = ask.partition
@@ -367,7 +365,7 @@ class DelayedFetch:
         return False
 
     def _pace(self) -> None:
-        """Storage had too little: what comes next, of unknown size, may wait for more."""
+        """Delay the next read, because storage had too few bytes of records whose size is unknown."""
         now_ms = self._clock.ticks_ms()
         self._pause_ms = self._pause_ms or max(1, (self._deadline_ms - now_ms) // _LOOKS)
         self._again_ms = now_ms + self._pause_ms
@@ -404,14 +402,14 @@ class DelayedFetch:
                     self._watched.append(ask.partition)
 
     def _grown(self, size: int) -> None:
-        """A batch was appended (0: a partition went away). Read once for all that come together, not once per batch."""
+        """Count an appended batch (0: a partition was removed), and read once for all that arrive together."""
         self._missing -= size or self._min_bytes
         self._unsized = self._unsized or size >= UNKNOWN_SIZE
         if self._missing <= 0 and self._task is None:
             self._read_again()
 
     def _read_again(self) -> None:
-        """There may be enough by now."""
+        """Read again when allowed."""
         self._stop_waiting()
         if self._unsized and self._clock.ticks_ms() < self._again_ms:
             self._timer = self._clock.call_at(min(self._again_ms, self._deadline_ms), self._paused)
@@ -442,5 +440,5 @@ class DelayedFetch:
 
 
 def _weight(answer: Found) -> int:
-    """Bytes that an answer counts with where batches are many and tiny: each of them takes time."""
+    """Return bytes with a minimum per batch, because each takes time."""
     return max(answer.size, len(answer.chunks) * _LEAST_WEIGHT)

@@ -1,4 +1,4 @@
-"""How far groups have come and who has what, as plain data: for whoever shows the running server's groups."""
+"""Group lag and assignments of a running server, as plain data for displays."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
@@ -16,13 +16,13 @@ from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.offsets import Move, Target, destination, record_lag
 
 ISOLATION = Isolation.READ_UNCOMMITTED
-"""Lag counts up to the high watermark, and a reset goes as far, as with Kafka's own tools."""
+"""Lag and resets end at the high watermark, as in Kafka's tools."""
 _AT_ONCE = 500
-"""Partitions of one member that are read before others may have the event loop."""
+"""Partitions of one member read per turn of the event loop."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A member of a group, and what it has."""
+    """A member of a group with its partitions."""
 
     member: str
     client: str
@@ -31,26 +31,26 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Planned(Move, frozen=True):
-    """A move in one topic: not in a later one of that name."""
+    """A planned reset, valid for this topic id only."""
 
     topic_id: UUID
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """Where a group stands in one partition."""
+    """State of a group in one partition."""
 
     place: TopicPartition
     position: int | None
-    """Offset of the next record; None: nothing was committed."""
+    """None: no commit."""
     log_end: int | None
-    """None: the partition is gone, or another broker leads it."""
+    """None: the partition was deleted, or another broker leads it."""
     lag: int | None
-    """Records to come, from the log start on where nothing was committed; None where that cannot be known."""
+    """Unread records, from the log start offset without commits. None: unknown."""
     member: str | None
 
 
 async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
-    """The members of a group, in the order of their ids; others go first meanwhile, for there may be thousands."""
+    """Return the members of a group by id. Yields to the event loop, for there may be thousands."""
     present = []
     for each in found.members:
         places: list[TopicPartition] = []
@@ -67,10 +67,9 @@ async def shares(found: GroupDescription, pace: TimeSlice) -> list[Share]:
 
 
 async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) -> list[CommittedOffset]:
-    """Where the group stands in every partition of the topics that it has positions or members in.
+    """Return the state of every partition of topics in which the group has offsets or members.
 
-    Raises:
-        StorageUnavailable: it reads native topics, and Redis does not answer.
+    Raises StorageUnavailable: it reads native topics, and Redis does not respond.
     """
     positions = await broker.positions(group, None)
     pace = broker.lane.pace()
@@ -92,7 +91,7 @@ async def group_offsets(broker: Broker, group: str, present: Iterable[Share]) ->
 
 
 def _held(positions: Iterable[TopicPartition], present: Iterable[Share]) -> Iterator[tuple[TopicPartition, str | None]]:
-    """Every partition that a group has a position in, and each that a member has, with the member."""
+    """Yield partitions with committed offsets, then those of members with the member."""
     for place in positions:
         yield place, None
     for share in present:
@@ -122,7 +121,7 @@ def _committed_offset(
 
 
 def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
-    """The topics that a group has positions in, or members: one after the other, some of them several times."""
+    """Yield topics of a group's offsets and members, with repetitions."""
     for place in list(runner.positions):
         yield place.topic
     described = broker.groups.describe(runner.name)
@@ -133,13 +132,7 @@ def topics_read(broker: Broker, runner: GroupRunner) -> Iterator[str]:
 def log_lags(
     broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]
 ) -> Iterator[tuple[str, int, int]]:
-    """Records to come in each partition of these topics, as far as offsets count them and this server leads it.
-
-    Where nothing was committed they count from the log start.
-
-    Yields:
-        Topic, partition, records.
-    """
+    """Yield topic, partition and lag for topics whose offsets count records and whose leader is this server."""
     for topic in topics:
         if not broker.topics.has(topic):
             continue
@@ -151,7 +144,7 @@ def log_lags(
 
 
 def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata], topics: Iterable[str]) -> int | None:
-    """Records to come in these topics; None: there is no partition whose lag offsets tell."""
+    """Return the lag in these topics. None: offsets do not count records in any of them."""
     lag = None
     for _, _, records in log_lags(broker, positions, topics):
         lag = (lag or 0) + records
@@ -159,16 +152,9 @@ def lag_of(broker: Broker, positions: Mapping[TopicPartition, OffsetAndMetadata]
 
 
 async def plan_reset(broker: Broker, group: str, target: Target, topic: str | None) -> list[Planned]:
-    """What a reset would make of a group's positions.
+    """Return the effect of a reset on a group's offsets.
 
-    Args:
-        broker: where the group is.
-        group: its name.
-        target: where to.
-        topic: only the partitions of this topic; None: all that the group has positions in.
-
-    Raises:
-        UnknownTopic: there is no such topic; StorageUnavailable.
+    `topic`: None for all partitions with offsets. Raises UnknownTopic, StorageUnavailable.
     """
     positions = await broker.positions(group, None)
     if topic is None:
@@ -193,9 +179,9 @@ async def plan_reset(broker: Broker, group: str, target: Target, topic: str | No
 
 
 async def reset(broker: Broker, group: str, moves: Iterable[Planned]) -> str | None:
-    """Commit the new positions of a group that has no members, as Kafka's tools do; why it was refused, None: done.
+    """Commit planned offsets for a group without members. Return the name of the error, if any.
 
-    Those in topics that are gone, or were made again, since it was planned are refused alone.
+    Topics that were deleted or created again since are rejected individually.
     """
     positions = {
         TopicPartition(move.topic, move.partition): OffsetAndMetadata(

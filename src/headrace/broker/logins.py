@@ -1,6 +1,6 @@
-"""How a connection says who it is for, and which virtual cluster it gets.
+"""Login of connections and choice of the virtual cluster.
 
-A port between APIs: one knows the protocol of logging in, another whose names and passwords they are.
+A port between APIs: one knows the login protocol, another the credentials.
 """
 
 from typing import Protocol
@@ -12,9 +12,9 @@ from headrace.security.access.principal import Principal
 
 
 class LoginRefused(Exception):
-    """The name and the password let nobody in.
+    """A rejected login.
 
-    The message is for the client; `reason` is for the log, and may say more than a stranger should know.
+    The message is for the client. `reason` is for the log and may reveal more.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -23,46 +23,46 @@ class LoginRefused(Exception):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """What a login led to."""
+    """Result of a login."""
 
     principal: Principal
     broker: Broker
-    """The virtual cluster that it opens."""
+    """Virtual cluster of the login."""
     lifetime_ms: int = 0
-    """After how long the client has to log in again (KIP-368); 0: never."""
+    """Time after which the client must log in again (KIP-368). 0: never."""
 
 
 class Bearer(msgspec.Struct, frozen=True):
-    """Whose a token is."""
+    """Owner of a token."""
 
     name: str
-    """Of the principal."""
+    """Name of the principal."""
     lifetime_ms: int
-    """How long the token is good from now on; at least 1."""
+    """Remaining lifetime of the token, at least 1."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a mechanism answers to a token."""
+    """A mechanism's response to a token."""
 
     token: bytes = b""
     admitted: Admitted | None = None
-    """None: another token has to come."""
+    """None: another token must follow."""
     refused: LoginRefused | None = None
-    """Why nothing will come of it, where the mechanism tells the client so by a token of its own first."""
+    """Reason of a failure that the mechanism reports by a token of its own."""
 
 
 class Mechanism(Protocol):
-    """One login under way, by one SASL mechanism."""
+    """One login in progress, by one SASL mechanism."""
 
     async def answer(self, token: bytes) -> Answer:
-        """Take the next token of the client. Raises LoginRefused, after which nothing more may be asked."""
+        """Process the client's next token. Raises LoginRefused, which ends the login."""
 
 
 class Logins(Protocol):
-    """Who may log in at a listener, how, and where to."""
+    """Logins at a listener."""
 
     required: bool
-    """Whether nothing is served without it; else who does not log in gets the default cluster."""
+    """Whether login is required. Otherwise, clients without login use the default cluster."""
     mechanisms: tuple[str, ...]
     """Names of SASL mechanisms."""
 
@@ -70,4 +70,4 @@ class Logins(Protocol):
         """Begin a login by one of `mechanisms`."""
 
     async def refused(self) -> None:
-        """Somebody was refused: wait before they are told, so that guessing takes time."""
+        """Delay the response to a rejected login, to slow down guessing."""

@@ -1,4 +1,4 @@
-"""Follows what other brokers change: topics, virtual clusters, listeners' documents, leader epochs, the view itself."""
+"""Follows changes of other brokers: topics, virtual clusters, documents, leader epochs and cluster membership."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,17 +18,17 @@ _WAIT_MS = 1_000
 _AGAIN_S = 0.25
 _CATCH_UP_S = 2.0
 _CURRENT_S = 1.0
-"""Whoever has to know all waits so long for it, and goes by what is known when Redis does not answer."""
+"""Maximum wait for current metadata. Without a response of Redis, known metadata is used."""
 _LOOK_S = 0.005
 _NOTHING = "0-0"
-"""The id before all changes."""
+"""Id before all changes."""
 _log = structlog.get_logger("headrace.broker.brokers")
 
 Documents = Callable[[frozenset[str]], Awaitable[None]]
 
 
 def everything(*loading: Documents) -> Documents:
-    """Loads what each of these loads."""
+    """Return a loader that calls all of these."""
 
     async def load(kinds: frozenset[str]) -> None:
         for each in loading:
@@ -38,7 +38,7 @@ def everything(*loading: Documents) -> Documents:
 
 
 async def nothing_to_settle() -> None:
-    """Where nobody can have ended without its being seen."""
+    """Do nothing: for a single broker."""
 
 
 def _place(change_id: str) -> tuple[int, int]:
@@ -47,7 +47,7 @@ def _place(change_id: str) -> tuple[int, int]:
 
 
 class MetadataListener:
-    """Reads the changes, and has what they are about loaded."""
+    """Reads changes and loads the changed data."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class MetadataListener:
         """Prepare.
 
         Args:
-            storage: where changes are told.
-            clusters: what has topics.
-            documents: loads listeners' documents of these kinds.
-            view: called when the view has changed.
-            settled: returns when a broker that ends just now is out of the view, as far as that can be known.
+            storage: source of changes.
+            clusters: virtual clusters with topics.
+            documents: loads listeners' documents of some kinds.
+            view: called when the cluster membership has changed.
+            settled: returns once a broker that is ending has been removed, if that can be known.
         """
         self._storage = storage
         self._clusters = clusters
@@ -74,14 +74,14 @@ class MetadataListener:
         self._settled = settled
         self._last = self._at_last_beat = _NOTHING
         self._taken = _NOTHING
-        """The last change that all is loaded for."""
+        """Last change that is loaded."""
         self._everything = False
         self._stopped = False
         self._task: asyncio.Task[None] | None = None
         self._looks = SingleFlight(self._look)
 
     def start(self, last: str) -> None:
-        """Follow from a change on; what was before it is known."""
+        """Follow changes after `last`."""
         self._last = self._at_last_beat = self._taken = last
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
 
@@ -93,33 +93,27 @@ class MetadataListener:
                 await end(task)
 
     def last_is(self, change_id: str) -> None:
-        """Redis says what the last change is. Where it is an earlier one than is known, Redis has lost some."""
+        """Compare with the last change in Redis. If that is older, Redis has lost some, and everything is loaded."""
         if _place(change_id) < _place(self._at_last_beat):
             _log.warning("Redis came back with less than it had: everything is loaded again")
             self._last = change_id
             self.load_everything()
-        # Changes that come with the answer to a heartbeat are often known before that is.
+        # Changes that come with the response to a heartbeat are often already known.
         self._at_last_beat = self._last
 
     def load_everything(self) -> None:
-        """Something may have been missed."""
+        """Load everything again: changes may have been missed."""
         self._everything = True
 
     @property
     def taken(self) -> str:
-        """The last change that all is loaded for."""
+        """Last change that is loaded."""
         return self._taken
 
     async def catch_up(self, since: str | None = None) -> bool:
-        """Return when every change there is has been taken over, or it takes too long; whether there was any.
+        """Load all current changes, or time out. Return whether there were any.
 
-        One that is taken over while Redis is asked for the last one counts: whoever calls this had not found it yet.
-
-        Args:
-            since: what `taken` said before the caller looked for what it did not find; None: what it says now.
-
-        Raises:
-            StorageUnavailable.
+        `since` is `taken` as of the caller's lookup that failed. None: now. Raises StorageUnavailable.
         """
         before = self._taken if since is None else since
         wanted = await self._storage.last_change()
@@ -131,10 +125,9 @@ class MetadataListener:
         return True
 
     async def current(self) -> None:
-        """Return when all that was told before this call is known here, or cannot be known soon.
+        """Return when all earlier changes are loaded, or cannot be loaded soon.
 
-        A process that stood still would go by what was so before: its clients' requests have waited as the changes
-        have. One look serves all who ask before it begins.
+        A paused process would otherwise serve queued requests from stale metadata. Concurrent callers share one lookup.
         """
         if self._stopped:
             return
@@ -150,7 +143,7 @@ class MetadataListener:
                     await ownership.until(lambda: ownership.is_current)
         except (TopicError, TimeoutError) as error:
             _log.debug("changes cannot be read", reason=str(error))
-        except Exception:  # whoever asks goes by what is known
+        except Exception:  # callers use known metadata
             _log.exception("changes cannot be read")
 
     async def _run(self) -> None:
@@ -173,11 +166,11 @@ class MetadataListener:
                 else:
                     _log.warning("changes were lost with a Redis that had them, or dropped: everything is loaded again")
                     self._everything = True
-                    # The load takes a while: until then this broker is not to think that its view is the last one.
+                    # The load takes time. Until then, this broker must not consider its view the latest.
                     for _, change in found:
                         self._hear_view(change)
             except TopicError as error:
-                # What it was about may not have been loaded.
+                # The change may not be loaded.
                 self._everything = True
                 _log.warning("changes cannot be followed", reason=str(error))
                 await asyncio.sleep(_AGAIN_S)
@@ -208,8 +201,7 @@ class MetadataListener:
             except UnknownCluster:
                 continue
         for opened in told if topics or kinds else ():
-            # What was told of logs that were not known, or of a topic behind its move to another cluster, which was
-            # forgotten with the topic.
+            # Leaders of logs that were unknown, or forgotten when their topic moved to another cluster.
             self._clusters.learn_leaders(opened)
         if kinds:
             await self._clusters.access.reload(frozenset(kinds))

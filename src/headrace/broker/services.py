@@ -1,4 +1,4 @@
-"""What a server has once, for all of its virtual clusters together."""
+"""Services that all virtual clusters of a server share."""
 
 from headrace.broker.admin.acl_authorizer import AclAuthorizer
 from headrace.broker.admin.quotas import Quotas
@@ -17,7 +17,7 @@ from headrace.broker.runtime.scheduler import CooperativeScheduler
 
 
 class Services:
-    """The parts that the brokers of all virtual clusters share."""
+    """Services of one server."""
 
     def __init__(
         self,
@@ -31,39 +31,39 @@ class Services:
         leaders: LeaderRegistry | None = None,
         running: Clock | None = None,
     ) -> None:
-        """Make those that are not given; nothing is loaded.
+        """Create missing services; nothing is loaded.
 
         Args:
-            documents: where access rules, quotas and archives are written down.
+            documents: storage of ACLs, quotas and archives.
             settings: the server's settings.
             clock: the time.
-            cache: budget of all cached tails; None: what the settings say.
-            lake: opens archives; None: nothing is read from one.
-            ownership: what is this server's; None: everything.
-            leaders: the leader epochs of all logs; None: there are no other brokers.
-            running: the time by which groups' members are waited for; None: as `clock`.
+            cache: budget of all cached tails. None: from the settings.
+            lake: opens archives. None: no archives.
+            ownership: None: this server owns everything.
+            leaders: leader epochs of all logs. None: a single broker.
+            running: clock for members' timeouts. None: `clock`.
         """
         self.cache = cache or CacheBudget(settings.headrace_cache_bytes)
         self.reads = ReadBudget(settings.headrace_reads_bytes)
-        """Of the answers under way to clients of any cluster."""
+        """Budget of responses in progress, of all clusters."""
         self.beside = ReadBudget(BESIDE_BYTES)
-        """Of what somebody wants who has a share of `reads`, and would wait for others who do as well."""
+        """Additional budget for holders of a share of `reads`, which would otherwise wait for each other."""
         self.lane = CooperativeScheduler()
-        """Where long work takes turns."""
+        """Scheduler of long work."""
         self.group_memory = GroupMemory(settings.headrace_groups_max_bytes, settings.headrace_offsets_max_bytes)
-        """What the groups of all clusters hold together."""
+        """Memory of the groups of all clusters."""
         self.producers = ProducerTotal(
             settings.headrace_max_producers, settings.producer_id_expiration_ms, clock, self.lane
         )
-        """The idempotent producers of all logs."""
+        """Idempotent producers of all logs."""
         self.decompression = Decompression()
-        """Where large batches are decompressed."""
+        """Decompression of large batches."""
         self.archives = None if lake is None else Archives(documents, lake, self.reads)
-        """Where old records of archived topics are read; None: nowhere."""
+        """Archives of old records, if any."""
         self.ownership = ownership or Ownership(settings.node_id)
         self.leaders = leaders or LeaderRegistry()
         self.access = AclAuthorizer(documents, settings, clock, self.lane)
-        """Who may do what."""
+        """Authorization."""
         self.quotas = Quotas(documents, settings, clock)
-        """And how much of it."""
+        """Quotas."""
         self.running = running or clock

@@ -1,7 +1,7 @@
-"""Virtual clusters: several brokers over one storage, each with topics and groups of its own.
+"""Virtual clusters: several brokers over one storage, each with separate topics and groups.
 
-The default cluster is always there and is what a client sees that chooses none. Others are made by name, such as one
-for each stream pool of the OCI API. Producer ids, the budget of cached tails and the advertised addresses are common.
+The default cluster always exists and serves clients that choose none. Others have names, such as one per stream pool of
+the OCI API. Producer ids, the cache budget and advertised addresses are common.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from headrace.topics.native import adopted
 
 DEFAULT = SERVER
 KIND = "clusters"
-"""The kind of documents: cluster -> its settings."""
+"""Kind of the documents with clusters' settings."""
 MOVED_TOPICS = "moved-topics"
-"""The kind of the documents that name topics that have left a cluster with their streams.
+"""Kind of the empty documents that name topics moved out of a cluster with their streams.
 
-They have nothing but an id, and are written before the move: a name too many does no harm.
+They are written before the move: an unnecessary name does no harm.
 """
 
 ClusterStreamName = Callable[[str, str, int, str], str]
-"""(cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
+"""(Cluster, topic, partition, generation) -> Redis key of a new partition's stream."""
 Save = Callable[[Mapping[tuple[str, str], bytes | None]], Awaitable[object]]
-"""Stores documents: that of a lock, where more than them is decided under it. Raises as `DocumentStorage.save`."""
+"""Stores documents, under a lock if more is decided there. Raises as `DocumentStorage.save`."""
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _settings = msgspec.json.Decoder(dict[str, str])
@@ -56,23 +56,23 @@ class UnknownCluster(LookupError):
 
 
 class ClusterListener:
-    """Hears of the topics of all virtual clusters, and of clusters that go; it does nothing by itself."""
+    """Notified of topics and deletions of clusters. Does nothing by default."""
 
     def topic_added(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic is there from now on, in this broker: loaded, created, or moved there."""
+        """A topic was loaded, created, or moved to this broker."""
 
     def topic_deleted(self, broker: Broker, live: LiveTopic) -> None:
-        """This broker itself has deleted a topic. `topic_removed` comes next."""
+        """This broker has deleted a topic. `topic_removed` follows."""
 
     def topic_removed(self, broker: Broker, live: LiveTopic) -> None:
-        """A topic is nowhere any more, as far as this broker knows."""
+        """A topic no longer exists in any cluster, as far as known."""
 
     def cluster_removed(self, name: str) -> None:
         """A virtual cluster was deleted."""
 
 
 class VirtualClusters:
-    """Every virtual cluster of this server."""
+    """All virtual clusters of this server."""
 
     def __init__(
         self,
@@ -85,16 +85,16 @@ class VirtualClusters:
         parts: Services | None = None,
         listeners: Iterable[ClusterListener] = (),
     ) -> None:
-        """Put the default cluster together; `start` loads what is stored.
+        """Create the default cluster; `start` loads stored data.
 
         Args:
-            storage: where everything is kept.
-            settings: the server's settings; clusters may have some of their own over them.
+            storage: the storage.
+            settings: the server's settings. Clusters may override some.
             clock: the time.
-            cluster_id: what the default cluster tells as its id.
-            stream_of: names the Redis key of a new partition's stream.
-            parts: what the clusters share; None: parts for a server without archives that is alone.
-            listeners: hear of topics and clusters, in this order; `subscribe` adds those that need the clusters first.
+            cluster_id: id of the default cluster.
+            stream_of: returns the Redis key of a new partition's stream.
+            parts: shared services. None: those of a single server without archives.
+            listeners: notified in this order. `subscribe` adds those that need the clusters first.
         """
         self.clock = clock
         self.settings = settings
@@ -112,11 +112,11 @@ class VirtualClusters:
         self.default = self._open(DEFAULT, storage, cluster_id)
 
     def subscribe(self, listener: ClusterListener) -> None:
-        """Have one more listener hear of what comes from now on, after the others."""
+        """Add a listener after the others."""
         self.listeners.append(listener)
 
     async def start(self, progress: Progress | None = None) -> None:
-        """Load every cluster's topics and groups, the default one's first; `progress` is told of that."""
+        """Load every cluster's topics and groups, the default one first."""
         await self.access.load()
         await self.quotas.load()
         self._moved = await load_moved_topics(self._storage.documents)
@@ -131,7 +131,7 @@ class VirtualClusters:
                 self._moved.update(moved_topic(each, live.topic.name) for each in self._sources(name, live.topic))
 
     def _sources(self, cluster: str, topic: Topic) -> set[str]:
-        """The clusters whose keys a topic's streams have: it has moved from there, also where no document says so."""
+        """Return clusters whose keys a topic's streams have: it was moved from there, even if no document says so."""
         found: set[str] = set()
         foreign = adopted(topic)
         for index, stream in enumerate(topic.streams):
@@ -144,9 +144,9 @@ class VirtualClusters:
         return found
 
     async def refresh_clusters(self) -> None:
-        """Take over which clusters there are, and their settings, from what another broker has stored."""
+        """Load clusters and their settings after a change by another broker."""
         async with self._changes:
-            # What is known of moves stays, whatever has become of the documents: a name too many costs a suffix.
+            # Keep known moves, whatever happens to the documents: an unnecessary name only costs a suffix.
             self._moved |= await load_moved_topics(self._storage.documents)
             self._own = await readable(self._storage.documents, KIND, _own)
             for name in tuple(self._brokers):
@@ -159,12 +159,11 @@ class VirtualClusters:
                     await self._open(name, self._storage.in_cluster(name), name).start()
 
     async def take_moves(self, places: Iterable[tuple[str, str]] | None = None) -> None:
-        """Hand topics over that another broker has moved to another cluster, open as they are.
+        """Hand over topics that another broker has moved to another cluster, with their logs open.
 
-        Of whoever took one for deleted first, and for new where it is, clients would hear that it does not exist.
+        Deleting and adding them instead would make clients see an unknown topic.
 
-        `places`: (cluster, topic) of reported changes; None: any topic may have changed. Raises
-        StorageUnavailable.
+        `places`: changed (cluster, topic). None: any may have changed. Raises StorageUnavailable.
         """
         if places is None:
             places = [(name, live.topic.name) for name, broker in self for live in broker.topics]
@@ -185,7 +184,7 @@ class VirtualClusters:
                 return
 
     async def _forget(self, name: str) -> None:
-        """Another broker has deleted a cluster, and has seen to all that it had."""
+        """Forget a cluster that another broker has deleted with all its data."""
         broker = self._brokers.pop(name)
         self._moved -= self._moved_from(name)
         for live in broker.topics:
@@ -195,18 +194,18 @@ class VirtualClusters:
             listener.cluster_removed(name)
 
     def view_changed(self) -> None:
-        """Go by another view from now on."""
+        """Apply a changed cluster membership."""
         for _, broker in self:
             broker.view_changed()
 
     async def hand_over(self) -> None:
-        """Write down what the next owners would have to find out."""
+        """Save state for the next owners."""
         await asyncio.gather(*(broker.hand_over() for _, broker in self))
 
     def learn_leaders(self, told: Mapping[str, Leader]) -> None:
-        """Brokers have opened logs: clients are told so from now on.
+        """Apply leaders that brokers have published, for clients.
 
-        Logs that no topic has are left out: it was deleted, or will be heard of first, and this is told behind it.
+        Logs without topic are skipped: deleted, or not known yet, and then published again later.
         """
         news = self.leaders.news(told)
         if news:
@@ -219,16 +218,16 @@ class VirtualClusters:
                             broker.topics.leading.hear(live.topic, partition)
 
     def republish(self, told: Mapping[str, Leader]) -> None:
-        """Tell what this server has opened and Redis does not know any more, which has `told`."""
+        """Publish this server's leaderships that Redis has lost. `told` are those that it has."""
         for _, broker in self:
             for live in broker.topics:
                 broker.topics.leading.republish(live.partitions, told)
 
     async def stop(self) -> None:
-        """Stop all of them."""
+        """Stop all clusters."""
         self.decompression.close()
         self.leaders.stop()
-        # Each may wait for Redis for some seconds: not one after the other.
+        # Concurrently: each may wait for Redis for seconds.
         await asyncio.gather(*(broker.stop() for broker in self._brokers.values()))
         if self._parts.archives is not None:
             await self._parts.archives.stop()
@@ -252,10 +251,10 @@ class VirtualClusters:
         return broker
 
     async def has_moved(self, topic: str, stream: str) -> bool:
-        """As `OtherClusters.has_moved`."""
+        """See `OtherClusters.has_moved`."""
         known = await readable(self._storage.documents, KIND, _own)
         if self.some_unreadable:
-            # It may be in one of those. That it was deleted would have what is kept of it elsewhere removed.
+            # An unreadable cluster may have it. A false deletion would remove its data.
             return True
         for name in (DEFAULT, *known):
             storage = self._storage if name == DEFAULT else self._storage.in_cluster(name)
@@ -266,8 +265,8 @@ class VirtualClusters:
 
     def _namer(self, cluster: str, *, native: bool = False) -> StreamName:
         def name(topic: str, topic_id: object, partition: int) -> str:
-            # Where a topic has moved on with its streams, a new one of that name may not get the same keys. Where there
-            # are other brokers no log ever does: one of them may still have something under way to the one before.
+            # A new topic must not reuse the keys of one that moved with its streams. With other brokers, no log reuses
+            # keys: a broker may still have writes in flight to the old one.
             used = self._may_have_moved(cluster, topic) or (self.ownership.shared and not native)
             generation = getattr(topic_id, "hex", "")[:12] if used else ""
             return self._stream_of(cluster, topic, partition, generation)
@@ -275,7 +274,7 @@ class VirtualClusters:
         return name
 
     def _may_have_moved(self, cluster: str, topic: str) -> bool:
-        """Whether a topic of that name has left the cluster with its streams, or nobody can say."""
+        """Whether a topic of that name may have left the cluster with its streams."""
         entry = moved_topic(cluster, topic)
         return entry in self._moved or self._storage.documents.unreadable.hides(MOVED_TOPICS, entry)
 
@@ -285,13 +284,11 @@ class VirtualClusters:
     def _settings_of(self, name: str) -> BrokerSettings:
         return self.settings.overlaid(self._own.get(name, {}))
 
-    # Look-ups
-
     def __iter__(self) -> Iterator[tuple[str, Broker]]:
         return iter(list(self._brokers.items()))
 
     def get(self, name: str) -> Broker:
-        """Raises UnknownCluster."""
+        """Return a cluster. Raises UnknownCluster."""
         try:
             return self._brokers[name]
         except KeyError:
@@ -302,7 +299,7 @@ class VirtualClusters:
         return name in self._brokers
 
     def holding(self, topic_id: UUID, expected: str) -> tuple[Broker, LiveTopic]:
-        """The cluster that a topic is in by now, and the topic; `expected` is looked at first. Raises UnknownTopic."""
+        """Return a topic's current cluster and the topic, trying `expected` first. Raises UnknownTopic."""
         for name in chain((expected,), self._brokers):
             broker = self._brokers.get(name)
             if broker is not None:
@@ -311,30 +308,28 @@ class VirtualClusters:
         raise UnknownTopic(f"no topic with id {topic_id}")
 
     def is_unreadable(self, name: str) -> bool:
-        """Whether what is stored of a cluster cannot be read: then it may exist though it is not open here."""
+        """Whether the stored cluster is unreadable, so that it may exist without being open."""
         return self._storage.documents.unreadable.hides(KIND, name)
 
     @property
     def some_unreadable(self) -> bool:
-        """Whether there may be clusters that are not open here since they cannot be read."""
+        """Whether unreadable clusters may exist."""
         return any(name != DEFAULT for name in self._storage.documents.unreadable.names(KIND))
 
     def settings_of(self, name: str) -> Mapping[str, str]:
-        """What is set on a cluster itself, by Kafka's names."""
+        """Return a cluster's own settings by Kafka's names."""
         return self._own.get(name, {})
 
-    # Changes
-
     async def create(self, name: str, own: Mapping[str, str], save: Save | None = None) -> Broker:
-        """Make a cluster, stored when this returns; one that exists gets the settings.
+        """Create and store a cluster, or change the settings of an existing one.
 
         Args:
             name: letters, digits, `.`, `_` and `-`.
-            own: settings over the server's, by Kafka's names, such as `num.partitions`.
-            save: stores that; None: without a lock.
+            own: settings that override the server's, such as `num.partitions`.
+            save: stores documents. None: without a lock.
 
         Raises:
-            InvalidSetting, ValueError: of the name; StorageUnavailable, StorageFull, Fenced; what `save` raises.
+            InvalidSetting, ValueError: invalid name; StorageUnavailable, StorageFull, Fenced; errors of `save`.
         """
         return await to_the_end(self._create(name, dict(own), save or self._storage.documents.save))
 
@@ -353,12 +348,10 @@ class VirtualClusters:
             return broker
 
     async def delete(self, name: str, save: Save | None = None) -> None:
-        """Delete a cluster with its topics and groups; nothing to do when it is not there. The default one stays.
-
-        A deletion that was cut short is continued by calling this again, after a restart too. `save`: as for `create`.
+        """Delete a cluster with its topics and groups, if it exists. Call it again after an interruption.
 
         Raises:
-            ValueError: it is the default cluster; StorageUnavailable, Fenced; what `save` raises.
+            ValueError: it is the default cluster; StorageUnavailable, Fenced; errors of `save`.
         """
         if name == DEFAULT:
             raise ValueError("the default cluster cannot be deleted")
@@ -375,7 +368,7 @@ class VirtualClusters:
                 await broker.storage.groups.save(group.name, [DropGroup()])
             await self.access.forget(name)
             await self.quotas.forget(name)
-            # Its names never come back, nor do the keys that were to be avoided.
+            # The name is never used again, so its notes are not needed.
             gone = self._moved_from(name)
             await save({(KIND, name): None, **{(MOVED_TOPICS, each): None for each in gone}})
             self._moved -= gone
@@ -386,7 +379,7 @@ class VirtualClusters:
                 listener.cluster_removed(name)
 
     async def reset(self) -> None:
-        """Delete every topic, every group, and every cluster but the default one, which loses its settings.
+        """Delete every topic, group, and cluster but the default one, which loses its settings.
 
         Raises StorageUnavailable, Fenced.
         """
@@ -400,13 +393,11 @@ class VirtualClusters:
             await self.create(DEFAULT, {})
 
     async def move(self, topic: str, source: str, target: str, save: Save | None = None) -> None:
-        """Move a topic to another cluster: its records, id and name stay, positions of groups in it do not.
-
-        `save`: as for `create`.
+        """Move a topic with its records, id and name to another cluster. Committed offsets are lost.
 
         Raises:
             UnknownCluster, UnknownTopic; TopicExists: the target has a topic of that name;
-            StorageUnavailable, Fenced; what `save` raises.
+            StorageUnavailable, Fenced; errors of `save`.
         """
         if source == target:
             return
@@ -414,7 +405,7 @@ class VirtualClusters:
 
     async def _move(self, topic: str, source: str, target: str, save: Save) -> None:
         async def store(moving: Topic) -> None:
-            # Before the move: a name too many costs a suffix, one too few would cost a later topic its records.
+            # Before the move: an unnecessary name costs a suffix, a missing one would cost a later topic its records.
             entry = moved_topic(source, topic)
             await save({(MOVED_TOPICS, entry): b""})
             self._moved.add(entry)
@@ -423,14 +414,14 @@ class VirtualClusters:
         async with self._changes:
             topics = self.get(target).topics
             await self.get(source).topics.move(topic, topics, store)
-            # To a broker that had not heard of one of the clusters it is a new one, and it forgets who has opened its
-            # logs; these stay open.
-            if topics.has(topic):  # else somebody was fast to delete it
+            # A broker that did not know one of the clusters takes it for a new topic and forgets the leaders of its
+            # logs.
+            if topics.has(topic):  # else it was deleted already
                 topics.leading.republish(topics.get(topic).partitions, {})
 
 
 def _own(name: str, text: bytes) -> dict[str, str]:
-    """A cluster's settings. Raises ValueError: they, or its name, cannot be what a server has stored."""
+    """Parse a cluster's settings. Raises ValueError for settings or a name that no server stores."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be the name of a virtual cluster")
     own = _settings.decode(text)
@@ -439,22 +430,22 @@ def _own(name: str, text: bytes) -> dict[str, str]:
 
 
 def moved_topic(cluster: str, topic: str) -> str:
-    """The id of the document that tells of a topic that was in a cluster."""
+    """Return the id of the document for a topic that left a cluster."""
     return f"{cluster}/{topic}"
 
 
 async def load_moved_topics(documents: DocumentStorage) -> set[str]:
-    """All that have moved. Raises StorageUnavailable."""
+    """Return all moved topics. Raises StorageUnavailable."""
     return set(await readable(documents, MOVED_TOPICS, _moved_topic_name))
 
 
 def _moved_topic_name(name: str, _: bytes) -> str:
-    name.encode()  # raises ValueError for what is no text
+    name.encode()  # raises ValueError for invalid text
     return name
 
 
 class ClusterTopics(TopicListener):
-    """Passes changes of topics to the listeners of all virtual clusters, with the broker of the topic."""
+    """Passes changes of topics to all listeners, with the broker of the topic."""
 
     def __init__(self, clusters: VirtualClusters, broker: Broker) -> None:
         self._clusters = clusters
@@ -478,7 +469,7 @@ class ClusterTopics(TopicListener):
 
 
 class _Others(OtherClusters):
-    """What one virtual cluster sees of the others."""
+    """Other virtual clusters, as seen by one."""
 
     def __init__(self, clusters: VirtualClusters, own: str) -> None:
         self._clusters = clusters
@@ -488,13 +479,13 @@ class _Others(OtherClusters):
         return (broker.topics for name, broker in self._clusters if name != self._own)
 
     def topics(self) -> Iterable[Topic]:
-        """As `OtherClusters.topics`."""
+        """See `OtherClusters.topics`."""
         return (live.topic for table in self._tables() for live in table)
 
     def partitions(self) -> int:
-        """As `OtherClusters.partitions`."""
+        """See `OtherClusters.partitions`."""
         return sum(table.partitions for table in self._tables())
 
     async def has_moved(self, topic: str, stream: str) -> bool:
-        """As storage says."""
+        """See `OtherClusters.has_moved`."""
         return await self._clusters.has_moved(topic, stream)

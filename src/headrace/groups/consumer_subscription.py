@@ -1,7 +1,7 @@
-"""The bytes that members of protocol type `consumer` exchange: subscriptions, which are read, and assignments.
+"""Bytes that members of protocol type `consumer` exchange: subscriptions and assignments.
 
-Layout of a subscription (big-endian): version int16, topic count int32, each topic an int16 length and UTF-8, then user
-data with an int32 length (-1: none). An assignment has after each topic an int32 count and as many int32 partitions.
+A subscription is big-endian: version int16, topic count int32, topics with an int16 length, user data with an int32
+length (-1: none). An assignment has after each topic an int32 count and int32 partitions.
 """
 
 import struct
@@ -12,22 +12,19 @@ _LENGTH = struct.Struct(">h")
 _NUMBER = struct.Struct(">i")
 _NO_USER_DATA = _NUMBER.pack(-1)
 _MOST_TOPICS = 20_000
-"""Maximum topics of one subscription, and of all of a group's."""
+"""Maximum topics of a subscription, and of all of a group's."""
 _MOST_READ = 100_000
-"""Maximum names read of a group's subscriptions, because reading blocks the event loop."""
+"""Maximum names read of a group's subscriptions: reading blocks the event loop."""
 
 
 def topics_of(metadata: bytes) -> list[str] | None:
-    """Return the topics of a subscription; None if it is invalid or has too many.
-
-    Bytes after the topics are ignored.
-    """
+    """Return the topics of a subscription. None: invalid or too many. Later bytes are ignored."""
     found = _read(metadata)
     return None if found is None else found[0]
 
 
 def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
-    """Return the topics of a subscription and the bytes that encode them."""
+    """Return the topics and the bytes that encode them."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or not 0 <= count <= _MOST_TOPICS:
@@ -47,7 +44,7 @@ def _read(metadata: bytes) -> tuple[list[str], bytes] | None:
 
 
 def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
-    """Return an assignment's partitions by topic; None if invalid."""
+    """Return an assignment's partitions by topic. None: invalid."""
     try:
         version, count = _HEAD.unpack_from(assigned)
         if version < 0 or not 0 <= count <= len(assigned):
@@ -72,11 +69,11 @@ def partitions_of(assigned: bytes) -> dict[str, list[int]] | None:
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions; None if one is unreadable, because it may include any topic."""
+    """Return the topics of all subscriptions. None: one is unreadable, and may include any topic."""
     topics: set[str] = set()
     names = 0
     head: bytes | None = None
-    # Most members have the same topics. Later bytes, such as owned partitions, differ.
+    # Most members have the same topics, but differ in later bytes such as owned partitions.
     for each in set(metadata):
         if head is not None and each.startswith(head):
             continue

@@ -1,4 +1,4 @@
-"""A group as tools see it (DescribeGroups, the command line, the console)."""
+"""A group as shown to tools."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ BALANCED_PROTOCOL = "balanced"
 
 
 class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A member; metadata and assignment are empty until a protocol is chosen and assignments are made."""
+    """A member. Metadata and assignment are empty until a protocol is chosen and assignments are made."""
 
     member_id: str
     instance_id: str | None
@@ -24,7 +24,7 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A group; `protocol` and `protocol_type` are empty strings where there is none, as in Kafka."""
+    """A group. `protocol` and `protocol_type` may be empty, as in Kafka."""
 
     name: str
     state: GroupState
@@ -40,14 +40,11 @@ def described_as_balanced(
 ) -> GroupDescription:
     """Describe a group with instances for Kafka's tools: stable consumers of one topic each.
 
-    Args:
-        name: the group.
-        generation: incremented by every change of ownership.
-        shares: topic -> instance -> its partitions.
+    `shares`: topic -> instance -> partitions.
     """
     members = tuple(
         MemberDescription(
-            # An instance may be in several sections. Tools see several members.
+            # An instance in several sections is shown as several members.
             member_id=f"{topic}/{instance}",
             instance_id=None,
             client_id=instance,

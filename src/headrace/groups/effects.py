@@ -1,4 +1,4 @@
-"""The results of requests to a group, and what a group asks its runner to do (`headrace.machines.effects`)."""
+"""Results of requests to a group, and effects for its runner (`headrace.machines.effects`)."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from headrace.machines import effects as machines
 
 
 class JoinMember(msgspec.Struct, frozen=True, gc=False):
-    """A member as the leader sees it: with its metadata for the chosen protocol."""
+    """A member with its metadata for the chosen protocol, for the leader."""
 
     member_id: str
     instance_id: str | None
@@ -19,7 +19,7 @@ class JoinMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class JoinResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a join. `members` is empty for everyone but the leader."""
+    """Result of a join. Only the leader gets `members`."""
 
     error: GroupError | None = None
     generation: int = -1
@@ -32,7 +32,7 @@ class JoinResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a sync. An assignment may be empty, it is never missing."""
+    """Result of a sync. An assignment may be empty."""
 
     error: GroupError | None = None
     protocol_type: str | None = None
@@ -41,13 +41,13 @@ class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a heartbeat."""
+    """Result of a heartbeat."""
 
     error: GroupError | None = None
 
 
 class LeftMember(msgspec.Struct, frozen=True, kw_only=True):
-    """Result for one member of a leave; ids as in the request."""
+    """Result for one member of a leave. Ids are as in the request."""
 
     member_id: str
     instance_id: str | None
@@ -55,27 +55,27 @@ class LeftMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaveResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a leave. With `error`, nothing was checked and `members` is empty."""
+    """Result of a leave. With `error`, `members` is empty."""
 
     error: GroupError | None = None
     members: tuple[LeftMember, ...] = ()
 
 
 class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a commit for every requested partition. `error` applies to all of them."""
+    """Result of a commit per partition. `error` applies to all."""
 
     error: GroupError | None = None
     partitions: dict[TopicPartition, GroupError | None] = {}
 
 
 class DeleteGroupResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to the deletion of a group."""
+    """Result of a deletion of a group."""
 
     error: GroupError | None = None
 
 
 class DeleteOffsetsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a deletion of offsets, like that to a commit."""
+    """Result of a deletion of offsets per partition."""
 
     error: GroupError | None = None
     partitions: dict[TopicPartition, GroupError | None] = {}
@@ -88,11 +88,11 @@ Result = ClassicResult | InstanceResult
 
 
 Effect = machines.Effect[GroupChange, TimerKey, Result]
-"""A request of a group to its runner."""
+"""An effect for the runner."""
 
 
 def refusal(request: Request, error: GroupError, why: str = "") -> Result:  # noqa: PLR0911 - one line per request
-    """Return the answer that rejects a request with `error`. Instances are asked to retry, with the reason if given."""
+    """Return the result that rejects a request. Instances are asked to retry, with the reason."""
     match request:
         case Join():
             return JoinResult(error=error, member_id=request.member_id)

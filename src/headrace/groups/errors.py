@@ -4,14 +4,14 @@ from enum import Enum, auto
 
 
 class GroupError(Enum):
-    """A rejected group request; the names are Kafka's."""
+    """A rejected group request, with Kafka's names."""
 
     INVALID_GROUP_ID = auto()
     """An empty group id for members, or a new one of more than 1,024 bytes."""
     GROUP_ID_NOT_FOUND = auto()
     """No such group."""
     UNKNOWN_MEMBER_ID = auto()
-    """Unknown or expired member. It must join again with an empty member id."""
+    """Unknown or expired member: join again with an empty member id."""
     MEMBER_ID_REQUIRED = auto()
     """Not a failure: join again with the returned member id."""
     FENCED_INSTANCE_ID = auto()
@@ -35,18 +35,18 @@ class GroupError(Enum):
     OFFSET_METADATA_TOO_LARGE = auto()
     """The commit's metadata exceeds the limit."""
     UNKNOWN_TOPIC_OR_PARTITION = auto()
-    """No such topic or partition. Found by the caller, not by the group."""
+    """No such topic or partition. Checked by the caller."""
     COORDINATOR_NOT_AVAILABLE = auto()
-    """Storage rejected a change, or the group ended during the request. Retry."""
+    """Storage rejected a change, or the group ended. Retry."""
     NOT_COORDINATOR = auto()
     """Another broker coordinates the group. Find it again."""
 
 
 class InstanceProblem(Enum):
-    """Why a request was refused."""
+    """Reason of a rejected request."""
 
     UNRESERVED_PARTITION = auto()
-    """The instance lost a partition of the commit: by a timeout or to a newer cursor of its name.
+    """The instance lost a partition of the commit: by a timeout, or to a newer cursor of its name.
 
     Nothing was committed. Remedy: a new cursor.
     """
@@ -65,11 +65,11 @@ class InstanceProblem(Enum):
 
 
 class InstanceError(Exception):
-    """A request of an instance was refused."""
+    """A rejected request of an instance."""
 
     def __init__(self, kind: InstanceProblem, message: str, partition: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.partition = partition
-        """The partition concerned, if any."""
+        """Partition, if any."""

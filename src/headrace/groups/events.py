@@ -1,7 +1,7 @@
 """Events of a group.
 
-`token` identifies a waiting request: hashable, opaque and unique among the group's waiting requests. Each event with a
-token gets exactly one `Reply` effect, immediately or later.
+`token` identifies a waiting request, uniquely in its group. Each event with a token gets exactly one `Reply` effect, at
+once or later.
 """
 
 from collections.abc import Hashable
@@ -14,7 +14,7 @@ from headrace.groups.model import OffsetAndMetadata, TopicPartition
 from headrace.groups.timers import TimerKey
 
 NO_ID = UUID(int=0)
-"""Marks an unknown topic id, for example of offsets written by an older server."""
+"""Unknown topic id, for example of offsets from an older server."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str
     """Empty for a new member."""
     instance_id: str | None
-    """The name of a static member (KIP-345)."""
+    """Name of a static member (KIP-345)."""
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -34,17 +34,17 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[tuple[str, bytes], ...]
     """Name and metadata, in order of preference."""
     new_member_id: str
-    """A new unique member id, used if one is needed."""
+    """Unique member id to use if one is needed."""
     member_id_required: bool
     """Version 4 or later: a new member gets its id and joins again with it (KIP-394)."""
     skip_assignment_supported: bool
-    """The request's version is 9 or later (KIP-814)."""
+    """Version 9 or later (KIP-814)."""
     reason: str | None = None
-    """Why the member joins (KIP-800)."""
+    """Reason of the join (KIP-800)."""
 
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
-    """SyncGroup: get the assignment; the leader sends all. Held until the assignment is known."""
+    """SyncGroup: get the assignment. The leader sends all. Held until the assignment is known."""
 
     token: Hashable
     generation: int
@@ -53,7 +53,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
     protocol_type: str | None
     protocol: str | None
     assignments: dict[str, bytes]
-    """By member id; empty but for the leader."""
+    """By member id, from the leader only."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """One member named in a LeaveGroup. A static member may be named by its instance id alone."""
+    """One member of a LeaveGroup. A static member may be named by its instance id alone."""
 
     member_id: str
     instance_id: str | None = None
@@ -74,7 +74,7 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
-    """LeaveGroup: members go at once. Versions 0-2 name one."""
+    """LeaveGroup: remove members at once. Versions 0-2 name one."""
 
     token: Hashable
     members: tuple[Leaving, ...]
@@ -101,7 +101,7 @@ class TimerFired(msgspec.Struct, frozen=True):
 
 
 class DeleteGroup(msgspec.Struct, frozen=True):
-    """DeleteGroups: remove a group that has no members, with its positions."""
+    """DeleteGroups: remove a group without members, with its offsets."""
 
     token: Hashable
 
@@ -118,12 +118,12 @@ class DropTopic(msgspec.Struct, frozen=True):
 
     topic: str
     topic_id: UUID | None = None
-    """Keep offsets with another topic id; None: keep none."""
+    """Keep offsets with another topic id. None: keep none."""
     strict: bool = False
     """Also keep offsets without a topic id, which belong to the current topic of that name."""
 
     def takes(self, said: UUID | None) -> bool:
-        """Return whether offsets with this topic id, or without one, are deleted."""
+        """Return whether to delete offsets with this topic id."""
         if self.strict:
             return (said or NO_ID) == self.topic_id
         return said is None or self.topic_id is None or said == self.topic_id

@@ -1,7 +1,7 @@
 """A consumer group of all APIs, with one name and one set of committed offsets.
 
-The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. Only one kind has members
-at a time; requests of the other are rejected. Both share committed offsets, so a group can switch APIs.
+The classic part is Kafka's group. Each balanced section assigns one topic to OCI instances. Only one kind can have
+members at a time. Both share committed offsets, so a group can switch APIs.
 """
 
 from collections.abc import Hashable, Mapping
@@ -43,10 +43,10 @@ from headrace.machines.effects import Now
 
 
 class Sections(dict[str, BalancedGroup]):
-    """The balanced sections by topic, as the classic part sees them (`classic.membership.OtherApis`)."""
+    """The balanced sections by topic (`classic.membership.OtherApis`)."""
 
     def has_section(self, topic: str) -> bool:
-        """Whether there is a section of the topic."""
+        """Whether the topic has a section."""
         return topic in self
 
     def is_read(self, topic: str) -> bool:
@@ -55,7 +55,7 @@ class Sections(dict[str, BalancedGroup]):
 
     @property
     def has_sections(self) -> bool:
-        """Whether there is any section."""
+        """Whether any section exists."""
         return bool(self)
 
     @property
@@ -65,10 +65,7 @@ class Sections(dict[str, BalancedGroup]):
 
 
 class Group:
-    """One group. It exists only once persisted.
-
-    A pure state machine: `handle(event, now)` returns effects in the required order.
-    """
+    """One group, as a pure state machine: `handle` returns effects in the required order."""
 
     def __init__(
         self, name: str, settings: GroupSettings, positions: Mapping[TopicPartition, OffsetAndMetadata] | None = None
@@ -82,7 +79,7 @@ class Group:
 
     @classmethod
     def restore(cls, stored: StoredGroup, settings: GroupSettings, now: Now) -> "tuple[Group, list[Effect]]":
-        """Return the stored group and its timers (no other effects)."""
+        """Return the stored group and effects that set its timers."""
         group = cls(stored.name, settings, stored.positions)
         turn = Turn(now, group._deadlines)
         for section in stored.balanced:
@@ -92,8 +89,6 @@ class Group:
         group.classic.take_up(stored, turn)
         return group, turn.effects()
 
-    # events
-
     def handle(self, event: Event, now: Now, arrived_ms: int | None = None, room: Room = UNBOUNDED) -> list[Effect]:
         """Handle one event and return ordered effects.
 
@@ -101,7 +96,7 @@ class Group:
             event: the event.
             now: the time.
             arrived_ms: its arrival (ticks) if it waited, so that slow storage does not expire an instance. None: now.
-            room: the server's free memory for the event's data.
+            room: the server's free memory.
         """
         turn = Turn(now, self._deadlines, room)
         for section in self.balanced.values():
@@ -155,7 +150,6 @@ class Group:
             return InstanceRefused(error.kind, error.message, error.partition)
 
     def _section(self, request: InstanceRequest, turn: Turn) -> BalancedGroup:
-        """Return a request's section, created if requested."""
         if self.classic.state is GroupState.DEAD:
             # The client retries and finds or creates a live group.
             raise self._unknown(request)
@@ -210,10 +204,8 @@ class Group:
         turn.save(DropBalanced(topic))
         return True
 
-    # what others may see
-
     def describe(self) -> GroupDescription:
-        """Return the description by instances if there are any, else by classic members."""
+        """Return the description by instances if any, else by classic members."""
         if self.balanced.any_read:
             generation = sum(section.generation for section in self.balanced.values())
             shares = {topic: section.shares() for topic, section in sorted(self.balanced.items())}
@@ -222,43 +214,43 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """As `describe` tells it."""
+        """State as described."""
         return GroupState.STABLE if self.balanced.any_read else self.classic.state
 
     @property
     def size(self) -> int:
-        """How many members and instances there are."""
+        """Number of members and instances."""
         return self.classic.size + sum(section.size for section in self.balanced.values())
 
     def instances(self) -> dict[str, str]:
-        """Topic and instance -> the instance's name."""
+        """Return instance names by topic and instance."""
         return {f"{topic}/{name}": name for topic, section in self.balanced.items() for name in section.names}
 
     @property
     def generations(self) -> int:
-        """Return the number of generations, classic and balanced."""
+        """Number of generations, classic and balanced."""
         return self.classic.generation + sum(section.generation for section in self.balanced.values())
 
     def reservations(self, topic: str, now: Now) -> list[Reservation] | None:
-        """A section's partitions; None when there is no such section."""
+        """Return a section's partitions, if it exists."""
         section = self.balanced.get(topic)
         return None if section is None else section.reservations(now)
 
     @property
     def member_bytes(self) -> int:
-        """Return the approximate bytes of classic members and pending ids."""
+        """Approximate bytes of classic members and pending ids."""
         size = self.classic.member_bytes
         return size and size + GROUP_BYTES
 
     @property
     def offset_bytes(self) -> int:
-        """About how many bytes its committed offsets take; 0 without any."""
+        """Approximate bytes of committed offsets."""
         size = self._positions.size
         return size and size + GROUP_BYTES
 
     @property
     def deadlines(self) -> Mapping[TimerKey, int]:
-        """The timers that are set, with their deadlines (ticks)."""
+        """Timers and their deadlines (ticks)."""
         return self._deadlines
 
     def held_tokens(self) -> tuple[Hashable, ...]:
@@ -266,10 +258,10 @@ class Group:
         return self.classic.held_tokens()
 
     def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return a partition's committed offset or None."""
+        """Return a partition's committed offset, if any."""
         return self._positions.get(partition)
 
 
 def _forgotten(name: str) -> InstanceRefused:
-    """Return the answer if a get's plan was discarded with unstored state."""
+    """A get's plan was discarded with unstored state."""
     return InstanceRefused(InstanceProblem.UNAVAILABLE, f"group {name!r} was created again in the meantime: try again")

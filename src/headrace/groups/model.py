@@ -1,4 +1,4 @@
-"""A group's stored form, shared by the machine (which writes it) and the store (which keeps it)."""
+"""A group's stored form."""
 
 from uuid import UUID
 
@@ -7,28 +7,27 @@ import msgspec
 from headrace.groups.instances.model import StartKind
 
 
-# A group's settings, with Kafka's broker defaults but for the initial delay.
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and times (ms) of every group of a server, with Kafka's names."""
+    """Limits and times (ms) of all groups of a server, with Kafka's names and defaults except the initial delay."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms
-    initial_rebalance_delay_ms: int = 100  # group.initial.rebalance.delay.ms (Kafka: 3 000)
+    initial_rebalance_delay_ms: int = 100  # group.initial.rebalance.delay.ms (Kafka: 3,000)
     max_size: int = 10_000  # group.max.size (Kafka has no limit)
     max_metadata_bytes: int = 16 << 20  # headrace.group.max.bytes
     max_groups: int = 20_000  # headrace.max.groups: of one virtual cluster
-    offset_metadata_max: int = 4_096  # offset.metadata.max.bytes (Kafka counts characters, and so do we)
+    offset_metadata_max: int = 4_096  # offset.metadata.max.bytes (in characters, as in Kafka)
     offsets_retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     new_member_join_timeout_ms: int = 300_000
-    """How long a new member's held join keeps it in a group (a constant in Kafka).
+    """Time for which a held join keeps a new member (a constant in Kafka).
 
     Without a limit, clients that give up and join again under a new id would accumulate.
     """
 
 
 class StoredMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a classic group as it must survive a restart of the server."""
+    """Stored member of a classic group."""
 
     member_id: str
     instance_id: str | None
@@ -48,7 +47,7 @@ class GroupHeader(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None
     leader: str | None
     empty_since_ms: int | None
-    """Since when the group has had no members (retention of its positions counts from here)."""
+    """Since when the group has had no members. Offset retention counts from here."""
     unsettled: bool = False
     """A member has left since `generation` was assigned: after a restart the others must rejoin."""
 
@@ -72,7 +71,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True, cache_hash=True, g
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a balanced section as it must survive a restart of the server."""
+    """Stored member of a balanced section."""
 
     name: str
     incarnation: int
@@ -80,56 +79,56 @@ class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     commit_on_get: bool
     joined: int
-    """The section's generation when it came in; older cursors of its name are from before it was lost."""
+    """Generation in which it joined. Older cursors of its name are from before it was lost."""
     lost: dict[int, int] = {}
-    """Partition -> the generation in which it was taken from the instance by force."""
+    """Partition -> the generation in which it was taken away."""
 
 
 class StoredOwner(msgspec.Struct, frozen=True, gc=False):
-    """Who holds a partition of a balanced section."""
+    """Owner of a partition of a balanced section."""
 
     instance: str
     generation: int
-    """The generation in which it was granted."""
+    """Generation in which it was granted."""
 
 
 class StoredStart(msgspec.Struct, frozen=True, gc=False):
-    """Where a partition of a balanced section began; kept until something is committed there."""
+    """Start of a partition of a balanced section, kept until the first commit."""
 
     offset: int
     kind: StartKind
     not_before_ms: int | None = None
-    """The partition had no record of this time or later yet: the first one that is, is where it begins."""
+    """The partition starts at the first record of this time or later, which did not exist yet."""
 
 
 class StoredBalanced(msgspec.Struct, frozen=True, kw_only=True):
-    """A balanced section: the part of a group that shares out one topic. Its positions are the group's."""
+    """A balanced section: the part of a group that assigns one topic. The group has its offsets."""
 
     topic: str
     created_ms: int
     epoch: int
-    """Counts on from `created_ms`."""
+    """Starts at `created_ms`."""
     generation: int
     incarnations: int
-    """How many cursors were created."""
+    """Number of created cursors."""
     retention_ms: int
-    """How long the section stays without being used; below 0: for ever."""
+    """Time for which an unused section remains. Below 0: for ever."""
     used_ms: int
-    """When it was last used, coarsely."""
+    """Approximate time of the last use."""
     instances: tuple[StoredInstance, ...]
-    """In the order in which they joined."""
+    """In join order."""
     owners: tuple[StoredOwner | None, ...]
     """By partition."""
     starts: dict[int, StoredStart]
-    """By partition; only those where nothing was committed yet."""
+    """By partition, until the first commit."""
     topic_id: UUID | None = None
-    """As a position's."""
+    """As that of an offset."""
     valid_from: dict[int, int] = {}
-    """Partition -> the generation from which on cursors' offsets may be committed; only those where it is not 0."""
+    """Partition -> the first generation whose cursors may commit, if not 0."""
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything kept of a group."""
+    """Stored state of a group."""
 
     name: str
     header: GroupHeader | None
@@ -140,7 +139,7 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_nothing(group: StoredGroup) -> bool:
-    """Whether nothing is kept of it: it does not exist, or has ended."""
+    """Whether the group has no stored state."""
     return group.header is None and not (group.members or group.positions or group.balanced)
 
 
@@ -163,13 +162,13 @@ class DropMember(msgspec.Struct, frozen=True):
 
 
 class SaveOffsets(msgspec.Struct, frozen=True):
-    """Add or replace positions."""
+    """Add or replace committed offsets."""
 
     positions: dict[TopicPartition, OffsetAndMetadata]
 
 
 class DropOffsets(msgspec.Struct, frozen=True):
-    """Remove positions."""
+    """Remove committed offsets."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -181,13 +180,13 @@ class SaveBalanced(msgspec.Struct, frozen=True):
 
 
 class DropBalanced(msgspec.Struct, frozen=True):
-    """Remove a balanced section; its positions stay."""
+    """Remove a balanced section. Its offsets remain."""
 
     topic: str
 
 
 class DropGroup(msgspec.Struct, frozen=True):
-    """Remove the group with everything it has."""
+    """Remove the group with all its state."""
 
 
 GroupChange = SaveHeader | SaveMember | DropMember | SaveOffsets | DropOffsets | SaveBalanced | DropBalanced | DropGroup

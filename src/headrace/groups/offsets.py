@@ -1,7 +1,4 @@
-"""Committed positions of a group: what both kinds of group, classic and balanced, keep in the same way.
-
-Who may commit is the group's to decide; this file knows nothing of members and generations.
-"""
+"""Committed offsets of a group, classic or balanced. The group decides which members may commit."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -20,9 +17,9 @@ from headrace.groups.model import (
 )
 
 
-# Where a position goes when a group is reset: the one rule for the command and the page.
+# Offset resets, for the command and the console.
 class Target(msgspec.Struct, frozen=True):
-    """Where positions are to go: exactly one of these."""
+    """Target of a reset: exactly one field is set."""
 
     earliest: bool = False
     latest: bool = False
@@ -31,25 +28,21 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """What becomes of a position."""
+    """Change of a committed offset."""
 
     topic: str
     partition: int
     position: int | None
-    """Where it is; None: nothing was committed."""
+    """Current offset. None: no commit."""
     to: int
     lag: int | None
-    """Records to come afterwards; None where a native topic, whose offsets have gaps, does not tell."""
+    """Records left afterwards. None: unknown for native topics, whose offsets have gaps."""
 
 
 def destination(target: Target, log_start: int, log_end: int, at: int | None) -> int:
-    """The new position in a log.
+    """Return the new offset in a log.
 
-    Args:
-        target: where it is to go.
-        log_start: where the log starts.
-        log_end: and ends.
-        at: the first offset of the time in `target`; None or negative: no record is so late.
+    `at` is the first offset of the target's time. None or negative: no record is that late.
     """
     if target.earliest:
         return log_start
@@ -57,25 +50,25 @@ def destination(target: Target, log_start: int, log_end: int, at: int | None) ->
         return min(max(target.offset, log_start), log_end)
     if target.time_ms is not None and at is not None and at >= 0:
         return at
-    return log_end  # the latest, or a time after the last record
+    return log_end  # latest, or a time after the last record
 
 
-# How many records a group has to come: the one rule for commands, metrics and pages.
+# Lag, for commands, metrics and the console.
 def record_lag(position: int | None, log_start: int, log_end: int) -> int:
-    """Records from the position on, from the log start where nothing was committed.
+    """Return the records from `position`, or from the log start offset without commits.
 
-    What retention has taken since does not come any more.
+    Deleted records do not count.
     """
     return max(0, log_end - max(log_start, position or 0))
 
 
 def native_record_lag(undelivered: int | None, pending: int) -> int | None:
-    """The same in a native topic: records not delivered or not committed; None: Redis cannot tell."""
+    """Return the lag in a native topic: undelivered and uncommitted records. None: Redis does not know."""
     return None if undelivered is None else undelivered + pending
 
 
 _OFFSET_BYTES = 400
-"""Counted for each committed offset in addition to its metadata: objects, and their places in two dictionaries."""
+"""Charged for each committed offset in addition to its metadata."""
 
 
 def _size_of(position: OffsetAndMetadata) -> int:
@@ -85,26 +78,26 @@ def _size_of(position: OffsetAndMetadata) -> int:
 
 Outcome = dict[TopicPartition, GroupError | None]
 Since = Callable[[TopicPartition, OffsetAndMetadata], int | None]
-"""From when (ms) a position's retention counts; None while it is in use."""
+"""Returns since when (ms) an offset's retention counts. None: in use."""
 
 
 class CommittedOffsets:
-    """The positions of one group by partition."""
+    """Committed offsets of one group by partition."""
 
     def __init__(self, stored: Mapping[TopicPartition, OffsetAndMetadata] = MappingProxyType({})) -> None:
         self._positions = dict(stored)
         self.size = sum(map(_size_of, self._positions.values()))
-        """About how many bytes all of them take."""
+        """Approximate bytes of all of them."""
 
     def __len__(self) -> int:
         return len(self._positions)
 
     def get(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The position in a partition; None when nothing was ever committed there."""
+        """Return a partition's committed offset, if any."""
         return self._positions.get(partition)
 
     def all(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Every position; a view, not a copy."""
+        """Return a view of all offsets."""
         return MappingProxyType(self._positions)
 
     def commit(
@@ -114,13 +107,9 @@ class CommittedOffsets:
         now_ms: int,
         room: int = 1 << 62,
     ) -> tuple[list[GroupChange], Outcome]:
-        """Take new positions; the changes to make durable, and each partition's outcome. One may fail alone.
+        """Commit offsets. Return the changes to store, and each partition's outcome.
 
-        Args:
-            positions: what is committed.
-            settings: limits of every group.
-            now_ms: the time.
-            room: bytes by which they may grow. A position that replaces one and is no larger is always taken.
+        `room` is the number of bytes by which they may grow. An offset that replaces a larger or equal one always fits.
         """
         outcome: Outcome = {}
         taken: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -143,12 +132,12 @@ class CommittedOffsets:
         return ([SaveOffsets(taken)] if taken else []), outcome
 
     def clear(self) -> None:
-        """Forget everything; for a group that is dropped as a whole."""
+        """Forget all offsets of a group that is dropped."""
         self._positions.clear()
         self.size = 0
 
     def drop(self, partitions: Iterable[TopicPartition]) -> list[GroupChange]:
-        """Remove positions; the changes to make durable, none where nothing was kept."""
+        """Remove offsets. Return the changes to store."""
         gone = []
         for partition in partitions:
             position = self._positions.pop(partition, None)
@@ -158,7 +147,7 @@ class CommittedOffsets:
         return [DropOffsets(tuple(gone))] if gone else []
 
     def drop_topic(self, drop: DropTopic) -> list[GroupChange]:
-        """Remove the positions in a topic that are meant; the changes to make durable."""
+        """Remove offsets of a deleted topic. Return the changes to store."""
         gone = [
             place
             for place, position in self._positions.items()
@@ -167,7 +156,7 @@ class CommittedOffsets:
         return self.drop(gone)
 
     def expire(self, since: Since, settings: GroupSettings, now_ms: int) -> list[GroupChange]:
-        """Remove positions whose retention is over; the changes to make durable."""
+        """Remove expired offsets. Return the changes to store."""
         oldest = now_ms - settings.offsets_retention_ms
         expired = []
         for partition, position in self._positions.items():
@@ -177,7 +166,7 @@ class CommittedOffsets:
         return self.drop(expired)
 
     def next_expiry_ms(self, since: Since, settings: GroupSettings) -> int | None:
-        """When the first position may expire; None while all are in use or there is none."""
+        """Return when the first offset may expire, if any."""
         starts = (since(partition, position) for partition, position in self._positions.items())
         first = min((start for start in starts if start is not None), default=None)
         return None if first is None else first + settings.offsets_retention_ms

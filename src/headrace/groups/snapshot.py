@@ -1,4 +1,4 @@
-"""A group's stored form as changes are applied to it: what storage holds, known without asking it."""
+"""A group's stored form, updated without reading storage."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from headrace.groups.model import (
 
 
 class Snapshot:
-    """What storage has of one group after every change that it took."""
+    """State of a group in storage after every accepted change."""
 
     def __init__(self, stored: StoredGroup) -> None:
         self._name = stored.name
@@ -34,11 +34,11 @@ class Snapshot:
 
     @classmethod
     def empty(cls, name: str) -> "Snapshot":
-        """A group that storage has nothing of."""
+        """Return a group without stored state."""
         return cls(StoredGroup(name=name, header=None, members=(), positions={}))
 
     def apply(self, changes: Iterable[GroupChange]) -> None:
-        """Take over changes that storage has taken."""
+        """Apply changes that storage has accepted."""
         for change in changes:
             match change:
                 case SaveHeader(header):
@@ -64,7 +64,7 @@ class Snapshot:
 
     @property
     def stored(self) -> StoredGroup:
-        """The group as storage would load it."""
+        """The stored form."""
         return StoredGroup(
             name=self._name,
             header=self._header,
@@ -75,16 +75,16 @@ class Snapshot:
 
     @property
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """A view of the positions: what is durable, not what is being written."""
+        """View of the durable offsets."""
         return MappingProxyType(self._positions)
 
     @property
     def sections(self) -> Mapping[str, StoredBalanced]:
-        """A view of the balanced sections by topic: what is durable."""
+        """View of the durable balanced sections by topic."""
         return MappingProxyType(self._sections)
 
     def rewrite(self) -> tuple[GroupChange, ...]:
-        """Changes that make storage equal to this, whatever it has now."""
+        """Return changes that make storage equal to this, whatever it has."""
         changes: list[GroupChange] = [DropGroup()]
         if self._header is not None:
             changes.append(SaveHeader(self._header))

@@ -1,4 +1,4 @@
-"""One event's turn: the effects gather here and leave in the order that makes them safe."""
+"""One event's turn: collects effects and returns them in a safe order."""
 
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -14,25 +14,25 @@ Deadlines = dict[TimerKey, int]
 
 
 class Room(NamedTuple):
-    """Bytes that the server has left for all of its groups together, as of the turn's beginning."""
+    """Bytes that the server has left for all groups."""
 
     members: int
-    """For the metadata and the assignments of members."""
+    """For members' metadata and assignments."""
     offsets: int
     """For committed offsets."""
 
 
 GROUP_BYTES = 6_000
-"""Counted for a group that has members, and for one that has offsets, in addition to these."""
+"""Charged for a group with members, and for one with offsets."""
 UNBOUNDED = Room(1 << 62, 1 << 62)
 _LARGEST_SHARE = 16
-"""Fraction of the free memory that one request may use, so that large members leave room for small ones."""
+"""Fraction of free memory that one request may use, so that large members leave room for small ones."""
 
 
 class Turn:
     """Collects changes, timers and replies of one event.
 
-    `deadlines` is the group's: which timers are set, and for when (ticks).
+    `deadlines` are those of the group's timers (ticks).
     """
 
     __slots__ = ("_deadlines", "_replies", "_timers", "changes", "now_ms", "room", "ticks_ms")
@@ -47,11 +47,11 @@ class Turn:
         self._replies: list[Reply[Result]] = []
 
     def save(self, *changes: GroupChange) -> None:
-        """Have changes made durable before any reply of this turn."""
+        """Make changes durable before any reply of this turn."""
         self.changes.extend(changes)
 
     def may_grow(self, members: int) -> bool:
-        """Return whether the server has room for so many more bytes of members. What shrinks always fits."""
+        """Return whether members may grow by this many bytes on the server."""
         return members <= 0 or members <= self.room.members // _LARGEST_SHARE
 
     def set_timer(self, key: TimerKey, delay_ms: int) -> None:
@@ -61,7 +61,7 @@ class Turn:
         self._timers[key] = SetTimer(key, deadline)
 
     def cancel_timer(self, key: TimerKey) -> None:
-        """Forget a timer; does nothing when it is not set."""
+        """Cancel a timer, if it is set."""
         if self._deadlines.pop(key, None) is not None:
             self._timers[key] = CancelTimer(key)
 
@@ -89,10 +89,10 @@ class Turn:
         self._replies.append(Reply(token, result))
 
     def refuse(self, request: ClassicRequest, error: GroupError) -> None:
-        """Answer a request with nothing but an error."""
+        """Reject a request with an error."""
         self._replies.append(Reply(request.token, refusal(request, error)))
 
     def effects(self) -> list[Effect]:
-        """Everything in order: all changes in one step, the timers, the replies."""
+        """Return all effects in order: changes in one step, timers, replies."""
         persist: list[Effect] = [Persist(tuple(self.changes))] if self.changes else []
         return [*persist, *self._timers.values(), *self._replies]

@@ -1,4 +1,1 @@
-"""What the state machines of coordinators share: the moment of an event, and the effects that they return. Pure.
-
-May import nothing of Headrace.
-"""
+"""Types that coordinators' state machines share: time and effects. Pure. Imports nothing of Headrace."""

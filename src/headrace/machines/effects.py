@@ -1,7 +1,7 @@
-"""What a state machine is given and asks for: an event and the time go in, ordered effects come out.
+"""Input and output of a state machine: an event and the time go in, ordered effects come out.
 
-Nothing after a `Persist` may happen before its changes are durable. `headrace.broker.coordinator.runtime` carries
-effects out; a simulation may do so as well.
+No effect after a `Persist` may happen before its changes are durable. `headrace.broker.coordinator.runtime` applies
+effects.
 """
 
 from collections.abc import Hashable
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 C = TypeVar("C")
-"""Changes that storage takes."""
+"""Changes for storage."""
 K = TypeVar("K", bound=Hashable)
 """Names of timers."""
 R = TypeVar("R")
@@ -18,35 +18,35 @@ R = TypeVar("R")
 
 
 class Now(msgspec.Struct, frozen=True, gc=False):
-    """One moment by both clocks."""
+    """One moment by two clocks."""
 
     wall_ms: int
-    """Milliseconds since the epoch: for what is stored and shown. May go back from one event to the next."""
+    """Milliseconds since the epoch, for stored and displayed times. Can go back."""
     ticks_ms: int
-    """Milliseconds since some time in the past, never going back: for timeouts."""
+    """Monotonic milliseconds, for timeouts."""
 
 
 class Persist(msgspec.Struct, Generic[C], frozen=True):
-    """Make these changes durable before the next effect: all or none, except for very many (decision 0068)."""
+    """Make these changes durable before the next effect, all or none except for very many (decision 0068)."""
 
     changes: tuple[C, ...]
 
 
 class SetTimer(msgspec.Struct, Generic[K], frozen=True):
-    """Send the event of a timer at `deadline_ms`, in ticks. Replaces a timer of the same key."""
+    """Send the timer's event at `deadline_ms` (ticks). Replaces a timer of the same key."""
 
     key: K
     deadline_ms: int
 
 
 class CancelTimer(msgspec.Struct, Generic[K], frozen=True):
-    """Forget a timer. Harmless when there is none."""
+    """Cancel a timer, if it exists."""
 
     key: K
 
 
 class Reply(msgspec.Struct, Generic[R], frozen=True):
-    """Answer the request that `token` names."""
+    """Respond to the request of `token`."""
 
     token: Hashable
     result: R

@@ -1,1 +1,4 @@
-"""Who is alive among the brokers of a keyspace, and which of them owns what. Pure: time and answers are arguments."""
+"""Cluster membership: the live brokers of a keyspace, and the owner of each key.
+
+Pure: time and responses are arguments.
+"""

@@ -1,8 +1,8 @@
-"""The numbered view: which brokers are alive. One document in Redis, changed by compare-and-set only.
+"""The numbered view of the live brokers: one document in Redis, changed by compare-and-set only.
 
-Brokers of a view report which logs they lead (`Leader`), and hold locks (`Lock`). What a broker owns follows from the
-view by rendezvous hashing (highest random weight, Thaler and Ravishankar, 1998): each (key, node) pair has a weight,
-and the heaviest node owns the key. A node that comes or goes moves only what becomes, or was, its own.
+Brokers report which logs they lead (`Leader`), and hold locks (`Lock`). Ownership follows from the view by rendezvous
+hashing (highest random weight, Thaler and Ravishankar, 1998): the node with the largest weight for a key owns it. A
+node that joins or leaves moves only its own keys.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,61 +14,61 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker as the others know it."""
+    """A broker, as published to the others."""
 
     node_id: int
     """Kafka's `node.id`."""
     incarnation: str
-    """Tells this process from every other that had the same `node.id`."""
+    """Distinguishes processes with the same `node.id`."""
     process: str
-    """Which process it is, for people: its pid and host."""
+    """Pid and host, for people."""
     host: str
-    """Where Kafka's clients reach it, and ..."""
+    """Host that is advertised to Kafka clients."""
     port: int
-    """... at which port."""
+    """Its port."""
     endpoints: tuple[tuple[str, str, int], ...] = ()
-    """Where it has several listeners: the name, the host and the port of each."""
+    """With several listeners: name, host and port of each."""
 
     http: str = ""
-    """Where the other brokers reach its HTTP listener: a URL without a path."""
+    """URL of its HTTP listener for the other brokers, without a path."""
 
     def at(self, listener: str) -> tuple[str, int] | None:
-        """Host and port of its listener of that name; None: it has none."""
+        """Return host and port of a listener, if it exists."""
         if not self.endpoints:
             return self.host, self.port
         return next(((host, port) for name, host, port in self.endpoints if name == listener), None)
 
 
 class View(msgspec.Struct, frozen=True):
-    """Who is alive, as of a number that no other view ever has."""
+    """Cluster membership. No two views have the same number."""
 
     number: int
     members: tuple[Member, ...] = ()
-    """By `node_id`, rising."""
+    """In ascending order of `node_id`."""
     before: int = 0
-    """The number of the view that it took the place of; 0: there was none, or Redis has lost some."""
+    """Number of the replaced view. 0: none, or Redis has lost some."""
 
     def follows(self, known: "View | None") -> bool:
-        """Whether nobody can have owned anything by a view between this one and one that is known."""
+        """Whether no view can have existed between a known one and this one."""
         return known is not None and self.before == known.number
 
     def member(self, node_id: int) -> Member | None:
-        """The broker with this id; None: there is none."""
+        """Return the broker with this id, if any."""
         return next((member for member in self.members if member.node_id == node_id), None)
 
     def has(self, wanted: Member) -> bool:
-        """Whether this very process is in it."""
+        """Whether it has this process."""
         found = self.member(wanted.node_id)
         return found is not None and found.incarnation == wanted.incarnation
 
 
 def joined(members: Iterable[Member], newcomer: Member) -> tuple[Member, ...]:
-    """The members with one more, which replaces an earlier process of the same `node.id`."""
+    """Return the members with one more, which replaces an earlier process of the same `node.id`."""
     return _sorted([newcomer, *(each for each in members if each.node_id != newcomer.node_id)])
 
 
 def without(members: Iterable[Member], gone: Iterable[Member]) -> tuple[Member, ...]:
-    """The members without some of them."""
+    """Return the members without some of them."""
     leaving = {(each.node_id, each.incarnation) for each in gone}
     return _sorted(each for each in members if (each.node_id, each.incarnation) not in leaving)
 
@@ -78,54 +78,54 @@ def _sorted(members: Iterable[Member]) -> tuple[Member, ...]:
 
 
 class Leader(NamedTuple):
-    """Who has opened a log, as that broker itself has told. A later one has a higher epoch."""
+    """The broker that leads a log, as it has published. A later leader has a higher epoch."""
 
     epoch: int
-    """Leader epoch, which no other opening ever has; -1: nobody has told."""
+    """Leader epoch, unique. -1: unknown."""
     node_id: int
-    """-1: it is not known, or gone."""
+    """-1: unknown, or gone."""
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The leader that `text` was; of one that was told without its node id only the epoch is known."""
+        """Parse `text`. The node id may be missing."""
         epoch, _, node = text.partition(":")
         return cls(int(epoch), int(node or -1))
 
     @property
     def text(self) -> str:
-        """As it is stored and told."""
+        """The stored form."""
         return f"{self.epoch}:{self.node_id}"
 
 
 def leader_pairs(leaders: Mapping[str, Leader]) -> list[str]:
-    """Streams and leaders, in turn."""
+    """Return streams and leaders alternately."""
     return [part for stream, leader in leaders.items() for part in (stream, leader.text)]
 
 
 def leaders(told: str) -> dict[str, Leader]:
-    """By stream, of what `leader_pairs` made, with spaces between."""
+    """Parse `leader_pairs` that were joined by spaces."""
     parts = told.split(" ")
     return {stream: Leader.of(text) for stream, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 class Lock(NamedTuple):
-    """Held by whoever has it."""
+    """A lock that a broker holds."""
 
     key: str
-    """Where it is in Redis; empty for a broker that is alone and needs none."""
+    """Its Redis key. Empty: a single broker needs none."""
     token: str
-    """What is there as long as it is held."""
+    """Value of the key while it is held."""
     revisions: Mapping[str, int]
-    """Kind of documents -> how often some of them had been changed when it was taken, where others change any."""
+    """Kind of documents -> its revision when the lock was acquired, for kinds that other brokers change."""
 
 
 ALONE = Lock("", "", {})
-"""That of a broker that is alone: nobody else changes anything."""
+"""The lock of a single broker."""
 
 
 _MASK = (1 << 64) - 1
 MOST_KEPT = 200_000
-"""Answers that are kept for the next set of nodes; those of deleted topics are among them until then."""
+"""Maximum owners cached until the next set of nodes. Deleted topics count until then."""
 
 
 def _hashed(text: str) -> int:
@@ -133,47 +133,42 @@ def _hashed(text: str) -> int:
 
 
 def _mixed(value: int) -> int:
-    """The finalizer of splitmix64: each bit of the value changes about half of those of the result."""
+    """Mix as the finalizer of splitmix64: each input bit changes about half of the output bits."""
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)
 
 
 class Rendezvous:
-    """Chooses among a set of nodes."""
+    """Chooses the owners of keys."""
 
     def __init__(self, nodes: Iterable[int], before: "Rendezvous | None" = None) -> None:
-        """Prepare for these node ids.
-
-        Args:
-            nodes: of all of them.
-            before: the choice among the nodes there were until now, whose last answers of `choose_again` are used.
-        """
+        """Prepare for these node ids. The cached choices of `before` are reused by `choose_again`."""
         self._seeds = {node: _hashed(f"node {node}") for node in sorted(set(nodes))}
         self.kept: dict[str, int] = {}
-        """Key -> what `choose_again` has answered."""
+        """Key -> cached result of `choose_again`."""
         self._before = {} if before is None else before.kept
         self._new = [] if before is None else [node for node in self._seeds if not before.has(node)]
 
     def has(self, node: int) -> bool:
-        """Whether it is among the nodes."""
+        """Whether a node is among them."""
         return node in self._seeds
 
     def choose(self, key: str) -> int | None:
-        """The node that owns a key; None where there are no nodes."""
+        """Return the owner of a key. None: no nodes."""
         return self._heaviest(key, self._seeds)
 
     def ranking(self, key: str, count: int) -> list[int]:
-        """At most `count` nodes, each the one that would own a key without those before it."""
+        """Return at most `count` nodes, each the owner of the key if those before it were gone."""
         hashed, seeds = _hashed(key), self._seeds
-        # As in `_heaviest` the smallest of those that weigh the same is first.
+        # As in `_heaviest`, the smallest node of equal weight is first.
         return nsmallest(count, seeds, key=lambda node: (-_mixed(hashed ^ seeds[node]), node))
 
     def choose_again(self, key: str) -> int | None:
-        """As `choose`, for keys that are asked for with each set of nodes: few nodes are weighed then.
+        """Return `choose(key)`, cached for keys that are requested again with each set of nodes.
 
-        Who was the heaviest and is still there can be beaten by newcomers only. Names that strangers make up are for
-        `choose`: nothing is kept of them.
+        Only newcomers can beat a previous owner that remains, so few nodes are weighed. Use `choose` for names that
+        clients make up: it caches nothing.
         """
         chosen = self.kept.get(key)
         if chosen is not None:
@@ -185,7 +180,7 @@ class Rendezvous:
         return found
 
     def _heaviest(self, key: str, nodes: Collection[int]) -> int | None:
-        """`nodes` in ascending order: the first of those that weigh the same."""
+        """`nodes` are in ascending order: the first of equal weight wins."""
         if len(nodes) < 2:
             return next(iter(nodes), None)
         hashed, seeds = _hashed(key), self._seeds

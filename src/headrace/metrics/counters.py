@@ -1,19 +1,19 @@
-"""The counters. Every attribute only grows, but for those that say "now"."""
+"""Counters. Attributes only grow, except those documented as "now"."""
 
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 TICKS = 1_000_000
-"""Ticks of a second, the unit of durations."""
+"""Ticks per second, the unit of durations."""
 
 _SLOTS = 64
 
 
 class Durations:
-    """How long something took, by powers of two: slot n counts what took less than 2**n ticks, and at least half of it.
+    """Histogram by powers of two: slot n counts durations below 2**n ticks and at least half of that.
 
-    Where every nanosecond counts, do what `add` does in place of calling it.
+    Hot paths inline `add`.
     """
 
     __slots__ = ("slots", "ticks")
@@ -23,21 +23,21 @@ class Durations:
         self.ticks = 0
 
     def add(self, ticks: int) -> None:
-        """Count one; `ticks` is not negative."""
+        """Count one duration."""
         self.ticks += ticks
         self.slots[ticks.bit_length()] += 1
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Number of durations."""
         return sum(self.slots)
 
 
 class ApiCounters(Durations):
-    """The answered requests of one API (or OCI operation) on one listener, by duration, and how many failed.
+    """Requests of one API or OCI operation on one listener, by duration, and their errors.
 
-    The duration is from when the server takes the request up until its answer is handed to the socket: for a Fetch that
-    waits for records, and a JoinGroup that waits for the others, that is in it.
+    A duration runs from receiving the request to writing the response to the socket. It includes the wait of a Fetch
+    for records or of a JoinGroup for other members.
     """
 
     __slots__ = ("errors", "name")
@@ -46,48 +46,43 @@ class ApiCounters(Durations):
         super().__init__()
         self.name = name
         self.errors: dict[int | str, int] = {}
-        """Error -> answers in which it stands at least once."""
+        """Error -> responses that contain it."""
 
     def failed(self, errors: Iterable[int | str]) -> None:
-        """Count an answer with these errors, each of which stands there once."""
+        """Count a response with these distinct errors."""
         for error in errors:
             self.errors[error] = self.errors.get(error, 0) + 1
 
 
 class ListenerCounters:
-    """What goes on at one listener."""
+    """Counters of one listener."""
 
     __slots__ = ("apis", "name")
 
     def __init__(self, name: str, apis: Mapping[int | str, str]) -> None:
-        """Start at zero.
-
-        Args:
-            name: the listener's.
-            apis: the key by which an API's counters are found -> its name.
-        """
+        """Start at zero. `apis`: key of an API -> its name."""
         self.name = name
         self.apis: dict[int | str, ApiCounters] = {key: ApiCounters(api) for key, api in apis.items()}
 
 
 class TopicCounters:
-    """What goes in and out of one topic, through every listener, since the server opened it."""
+    """Records and bytes of one topic, through all listeners, since the server opened it."""
 
     __slots__ = ("bytes_in", "bytes_out", "records_in", "records_out")
 
     def __init__(self) -> None:
         self.records_in = 0
-        """Records that were taken and handed to the storage."""
+        """Records accepted and passed to storage."""
         self.bytes_in = 0
-        """Bytes of their record batches, as they lie in the log: compressed, if they are."""
+        """Bytes of their record batches, compressed if they are."""
         self.records_out = 0
-        """Records handed out. Kafka's clients get whole batches: the records before the offset they asked for count."""
+        """Records returned. Kafka clients get whole batches, so records before the fetch offset count."""
         self.bytes_out = 0
-        """Bytes handed out: of record batches to Kafka's clients, of keys and values to OCI's."""
+        """Bytes returned: of record batches to Kafka clients, of keys and values to OCI clients."""
 
 
 class StoreCounters:
-    """What the storage does. The store increases these, or sets those that say "now"; the page reads them."""
+    """Counters of the storage, which sets them."""
 
     __slots__ = (
         "append_bytes", "append_durations", "appends", "asked_bytes", "file_bytes", "journal_bytes", "journal_waiting",
@@ -96,29 +91,29 @@ class StoreCounters:
 
     def __init__(self) -> None:
         self.appends = 0
-        """Record batches that Redis has taken."""
+        """Record batches that Redis has stored."""
         self.append_bytes = 0
-        """Bytes of these."""
+        """Their bytes."""
         self.append_durations = Durations()
-        """From when a batch is sent to Redis until its answer is there; by call, where several batches go in one."""
+        """Time from sending to the response of Redis, per call, which may have several batches."""
         self.asked_bytes = 0
-        """Bytes of batches that Redis was asked for."""
+        """Bytes of batches requested from Redis."""
         self.file_bytes = 0
-        """Bytes of batches that were read from the embedded Valkey's append-only file instead."""
+        """Bytes of batches read from the embedded Valkey's append-only file instead."""
         self.refused = 0
-        """Batches that Redis refused, or whose fate was unknown when its connection was lost."""
+        """Batches that Redis refused, or whose outcome was unknown when the connection was lost."""
         self.reconnects = 0
-        """Connections to Redis made again after one was lost."""
+        """Reconnections to Redis."""
         self.openings = 0
-        """Partitions opened, by a start or again after a doubt."""
+        """Recovered partitions."""
         self.journal_bytes = 0
-        """Now: bytes of the journal's file; 0 without one."""
+        """Now: bytes of the journal's file."""
         self.journal_waiting = 0
         """Now: bytes acknowledged from the journal that Redis is not yet known to have."""
 
 
 class Counters:
-    """Everything that one server counts, but for the topics', which are theirs."""
+    """Counters of a server, except those of topics."""
 
     __slots__ = ("listeners", "loop_delays", "store")
 
@@ -126,17 +121,17 @@ class Counters:
         self.listeners: list[ListenerCounters] = []
         self.store = StoreCounters()
         self.loop_delays = Durations()
-        """How late the event loop came to a timer."""
+        """Delay of the event loop at a timer."""
 
     def listener(self, name: str, apis: Mapping[int | str, str]) -> ListenerCounters:
-        """The counters of a listener that is opened now; arguments as `ListenerCounters`."""
+        """Add and return the counters of a listener."""
         made = ListenerCounters(name, apis)
         self.listeners.append(made)
         return made
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How Redis is."""
+    """State of Redis."""
 
     memory_bytes: int
     memory_max_bytes: int
@@ -146,7 +141,7 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server's process and its disk are; None: that cannot be told here."""
+    """State of the server's process and disk. None: not available here."""
 
     cpu_seconds: float
     started_seconds: float | None = None

@@ -1,6 +1,6 @@
-"""The metrics there are, and Prometheus' text format (version 0.0.4) for as many series as are allowed.
+"""All metrics, and Prometheus' text format (version 0.0.4) with a limit on series.
 
-Each has a name, a type, labels and a help text. `docs/metrics.md` is made from this list.
+`docs/metrics.md` is generated from this list.
 """
 
 import re
@@ -13,7 +13,7 @@ from headrace.metrics.counters import TICKS, Durations
 
 
 class Kind(Enum):
-    """What a metric is."""
+    """Type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -46,16 +46,16 @@ _DIGEST = 16
 _ODD = re.compile("[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff\\ufffd]")
 _FIRST, _LAST = 7, 26
 _BOUNDS = tuple(repr((1 << slot) / TICKS) for slot in range(_FIRST, _LAST + 1))
-"""From an eighth of a millisecond to a minute, each double the last."""
+"""From 1/8 ms to a minute, each double the previous one."""
 HISTOGRAM_SERIES = len(_BOUNDS) + 3
-"""Series of one histogram: a bucket for each bound and one for everything, the sum, and the count."""
+"""Series of one histogram: buckets, sum and count."""
 
 
 def label(value: str) -> str:
-    """A label's value, quoted.
+    """Return the quoted value of a label.
 
-    Groups may be called anything: lone surrogates and control characters become U+FFFD and their code, and so does
-    U+FFFD itself, so that different names stay different. Very long ones end in a digest.
+    Group names may have any character. Lone surrogates, control characters and U+FFFD become U+FFFD and their code, so
+    that different names stay different. Very long names end in a digest.
     """
     tail = ""
     if len(value) > _LONGEST_VALUE:
@@ -68,16 +68,16 @@ def label(value: str) -> str:
 
 
 def labels(**values: str) -> str:
-    """Labels with their braces; those that are empty are left out, which means the same."""
+    """Return labels in braces. Empty ones are omitted, which means the same."""
     inside = ",".join(f"{name}={label(value)}" for name, value in values.items() if value)
     return f"{{{inside}}}" if inside else ""
 
 
 class Exposition:
-    """A page under construction."""
+    """A page of metrics under construction."""
 
     def __init__(self, most_series: int) -> None:
-        """Start empty; beyond `most_series` series are only counted."""
+        """Start empty. Series above `most_series` are only counted."""
         self._parts: list[str] = []
         self._left = most_series
         self._excess = 0
@@ -85,12 +85,12 @@ class Exposition:
         self._begun: set[str] = set()
 
     def sample(self, family: Family, value: float, text: str = "") -> None:
-        """Add a series; `text` is its labels. Raises ValueError when another metric has come since the last of this."""
+        """Add a series with the labels `text`. Raises ValueError if another metric came between two of the same."""
         if self._room(family, 1):
             self._parts.append(f"{family.name}{text} {value}\n")
 
     def histogram(self, family: Family, durations: Durations, text: str = "") -> None:
-        """Add a histogram; arguments and errors as `sample`."""
+        """Add a histogram, as `sample`."""
         if not self._room(family, HISTOGRAM_SERIES):
             return
         name, parts = family.name, self._parts
@@ -121,7 +121,7 @@ class Exposition:
         self._parts.append(f"# HELP {family.name} {family.doc}\n# TYPE {family.name} {family.kind.value}\n")
 
     def finish(self) -> bytes:
-        """The whole page; its last metric says how many series are missing."""
+        """Return the page. Its last metric is the number of omitted series."""
         self._left = max(self._left, 1)
         self.sample(SERIES_EXCESS, self._excess)
         return "".join(self._parts).encode()
@@ -300,4 +300,4 @@ ARCHIVE_FRESH = Family(
 ARCHIVE_VERSION = Family("headrace_archive_table_version", Kind.GAUGE, ("topic",), "The version of the table.")
 
 FAMILIES: tuple[Family, ...] = tuple(each for each in globals().values() if isinstance(each, Family))
-"""All of them, in the order of this file."""
+"""All metrics, in the order of this file."""

@@ -1,19 +1,20 @@
-"""Stored values that cannot be read, by kind and name: skipped at a start, and reported until they are right or gone.
+"""Stored values that cannot be read, by kind and name.
 
-The storage owns one object of this class. Readers of stored values note here what they have skipped. The health check
-and the metrics show it.
+The server skips them and reports them until they are fixed or removed.
+
+The storage owns one object. Readers add to it, and the health check and the metrics show it.
 """
 
 from collections.abc import Callable, Mapping
 
 _MOST_KEPT = 1_000
-"""Values whose reasons are kept; of more only their number is."""
+"""Maximum values with a reason. Others are only counted."""
 _MOST_SAID = 300
-"""Characters of a name or a reason."""
+"""Maximum characters of a name or a reason."""
 WHOLE = "*"
-"""Stands for all values of a kind, where none of them can be read."""
+"""The name for all values of a kind, if none of them can be read."""
 Report = Callable[[str, str, str | None], None]
-"""Called with the kind, the name, and the reason; None: the value can be read again, or is gone."""
+"""Called with kind, name, and reason. None: readable again, or removed."""
 
 
 def _ignore(kind: str, name: str, reason: str | None) -> None:
@@ -21,15 +22,15 @@ def _ignore(kind: str, name: str, reason: str | None) -> None:
 
 
 class Unreadable:
-    """What has been found and is still so, as far as this server has read."""
+    """Unreadable values that this server has found."""
 
     def __init__(self, report: Report = _ignore) -> None:
-        """Nothing has been found. `report` is called once for each change."""
+        """Start empty. `report` is called once per change."""
         self._report = report
         self._found: dict[str, dict[str, str]] = {}
 
     def note(self, kind: str, name: str, reason: object) -> None:
-        """Add one value; the same reason is reported once."""
+        """Add a value. The same reason is reported once."""
         of_kind = self._found.setdefault(kind, {})
         name, text = name[:_MOST_SAID], str(reason)[:_MOST_SAID]
         if of_kind.get(name) == text:
@@ -38,13 +39,13 @@ class Unreadable:
         self._report(kind, name, text)
 
     def clear(self, kind: str, name: str) -> None:
-        """One value is right, or gone."""
+        """Remove a value that is readable or gone."""
         of_kind = self._found.get(kind)
         if of_kind and of_kind.pop(name[:_MOST_SAID], None) is not None:
             self._report(kind, name[:_MOST_SAID], None)
 
     def keep(self, kind: str, found: Mapping[str, object]) -> None:
-        """All values of a kind have been read, and these cannot be."""
+        """Replace all unreadable values of a kind."""
         names = {name[:_MOST_SAID] for name in found}
         for name in [each for each in self._found.get(kind, {}) if each not in names]:
             self.clear(kind, name)
@@ -52,27 +53,24 @@ class Unreadable:
             self.note(kind, name, reason)
 
     def reason(self, kind: str, name: str) -> str | None:
-        """Why a value cannot be read; None: it can be, as far as is known."""
+        """Return why a value cannot be read, if so."""
         return self._found.get(kind, {}).get(name[:_MOST_SAID])
 
     def hides(self, kind: str, name: str) -> bool:
-        """Whether a value may be stored that could not be read: by itself, or because none of its kind can be.
-
-        That it was not read says nothing about whether it is there.
-        """
+        """Whether a value may exist although it was not read: because it, or its whole kind, is unreadable."""
         return self.reason(kind, name) is not None or self.reason(kind, WHOLE) is not None
 
     def names(self, kind: str) -> list[str]:
-        """The names of a kind's unreadable values, sorted."""
+        """Return the sorted names of a kind's unreadable values."""
         return sorted(self._found.get(kind, {}))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many there are, by kind."""
+        """Unreadable values per kind."""
         return {kind: len(found) for kind, found in sorted(self._found.items()) if found}
 
     @property
     def told(self) -> str:
-        """The same in words, without names; empty: there are none."""
+        """The counts in words. Empty: none."""
         counts = ", ".join(f"{count} of {kind}" for kind, count in self.counts.items())
         return f"stored values that cannot be read: {counts}, see the log" if counts else ""

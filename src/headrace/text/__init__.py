@@ -1,4 +1,1 @@
-"""Text to values and back: addresses, amounts, times, untrusted text for terminals, the environment.
-
-May import nothing of Headrace.
-"""
+"""Text to values and back: addresses, amounts, times, untrusted text, the environment. Imports nothing of Headrace."""

@@ -1,4 +1,4 @@
-"""Where something listens: a host and a port, as text and as a value; and who is behind an address."""
+"""Hosts and ports as text and as values, and the network that holds an address."""
 
 import ipaddress
 import re
@@ -6,21 +6,21 @@ import re
 import msgspec
 
 EVERYWHERE = "0.0.0.0"
-"""A host that a server may listen on and nobody can connect to: it stands for every address of the machine."""
+"""Host for listening on every address of the machine. Clients cannot connect to it."""
 _ZEROS = re.compile(r"(0x)?0+(\.(0x)?0+){0,3}", re.IGNORECASE)
-"""0.0.0.0 in every way in which systems read it (inet_aton)."""
+"""0.0.0.0 in every notation of inet_aton."""
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.%]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """A host and a TCP port. Port 0 asks the system for a free one."""
+    """A host and a TCP port. Port 0: the system chooses a free one."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Read `HOST:PORT` or `[IPV6]:PORT`; raises ValueError with what was expected."""
+        """Parse `HOST:PORT` or `[IPV6]:PORT`. Raises ValueError with the expected form."""
         match = _HOST_PORT.fullmatch(text.strip())
         if match is None or int(match["port"]) > 65535:
             raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:9092, found {text!r}")
@@ -28,7 +28,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @classmethod
     def told(cls, text: str) -> "Address":
-        """Read what clients are to connect to; raises ValueError where nobody can."""
+        """Parse an advertised address. Raises ValueError if no client can connect to it."""
         address = cls.parse(text)
         if not address.reachable:
             raise ValueError(
@@ -38,12 +38,12 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def reachable(self) -> bool:
-        """Whether somebody can connect to what it names."""
+        """Whether a client can connect to it."""
         return not is_everywhere(self.host) and self.port != 0
 
     @property
     def from_here(self) -> "Address":
-        """Where a program on this machine connects to it; an IPv6 socket that listens everywhere takes IPv4, too."""
+        """Address for programs on this machine. An IPv6 socket that listens everywhere accepts IPv4, too."""
         return Address("127.0.0.1", self.port) if is_everywhere(self.host) else self
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether it stands for every address of the machine, however it is written: `0`, `[0:0:0:0:0:0:0:0]`."""
+    """Whether it means every address of the machine, in any notation: `0`, `[0:0:0:0:0:0:0:0]`."""
     if _ZEROS.fullmatch(host):
         return True
     try:
@@ -61,11 +61,11 @@ def is_everywhere(host: str) -> bool:
 
 
 _NETWORK_BITS = 64
-"""Of an IPv6 address; the others are its machine's choice (RFC 4291, section 2.5.1)."""
+"""Network part of an IPv6 address. A machine chooses the rest (RFC 4291, section 2.5.1)."""
 
 
 def plain(host: str) -> str:
-    """An address as people write it: one of IPv4 that came over IPv6 as itself. What is none stays what it is."""
+    """Return an IPv4 address that came over IPv6 in IPv4's form. All else is unchanged."""
     if ":" not in host:
         return host
     try:
@@ -76,9 +76,9 @@ def plain(host: str) -> str:
 
 
 def holder(host: str) -> str:
-    """Who has an address, for what is counted by address: of IPv6 the whole network of 64 bits, as `PREFIX/64`.
+    """Return the key by which addresses are counted: IPv6 networks of 64 bits as `PREFIX/64`.
 
-    A machine may have every address of that network, and so could go on under another one each time.
+    A machine can use every address of its network.
     """
     address = plain(host)
     if ":" not in address or address == "::1":

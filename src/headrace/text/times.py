@@ -1,20 +1,20 @@
-"""Times as people read and write them: in the local zone, with the zone said. Milliseconds since 1970 inside."""
+"""Times for people, in the local zone, with the zone shown. The values are milliseconds since 1970."""
 
 import re
 from datetime import UTC, datetime
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
-# ISO 8601, which Kafka's own --by-duration takes: P1DT2H30M.
+# ISO 8601, as in Kafka's --by-duration: P1DT2H30M.
 _ISO = re.compile(
     r"P(?:(?P<w>[0-9]+)W)?(?:(?P<d>[0-9]+)D)?(?:T(?:(?P<h>[0-9]+)H)?(?:(?P<m>[0-9]+)M)?(?:(?P<s>[0-9.]+)S)?)?"
 )
 _LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999."""
+"""End of the year 9999."""
 
 
 def local(milliseconds: int) -> str:
-    """`2026-11-22 14:05:09.120+01:00`; what lies outside of the years that people count is a plain number."""
+    """Return `2026-11-22 14:05:09.120+01:00`. Years that Python does not support are plain numbers."""
     try:
         moment = datetime.fromtimestamp(milliseconds // 1000, UTC).astimezone()
     except (OverflowError, OSError, ValueError):
@@ -23,12 +23,15 @@ def local(milliseconds: int) -> str:
 
 
 def clock() -> str:
-    """The time of day now, with its zone: `14:05:09+01:00`."""
+    """Return the time of day with its zone: `14:05:09+01:00`."""
     return datetime.now(UTC).astimezone().timetz().isoformat("seconds")
 
 
 def duration(text: str) -> int:
-    """Milliseconds of `90s`, `1h30m`, `7d`, or Kafka's `PT1H30M`; raises ValueError with what was expected."""
+    """Return the milliseconds of `90s`, `1h30m`, `7d`, or Kafka's `PT1H30M`.
+
+    Raises ValueError with the expected forms.
+    """
     iso = _ISO.fullmatch(text.upper())
     if iso is not None and any(iso.groupdict().values()):
         return sum(int(float(count) * _UNITS_MS[unit]) for unit, count in iso.groupdict().items() if count)
@@ -39,12 +42,12 @@ def duration(text: str) -> int:
 
 
 def instant(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of a time that a person gave; raises ValueError with what was expected.
+    """Parse a time as milliseconds since 1970. Raises ValueError with the expected forms.
 
     Args:
-        text: a duration before now (`10m`), a date or a time of ISO 8601 (`2026-11-22`, `2026-11-22T14:05+01:00`; the
-            local zone where none is said), or milliseconds since 1970 behind an @, as kcat writes them.
-        now_ms: what the durations are before.
+        text: a duration before `now_ms` (`10m`), ISO 8601 (`2026-11-22`, `2026-11-22T14:05+01:00`, by default in the
+            local zone), or kcat's `@` and milliseconds since 1970.
+        now_ms: the current time.
     """
     if text.startswith("@") and text[1:].isdecimal():
         found = int(text[1:])

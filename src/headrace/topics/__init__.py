@@ -1,1 +1,1 @@
-"""What append, read and trim mean: names, configuration, limits, readable range, producer sequences. Pure."""
+"""Topics without I/O: names, configuration, limits, readable range, producer sequences."""

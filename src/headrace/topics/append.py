@@ -1,7 +1,7 @@
 """The leader's state of a log's end, and the assignment of offsets. Pure.
 
-One server leads a log at a time. It loads the log's end and producers when it becomes leader, then assigns offsets in
-memory, ahead of storage. After a failed or uncertain write this state is invalid, and the log must be recovered.
+A leader loads the log's end and producers, then assigns offsets in memory, ahead of storage. A failed or uncertain
+write invalidates this state: the log must be recovered.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,13 +13,13 @@ from headrace.topics.producer_state import ProducerStateEntry
 from headrace.topics.rejected_batches import RejectedBatches
 
 MOST_OFFSET = 2**53 - 1
-"""Offsets stay below it: scripts in Redis compute with doubles."""
+"""Upper limit of offsets: scripts in Redis compute with doubles."""
 MOST_PRODUCERS = 100_000
-"""Maximum producers remembered per log. Beyond it, the tenth that was silent for longest is forgotten."""
+"""Maximum producers remembered per log. Above it, the tenth that was silent longest is forgotten."""
 
 
 class OffsetAssigner:
-    """Decides sequence and offset of every batch of one log."""
+    """Checks sequences and assigns offsets for one log."""
 
     __slots__ = ("_changed", "_count", "next_offset", "producers", "refused")
 
@@ -33,12 +33,8 @@ class OffsetAssigner:
     ) -> None:
         """Start at the stored log end.
 
-        Args:
-            next_offset: the log end offset.
-            producers: idempotent producers by id.
-            unsaved: producers whose stored state differs.
-            refused: rejected batches of the previous leader; None: none, and time is not tracked.
-            count: called before a producer is added; raises TooManyProducers.
+        `unsaved` are producers whose stored state differs. `refused` is the state of the previous leader. `count` is
+        called before a producer is added, and raises TooManyProducers.
         """
         self.next_offset = next_offset
         self.producers: dict[int, ProducerStateEntry] = dict(producers or {})
@@ -47,17 +43,13 @@ class OffsetAssigner:
         self.refused = RejectedBatches(lambda: 0) if refused is None else refused
 
     def assign(self, append: Append, now_ms: int) -> Appended:
-        """Decide where a batch goes; unless it is a repeated one the log ends behind it from here on.
-
-        Args:
-            append: the batch.
-            now_ms: milliseconds since the epoch: when its producer was last heard of.
+        """Assign an offset to a batch, unless it is a duplicate.
 
         Raises:
             OutOfOrderSequence, InvalidProducerEpoch: see `topics.producer_state`.
-            BehindRefused: it was sent behind a batch that was refused, and that has not come again yet.
+            BehindRefused: it was sent after a rejected batch that has not been sent again.
             OffsetsExhausted: no offsets are left.
-            TooManyProducers: the server knows as many producers as it may.
+            TooManyProducers: the server's limit is reached.
         """
         base_offset = self.next_offset
         following = base_offset + append.span
@@ -71,7 +63,7 @@ class OffsetAssigner:
                     repeated = known.find(append.producer_epoch, append.base_sequence, append.span)
                 except OutOfOrderSequence as error:
                     if following > MOST_OFFSET:
-                        # What is missing was refused for that.
+                        # The missing batches were rejected for that reason.
                         raise _exhausted(append, base_offset) from None
                     self._check_behind(append, known.expected_of(append.producer_epoch), error)
                     raise
@@ -105,7 +97,6 @@ class OffsetAssigner:
         raise error
 
     def _check_behind(self, append: Append, expected: int | None, error: OutOfOrderSequence) -> None:
-        """Reject batches sent after a rejected one until that one is sent again."""
         if self.refused.waits(append, expected):
             raise BehindRefused(f"{error}: sent after a batch that was refused") from None
 
@@ -115,7 +106,7 @@ class OffsetAssigner:
             self._forget(oldest)
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers that were last heard of before this time (`producer.id.expiration.ms`); how many."""
+        """Forget producers silent since before this time (`producer.id.expiration.ms`). Return their number."""
         silent = [each for each, known in self.producers.items() if known.last_use_ms < before_ms]
         self._forget(silent)
         return len(silent)
@@ -127,11 +118,11 @@ class OffsetAssigner:
 
     @property
     def unsaved(self) -> bool:
-        """Whether producers have changed since the last `take_changed`."""
+        """Whether producers have changed since `take_changed`."""
         return bool(self._changed)
 
     def take_changed(self) -> list[int]:
-        """The ids of producers that have changed, or were forgotten, since the last time."""
+        """Return ids of producers changed or forgotten since the last call."""
         changed, self._changed = self._changed, set()
         return list(changed)
 
@@ -140,7 +131,7 @@ class OffsetAssigner:
         self._changed.update(producers)
 
     def as_they_are(self, producers: Iterable[int]) -> dict[int, ProducerStateEntry | None]:
-        """What is to be stored of producers now; None: it was forgotten."""
+        """Return the producers' state to store. None: forgotten."""
         return {each: known.copy() if (known := self.producers.get(each)) else None for each in producers}
 
 

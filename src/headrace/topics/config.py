@@ -1,7 +1,6 @@
 """Topic configuration under Kafka's names. Pure.
 
-A topic's own values override broker defaults, which override Kafka's. `resolve` merges them once into a typed struct
-for the hot path.
+A topic's own values override broker defaults, which override Kafka's. `resolve` merges them once for the hot path.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,50 +93,47 @@ TOPIC_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("min.compaction.lag.ms", ConfigType.LONG, "0", minimum=0, effective=False, doc=_UNUSED),
     ConfigKey("max.compaction.lag.ms", ConfigType.LONG, str(MAX_LONG), minimum=1, effective=False, doc=_UNUSED),
 )  # fmt: skip
-"""Every key a topic may be given; one that is not here is refused by name."""
+"""All keys. Others are rejected."""
 
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
 _LONGEST = 1_024
-"""Characters of a value that is given, blanks around it included: each is kept, and read again with each change."""
+"""Maximum characters of a given value, with blanks: each is stored, and read again with each change."""
 
 
 class TopicDefaults(msgspec.Struct, frozen=True):
-    """Defaults of topics: broker values by topic key, else Kafka's default.
-
-    `values` has only configured values, as validated text.
-    """
+    """Defaults of topics: configured broker values, else Kafka's default. The values are validated text."""
 
     values: dict[str, str] = {}
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic's configuration as the append, retention and clean-up paths use it. Times in ms, sizes in bytes."""
+    """A topic's configuration for append, retention and cleanup. Times in ms, sizes in bytes."""
 
     retention_ms: int
-    """-1: no limit of time."""
+    """-1: unlimited."""
     retention_bytes: int
-    """-1: no limit of size. Per partition."""
+    """Per partition. -1: unlimited."""
     remote: bool = False
-    """True: what the archive has may go from the log, and is read from there."""
+    """Archived records may leave the log, and are read from the archive."""
     local_retention_ms: int = -1
-    """How long records stay in the log where they are archived; -1: no limit of time."""
+    """Retention of archived records in the log. -1: unlimited."""
     local_retention_bytes: int = -1
-    """How many bytes stay in the log where they are archived; -1: no limit of size."""
+    """Bytes of archived records in the log. -1: unlimited."""
     max_message_bytes: int
     log_append_time: bool
-    """True: the server's time replaces the producer's timestamps."""
+    """The server's time replaces the producer's timestamps."""
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     native: bool = False
-    """True: an entry per record in a plain Redis Stream."""
+    """A plain Redis Stream with one entry per record."""
     min_insync_replicas: int = 1
-    """How many servers must have what acks=all is answered for."""
+    """Servers that must have a batch before acks=all succeeds."""
     sequence_bits: int = DEFAULT_BITS
-    """Native topics: bits of an offset that hold the sequence of the entry id."""
+    """Native topics: bits of an offset for the sequence of the entry id."""
 
 
 class Source(Enum):
-    """Where a configuration value comes from."""
+    """Source of a configuration value."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -145,20 +141,20 @@ class Source(Enum):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a described configuration."""
+    """One entry of a described configuration."""
 
     key: ConfigKey
     value: str
     source: Source
     synonyms: tuple[tuple[str, Source], ...]
-    """Every (value, source) that applies, the one in force first."""
+    """Every applicable (value, source), the effective one first."""
 
 
 def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
-    """What `config` comes to over `defaults`.
+    """Return `config` over `defaults`.
 
     Raises:
-        InvalidConfig: a key that is not known, or a value it does not take; the message names both.
+        InvalidConfig: an unknown key or invalid value.
     """
     check(config)
 
@@ -171,7 +167,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
     remote = _layers(_BY_NAME["remote.storage.enable"], config, defaults)[0][0].lower() == "true"
     if native and remote:
         raise InvalidConfig("remote.storage.enable=true: a native topic has no archive, its records lie in Redis only")
-    # Without a policy retention drops nothing; what the archive has may still go from Redis.
+    # Without a policy, retention deletes nothing. Archived records may still leave Redis.
     drops = bool(_layers(_BY_NAME["cleanup.policy"], config, defaults)[0][0].strip())
     local_ms, local_bytes = _local(number, "ms", drops=drops), _local(number, "bytes", drops=drops)
     return TopicConfig(
@@ -191,7 +187,7 @@ def resolve(config: Mapping[str, str], defaults: TopicDefaults) -> TopicConfig:
 
 
 def _local(number: Callable[[str], int], unit: str, *, drops: bool) -> int:
-    """What stays in the log, never more than there is (KIP-405)."""
+    """Return local retention, at most total retention (KIP-405)."""
     local, whole = number(f"local.retention.{unit}"), number(f"retention.{unit}") if drops else -1
     if local == _AS_RETENTION or (whole >= 0 and not 0 <= local <= whole):
         return whole
@@ -199,7 +195,7 @@ def _local(number: Callable[[str], int], unit: str, *, drops: bool) -> int:
 
 
 def check(config: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for the first key that is not known or whose value is not one it takes."""
+    """Raise InvalidConfig for the first unknown key or invalid value."""
     for name, text in config.items():
         if name not in _BY_NAME:
             hint = suggestion(name, _BY_NAME)
@@ -208,18 +204,13 @@ def check(config: Mapping[str, str]) -> None:
 
 
 def check_length(name: str, text: str) -> None:
-    """Raise InvalidConfig for what is too long for a value of anything."""
+    """Raise InvalidConfig for a value that is too long."""
     if len(text) > _LONGEST:
         raise InvalidConfig(f"{name}: a value has at most {_LONGEST} characters, this one has {len(text)}")
 
 
 def check_given(config: Mapping[str, str], present: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Raise InvalidConfig for values that clients may not set, although they may be stored.
-
-    Args:
-        config: the new values.
-        present: the stored values. Unchanged ones are accepted.
-    """
+    """Raise InvalidConfig for values that clients may not set. Values unchanged from `present` are accepted."""
     for name, text in config.items():
         if text == present.get(name):
             continue
@@ -229,7 +220,7 @@ def check_given(config: Mapping[str, str], present: Mapping[str, str] = MappingP
 
 
 def describe(config: Mapping[str, str], defaults: TopicDefaults) -> tuple[ConfigEntry, ...]:
-    """Every key with the value in force and where it comes from, in the table's order. `config` has been checked."""
+    """Return every key with its value and source. `config` is already checked."""
     entries = []
     for key in TOPIC_KEYS:
         layers = _layers(key, config, defaults)

@@ -1,6 +1,6 @@
-"""Configuration keys as data: how a value of one is read from text, checked and explained. Pure.
+"""Configuration keys as data: parsing, checks and descriptions. Pure.
 
-Topic configurations and broker settings share these rules, so that `--set`, a file and an API refuse alike.
+Topic configurations and broker settings share them, so that `--set`, a file and an API reject the same values.
 """
 
 import difflib
@@ -14,7 +14,7 @@ Value = bool | int | float | str
 
 
 class ConfigType(IntEnum):
-    """Kafka's type of a configuration value; the numbers are those of DescribeConfigs."""
+    """Kafka's type of a configuration value, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -25,11 +25,11 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-# Python's own int() also takes underscores and other scripts' digits, which no other reader of the value would.
+# int() also accepts underscores and digits of other scripts.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _LONGEST_NAME = 100
-"""Characters of a name that those which are known are compared with."""
+"""Maximum characters of a name that are compared with known ones."""
 _BOUNDS = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
     ConfigType.INT: (-(2**31), 2**31 - 1),
@@ -38,30 +38,30 @@ _BOUNDS = {
 
 
 class ConfigKey(msgspec.Struct, frozen=True):
-    """One key: Kafka's name, type and default, what it takes, and what it does here."""
+    """A key: Kafka's name, type and default, valid values, and its effect here."""
 
     name: str
     type: ConfigType
     default: str | None
-    """None: not set, and something else decides (the documentation says what)."""
+    """None: not set. The documentation describes the effect."""
     doc: str
     minimum: int | float | None = None
     maximum: int | float | None = None
     choices: tuple[str, ...] = ()
     may_be_empty: bool = False
-    """Lists with choices: whether there may be none of them."""
+    """For lists with choices: whether an empty list is valid."""
     refused: Mapping[str, str] = {}
-    """Values that Kafka takes and this server does not, with the reason."""
+    """Values that Kafka accepts and this server rejects, with the reason."""
     effective: bool = True
-    """False: accepted and shown because clients send it, but nothing here depends on it."""
+    """False: accepted and shown because clients send it, without effect."""
 
     @property
     def field(self) -> str:
-        """The key as an attribute's name: `num.partitions` is `num_partitions`."""
+        """The key as a Python name: `num_partitions` for `num.partitions`."""
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """Read a value; raises ValueError with what was expected, for a message that already names the key."""
+        """Parse a value. Raises ValueError with the expected form, without the key's name."""
         text = text.strip()
         if self.may_be_empty and not text:
             return text
@@ -119,31 +119,31 @@ def _either(choices: tuple[str, ...]) -> str:
 
 
 def text_of(value: Value) -> str:
-    """A value as Kafka writes it: `true`, not `True`."""
+    """Return a value in Kafka's form: `true`, not `True`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`did you mean X?` for the nearest known name, or an empty string when none is near."""
+    """Return `did you mean X?` for the nearest known name, or an empty string."""
     near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]}?" if near else ""
 
 
 class InvalidSetting(ValueError):
-    """A setting that does not exist, a value it does not take, or two that contradict each other."""
+    """An unknown setting, an invalid value, or two that contradict each other."""
 
 
 def plain_text(keys: Mapping[str, ConfigKey], name: str, text: str, kind: str) -> str:
-    """A setting's text in its plain form.
+    """Return the normalized text of a setting.
 
     Args:
-        keys: the settings there are, by name.
-        name: the one that is given.
-        text: its value as it was given.
-        kind: what to call a setting that is not there, such as `broker setting`.
+        keys: known settings.
+        name: the setting.
+        text: the given value.
+        kind: term for unknown settings, such as `broker setting`.
 
     Raises:
-        InvalidSetting: naming key, value and remedy.
+        InvalidSetting: names key, value and remedy.
     """
     key = keys.get(name)
     if key is None:

@@ -1,7 +1,7 @@
-"""What can go wrong with topics and partitions. Each API has one table that translates these."""
+"""Errors of topics and partitions. Each API has one table that translates them."""
 
 MOST_SAID = 1_000
-"""Maximum characters of a message, which may quote client input. A string's limit is 32,767 bytes."""
+"""Maximum characters of a message, which may quote client input. A protocol string has at most 32,767 bytes."""
 
 
 class TopicError(Exception):
@@ -12,16 +12,16 @@ class TopicError(Exception):
 
 
 def cut(message: str) -> str:
-    """A message as it is said."""
+    """Return a message, cut to the maximum."""
     return message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}..."
 
 
 class UnknownTopic(TopicError):
-    """No topic of that name or id, or no such partition in it."""
+    """No such topic or partition."""
 
 
 class TopicExists(TopicError):
-    """A topic of that name is already there."""
+    """A topic of that name exists."""
 
 
 class InvalidTopicName(TopicError):
@@ -33,19 +33,19 @@ class InvalidPartitions(TopicError):
 
 
 class TooManyPartitions(TopicError):
-    """More partitions than the server may have in all."""
+    """The server's limit of partitions is reached."""
 
 
 class InvalidReplicationFactor(TopicError):
-    """A replication factor below 1, or larger than there are brokers."""
+    """A replication factor below 1, or above the number of brokers."""
 
 
 class InvalidConfig(TopicError):
-    """An unknown configuration key, or a value it does not take."""
+    """An unknown configuration key or invalid value."""
 
 
 class OffsetOutOfRange(TopicError):
-    """An offset below the log start or above the log end."""
+    """An offset below the log start offset or above the log end offset."""
 
 
 class CorruptBatch(TopicError):
@@ -53,11 +53,11 @@ class CorruptBatch(TopicError):
 
 
 class UnsupportedFormat(TopicError):
-    """A record set of magic 0 or 1: only record batches (v2) are taken."""
+    """A record set of magic 0 or 1: only record batches (v2) are supported."""
 
 
 class InvalidRecord(TopicError):
-    """A well-formed batch that breaks a rule: control bit, counts that disagree."""
+    """A well-formed batch that breaks a rule, such as a control bit or inconsistent counts."""
 
 
 class InvalidTimestamp(TopicError):
@@ -69,7 +69,7 @@ class MessageTooLarge(TopicError):
 
 
 class UnsupportedCompression(TopicError):
-    """A codec that the request's version may not use, or that does not exist."""
+    """An unknown codec, or one that the request's version may not use."""
 
 
 class OutOfOrderSequence(TopicError):
@@ -77,39 +77,39 @@ class OutOfOrderSequence(TopicError):
 
 
 class BehindRefused(OutOfOrderSequence):
-    """A sequence after one that was rejected: the client must send both again, in order, within ten seconds."""
+    """A sequence after a rejected one: the client must send both again, in order, within 10 s."""
 
 
 class InvalidProducerEpoch(TopicError):
-    """A producer epoch older than the one known."""
+    """A producer epoch older than the known one."""
 
 
 class TooManyProducers(TopicError):
-    """A producer that its partition does not know, where the server knows as many as it may."""
+    """An unknown producer while the server's limit of producers is reached."""
 
 
 class StorageFull(TopicError):
-    """Redis refuses writes because its memory is full; what was acknowledged is safe."""
+    """Redis refuses writes because its memory is full. Acknowledged records are safe."""
 
 
 class OffsetsExhausted(TopicError):
-    """A batch would get an offset of 2^53 or more. The partition never takes records again."""
+    """A batch would get an offset of 2^53 or more. The partition never accepts records again."""
 
 
 class StorageUnavailable(TopicError):
-    """Redis does not answer; whether the last write happened is not known."""
+    """Redis does not respond. The outcome of the last write is unknown."""
 
 
 class PartitionOffline(StorageUnavailable):
-    """A partition's keys in Redis hold something else than the server keeps there; see its log for what."""
+    """A partition's keys in Redis have unexpected contents. The server's log has details."""
 
 
 class UnreadableTopic(UnknownTopic):
-    """The registry has an entry of that name, and it cannot be read: the topic can only be deleted."""
+    """The registry's entry of that name is unreadable: the topic can only be deleted."""
 
 
 class StorageUnreachable(StorageUnavailable):
-    """There is no connection to Redis: nothing was sent, and nothing will happen later."""
+    """No connection to Redis: nothing was sent, and nothing will happen later."""
 
 
 class StorageMoving(StorageUnavailable):
@@ -117,36 +117,36 @@ class StorageMoving(StorageUnavailable):
 
 
 class StorageNotWritten(StorageUnavailable):
-    """Redis takes no writes, since it cannot write its own files; it can be read."""
+    """Redis refuses writes because it cannot write its own files. Reads work."""
 
 
 class StorageNotReplicated(StorageUnavailable):
-    """Redis takes no writes, since fewer replicas follow it than it wants; it can be read, and may be old."""
+    """Redis refuses writes because it has too few replicas. Reads work, and may be stale."""
 
 
 class LockLost(StorageUnavailable):
-    """Another broker held the lock for too long, or this one was paused: nothing was written."""
+    """Another broker held the lock too long, or this one was paused. Nothing was written."""
 
 
 class NotEnoughReplicas(TopicError):
-    """Fewer servers have the log than `min.insync.replicas` asks for; nothing was appended."""
+    """Fewer servers than `min.insync.replicas` have the log. Nothing was appended."""
 
 
 class NotEnoughReplicasAfterAppend(TopicError):
-    """A batch was appended, and fewer servers have it than `min.insync.replicas` asks for."""
+    """A batch was appended, but fewer servers than `min.insync.replicas` have it."""
 
 
 class ArchiveUnavailable(TopicError):
-    """Records that are not in Redis any more cannot be read from their archive just now."""
+    """Records that are no longer in Redis cannot be read from their archive now."""
 
 
 class Fenced(TopicError):
-    """Another server has taken this keyspace over; this one may not write any more."""
+    """Another server has taken over this keyspace. This one must not write."""
 
 
 class NotLeader(TopicError):
-    """Another broker owns the partition, or this one is about to; the client has to look for the leader again."""
+    """Another broker leads the partition, or this one is about to. The client must look up the leader again."""
 
 
 class TopicChanged(TopicError):
-    """Another broker has changed the topic meanwhile: what was to be changed has to be looked at again."""
+    """Another broker has changed the topic. The change must be checked against its new state."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class EpochRow(NamedTuple):
-    """From `first` on, records have this leader epoch and lie under this term."""
+    """From `first` on, records have this leader epoch, in entries of this fencing epoch."""
 
     epoch: int
     first: int
@@ -18,50 +18,43 @@ class EpochRow(NamedTuple):
 
 
 class LeaderEpochs:
-    """The rows of a log in offset order; the first one counts for everything before it too."""
+    """Rows of a log in offset order. The first one also applies to everything before it."""
 
     __slots__ = ("_firsts", "rows")
 
     def __init__(self, rows: Sequence[EpochRow]) -> None:
-        """Raises ValueError when there is no row: a log that was opened has one."""
+        """Raise ValueError without rows: a recovered log has one."""
         if not rows:
             raise ValueError("a log has at least one leader epoch")
         self.rows = tuple(rows)
         self._firsts = [row.first for row in rows]
 
     def term_of(self, offset: int) -> int:
-        """The term under which the entry with the record at `offset` lies, or would lie."""
+        """Return the fencing epoch of the entry with the record at `offset`."""
         return self.rows[max(0, bisect_right(self._firsts, offset) - 1)].term
 
     def kept(self, end: int, epoch: int) -> int:
-        """How much of a log is as it was: up to `end` or before, where Redis has lost what was behind.
+        """Return the offset up to which a log is unchanged, if Redis has lost data.
 
-        Args:
-            end: where the log ended.
-            epoch: the leader epoch that it had then.
+        `end` and `epoch` are the earlier log end offset and leader epoch.
         """
         if epoch > self.rows[-1].epoch:
-            # That is lost, too, and with it from which offset on it counted.
+            # That epoch is lost, and with it the offset from which it applied.
             return 0
         return min(end, next((row.first for row in self.rows if row.epoch > epoch), end))
 
     def kept_for(self, offset: int, epoch: int) -> int:
-        """Return how much of a log is unchanged for a consumer at `offset` and a leader epoch; below 0: unknown.
+        """Return how much of a log is unchanged for a consumer at `offset` and a leader epoch. Below 0: unknown.
 
         If that epoch is lost and the log was not recovered since, no records have replaced it.
         """
         return self.kept(offset, epoch) if 0 <= epoch <= self.rows[-1].epoch else offset
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Answer OffsetForLeaderEpoch: the largest leader epoch up to this one, and its end.
+        """Return the largest leader epoch up to `epoch`, and its end (OffsetForLeaderEpoch).
 
-        Args:
-            epoch: the leader epoch of a client's last record.
-            log_end: where the current epoch ends.
-
-        Returns: Leader epoch and end offset; -1 and -1 for one below 0 or above the current one. As in Kafka, an epoch
-        before the first row ends where that row begins or before, so that a consumer that has read it all continues
-        there.
+        Returns: Leader epoch and end offset; -1 and -1 below 0 or above the current one. As in Kafka, an epoch before
+        the first row ends at or before that row, so that a consumer that has read it all continues there.
         """
         if epoch < 0 or epoch > self.rows[-1].epoch:
             return -1, -1

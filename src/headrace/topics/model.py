@@ -1,4 +1,4 @@
-"""Topics as values: what the broker decides and the store keeps, and Kafka's rules for topic names."""
+"""Topics as values, and Kafka's rules for topic names."""
 
 import re
 from collections.abc import Callable
@@ -14,98 +14,98 @@ from headrace.topics.producer_state import ProducerStateEntry
 class Topic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topic as stored in the topic registry.
 
-    `streams[i]` is the Redis key of partition i's stream: stored, never computed again, so that a new log
-    generation (re-creation, later compaction) can live under another key.
+    `streams[i]` is the Redis key of partition i's stream. It is stored, not computed, so that a re-created log can have
+    another key.
     """
 
     name: str
     id: UUID
     streams: tuple[str, ...]
     config: dict[str, str]
-    """Only what was set on the topic; the rest comes from the broker's defaults."""
+    """Values set on the topic itself."""
     created_ms: int
     replication_factor: int = 1
-    """Number of replicas reported to clients. Left out if it is 1, as in earlier versions."""
+    """Number of replicas reported to clients. Not stored if 1, as in earlier versions."""
 
     @property
     def partitions(self) -> int:
-        """The number of partitions."""
+        """Number of partitions."""
         return len(self.streams)
 
 
 class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server learns when it opens a log."""
+    """State of a recovered log."""
 
     log_start: int
-    """First offset that may be read."""
+    """First readable offset."""
     next_offset: int
-    """Log end: the offset the next record gets."""
+    """The log end offset."""
     epochs: LeaderEpochs
-    """The leader epochs; the last one is that of this opening."""
+    """The last leader epoch is the new one."""
     producers: dict[int, ProducerStateEntry]
-    """The idempotent producers, by id."""
+    """Idempotent producers by id."""
     unsaved: frozenset[int] = frozenset()
-    """Those of them that the snapshot has not as they are, and those that it has and that are forgotten."""
+    """Producers whose state differs from the snapshot, and forgotten ones that it has."""
     high_watermark: int = 0
-    """As it was written down last: the present one or an earlier one; 0 where none was."""
+    """The last stored value, possibly an earlier one. 0: none."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """One record batch on its way into a partition. Its header and CRC have been checked."""
+    """A record batch to append. Its header and CRC are checked."""
 
     batch: bytearray | memoryview
-    """Writable, because the leader stamps its offset."""
+    """Writable: the leader stamps its offset."""
     span: int
-    """Offsets it takes: last offset delta + 1."""
+    """Number of offsets: last offset delta + 1."""
     max_timestamp: int
-    """Milliseconds since the epoch; -1 when none of its records has one."""
+    """Milliseconds since the epoch. -1: no record has a timestamp."""
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The answer to an append."""
+    """Result of an append."""
 
     base_offset: int
     duplicate: bool = False
-    """True when a batch with the same producer sequences was already there; `base_offset` is then the first one's."""
+    """A batch with the same sequences exists at `base_offset`."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """A record batch as it lies in the log, stamped with its base offset and leader epoch.
+    """A record batch of the log, stamped with its base offset and leader epoch.
 
-    Where a reader asked for joined ones it may be several that lie behind each other without a gap.
+    A reader of joined batches gets several contiguous ones as one.
     """
 
     base_offset: int
     next_offset: int
     batch: bytes | memoryview
-    """A view is writable, and this batch's alone."""
+    """A memoryview is writable and not shared."""
     count: int = 1
-    """How many batches it is."""
+    """Number of batches."""
 
 
 AppendDone = Callable[[Appended | Exception], None]
-"""Gets where the batch lies, or why it is not stored."""
+"""Called with the batch's offset, or an error if it is not stored."""
 PlaceDone = Callable[[Exception | None], None]
-"""Gets None once the batch is acknowledged, or why it is not."""
+"""Called with None once the batch is acknowledged, or with an error."""
 Lost = Callable[[Exception], None]
 """Called once with the reason when a log must be recovered."""
 
 
 MAX_LENGTH = 249
-"""Kafka's limit: a file name's 255 characters less what its log directories add."""
+"""Kafka's limit: 255 characters of a file name, less the suffixes of log directories."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 RESERVED = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state", "__cluster_metadata"})
-"""Kafka's internal topics, which no client may create or write."""
+"""Kafka's internal topics. Clients may not create or write them."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidTopicName, with the rule that is broken, unless `name` may be a topic's."""
+    """Raise InvalidTopicName with the broken rule if `name` is invalid."""
     if not name:
         raise InvalidTopicName("a topic name may not be empty")
     if name in {".", ".."}:
@@ -117,7 +117,7 @@ def check_name(name: str) -> None:
 
 
 def metric_name(name: str) -> str:
-    """What two topics must not share: Kafka's metrics write both `.` and `_` as `_`."""
+    """Return the name with `_` for `.`, as in Kafka's metrics. Two topics must not share it."""
     return name.replace(".", "_")
 
 
@@ -127,5 +127,5 @@ def may_collide(name: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a topic of this name is Kafka's own."""
+    """Whether it is one of Kafka's internal topics."""
     return name in RESERVED

@@ -1,7 +1,4 @@
-"""Native topics as values, shared by the broker and the store.
-
-All positions are offsets. The layout converts them to entry ids.
-"""
+"""Native topics as values. All positions are offsets; the layout converts them to entry ids."""
 
 import math
 from collections.abc import Mapping
@@ -14,31 +11,31 @@ from headrace.topics.model import StoredBatch, Topic
 STORAGE, SEQUENCE_BITS, ADOPTED = "headrace.storage", "offset.sequence.bits", "headrace.adopted"
 """Keys of a topic's configuration."""
 FIXED = (STORAGE, SEQUENCE_BITS)
-"""Those that a topic keeps for ever."""
+"""Keys that are fixed at creation."""
 DEFAULT_BITS = 10
 
 
 class GroupGone(Exception):
-    """The Redis consumer group does not exist: destroyed, or lost with its stream."""
+    """The Redis consumer group does not exist: it was destroyed, or lost with its stream."""
 
 
 class GroupPassed(Exception):
-    """Another broker has read for the group: the member has to enter again before it is given new entries."""
+    """Another broker has read for the group: the member must enter again."""
 
 
 class NotAStream(StorageUnavailable):
-    """The key of a partition's stream holds another type. Raised until it is a stream again."""
+    """The key of a partition's stream has another type. Raised until it is a stream again."""
 
 
 class NativeStream(msgspec.Struct, frozen=True):
-    """A partition's stream and how its ids are offsets."""
+    """A partition's stream and the sequence bits of its offsets."""
 
     key: str
     bits: int
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """Where a native partition starts and ends just now."""
+    """Current bounds of a native partition."""
 
     log_start: int = 0
     log_end: int = 0
@@ -46,48 +43,48 @@ class Extent(msgspec.Struct, frozen=True):
     """Entries ever added."""
     length: int = 0
     asked: float = math.inf
-    """When Redis was asked (`time.monotonic`): an answer that came before then is no newer than this one."""
+    """Time of the request (`time.monotonic`). An earlier response is no newer than this one."""
 
 
 class NativeRead(msgspec.Struct, frozen=True):
-    """Entries read, as record batches stamped with their offsets."""
+    """Entries as record batches stamped with their offsets."""
 
     batches: list[StoredBatch]
     entries: int
-    """How many there were, those that are not served included."""
+    """Number of entries, unservable ones included."""
     more: bool
-    """Whether there may be others behind them, for which there was no room."""
+    """Whether more entries may follow."""
     unfit: tuple[str, ...]
-    """Ids of entries that are not served: no offset stands for them, or they are too large for a record."""
+    """Ids of entries that are not served: without an offset, or too large for a record."""
     first: int
-    """The offset of the first entry; of one without an offset the last of its millisecond. 0 when there are none."""
+    """Offset of the first entry, or if it has none, the last of its millisecond. 0: no entries."""
     following: int
-    """The first offset behind all entries. 0 when there are none."""
+    """Offset after all entries. 0: no entries."""
     extent: Extent
-    """As it was right after the read."""
+    """Bounds right after the read."""
     last_id: str = ""
-    """The id of the last entry; empty when there are none."""
+    """Id of the last entry. Empty: no entries."""
     wants: int = 0
-    """Bytes of the first entry, where those are more than it might have: then nothing was read."""
+    """Bytes of the first entry if it exceeds the limit. Then nothing was read."""
 
 
 class Entered(msgspec.Struct, frozen=True):
-    """What a member finds when it begins to read a partition for its group."""
+    """State of a partition's group as a member begins to read."""
 
     last_id: str
     """The group's last delivered id."""
     next_offset: int
-    """The first offset behind it."""
+    """Offset after it."""
     pending: int
-    """Entries of the group that are delivered and not acknowledged, for all consumers."""
+    """Entries delivered to any consumer and not acknowledged."""
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far behind a Redis consumer group is."""
+    """Lag of a Redis consumer group."""
 
     name: str
     undelivered: int | None
-    """None where neither Redis nor a count up to 100 000 can tell."""
+    """None: neither Redis nor a count up to 100,000 determines it."""
     pending: int
     consumers: int
 
@@ -98,17 +95,17 @@ def is_native(topic: Topic) -> bool:
 
 
 def bits_of(topic: Topic) -> int:
-    """How many bits of a topic's offsets hold the sequence."""
+    """Return the sequence bits of a topic's offsets."""
     return int(topic.config.get(SEQUENCE_BITS, DEFAULT_BITS))
 
 
 def adopted(topic: Topic) -> set[int]:
-    """Partitions whose streams were there before the topic."""
+    """Return partitions whose streams existed before the topic."""
     return _adopted(topic.config)
 
 
 def with_adopted(config: dict[str, str], partition: int) -> dict[str, str]:
-    """The configuration with one more adopted partition."""
+    """Return the configuration with one more adopted partition."""
     return config | {ADOPTED: ",".join(str(number) for number in sorted(_adopted(config) | {partition}))}
 
 

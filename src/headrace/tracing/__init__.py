@@ -1,1 +1,1 @@
-"""Traces as OpenTelemetry receivers get them, for the server and for archives. An extra; imports records only."""
+"""OpenTelemetry traces of the server and of archives. An extra. Imports records only."""

@@ -1,7 +1,6 @@
-"""Spans, made and sent as OTLP over HTTP. Needs `headrace[otel]`; imported only where traces are asked for.
+"""Spans, sent as OTLP over HTTP. Needs `headrace[otel]`. Imported only if traces are enabled.
 
-Traces that clients began are continued, none are begun: a parent whose `traceparent` does not say `sampled` has spans
-that record nothing.
+Spans continue traces of clients. Under a parent whose `traceparent` is not `sampled` they record nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +18,16 @@ from headrace.records.traceparents import MOST, NAME
 
 _PATH = "/v1/traces"
 _SEND_S = 2
-"""Spans wait at most this long, and sending them takes no longer."""
+"""Maximum seconds that spans wait, and that sending takes."""
 _read = TraceContextTextMapPropagator().extract
 Value = str | int
 
 
 class TraceExporter:
-    """Makes spans and sends them, from a thread of its own and behind a bounded queue: what is too much is dropped."""
+    """Makes spans and sends them from a thread. Its queue is bounded: excess spans are dropped."""
 
     def __init__(self, endpoint: str, service: str) -> None:
-        """Begin.
-
-        Args:
-            endpoint: URL of an OTLP/HTTP receiver; spans go to `/v1/traces` below it.
-            service: what the spans tell as `service.name`.
-        """
+        """Connect to an OTLP/HTTP receiver. Spans go to `/v1/traces` below `endpoint`."""
         resource = Resource.create({"service.name": service, "service.version": __version__})
         self._provider = TracerProvider(resource=resource, sampler=ParentBased(ALWAYS_OFF))
         exporter = OTLPSpanExporter(endpoint.rstrip("/") + _PATH, timeout=_SEND_S)
@@ -41,13 +35,13 @@ class TraceExporter:
         self._tracer = self._provider.get_tracer("headrace", __version__)
 
     def close(self) -> None:
-        """Send what is left; blocks for a moment."""
+        """Send the remaining spans. Blocks briefly."""
         self._provider.shutdown()
 
     def begun(
         self, name: str, parent: str, attributes: Mapping[str, Value] | None = None, *, began_ns: int | None = None
     ) -> Span:
-        """A span that goes on until its `end`, in the trace of this `traceparent`."""
+        """Start a span in the trace of this `traceparent`. The caller ends it."""
         return self._tracer.start_span(
             name, _read({NAME: parent}), kind=SpanKind.SERVER, attributes=attributes, start_time=began_ns
         )
@@ -61,14 +55,14 @@ class TraceExporter:
         began_ns: int | None = None,
         failed: str = "",
     ) -> None:
-        """One span, ended now, in each of the traces.
+        """Add one span, ended now, to each of the traces.
 
         Args:
-            name: what was done.
-            parents: the traces, each as its `traceparent`.
-            attributes: what else is told.
-            began_ns: when it began, since 1970; None: now.
-            failed: why it failed; empty: it did not.
+            name: the operation.
+            parents: `traceparent` of each trace.
+            attributes: the span's attributes.
+            began_ns: start, in ns since 1970. None: now.
+            failed: reason of a failure, if any.
         """
         for parent in parents[:MOST]:
             span = self.begun(name, parent, attributes, began_ns=began_ns)

@@ -1,4 +1,4 @@
-"""Administration of the broker: authorizer, users, quotas, audit log, logins, connection limits.
+"""Administration: authorizer, users, quotas, audit log, connection limits.
 
-May import what `broker` may import: no listener, no storage.
+May import neither a listener nor storage.
 """

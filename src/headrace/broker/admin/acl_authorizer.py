@@ -1,4 +1,4 @@
-"""Who may do what in every virtual cluster: access rules as they are stored, and what follows from them, remembered."""
+"""Authorization in all virtual clusters: stored ACLs, and cached decisions."""
 
 import asyncio
 import hashlib
@@ -21,23 +21,22 @@ from headrace.security.access.principal import Principal, lacks_tenancy
 from headrace.security.access.required_acls import CLUSTER_NAME, SERVER, Operation, ResourceType, Rule
 
 encode = msgspec.json.Encoder(order="deterministic").encode
-"""A rule as it is stored."""
+"""Encodes an ACL for storage."""
 
 
 def digest_of(acl: Acl) -> str:
-    """The same for the same rule, on every broker."""
+    """Return a digest that is equal on every broker."""
     return hashlib.blake2b(encode(acl), digest_size=16).hexdigest()
 
 
 class ClusterAcls:
-    """The rules of one virtual cluster by their digests. A change costs as much as the rules that it is about."""
+    """ACLs of one virtual cluster by digest. A change costs in proportion to the changed ACLs."""
 
     def __init__(self, super_users: frozenset[str], *, allow_unless_told: bool) -> None:
-        """No rules yet; see `Authorizer`."""
         self.authorizer = Authorizer(super_users=super_users, allow_unless_told=allow_unless_told)
         self._by_digest: dict[str, Acl] = {}
         self._in_order: list[tuple[str, str]] = []
-        """What each rule says, and its digest; but for `_added` and `_removed`, which come in with the next list."""
+        """Text and digest of ACLs, except `_added` and `_removed`, which are applied at the next listing."""
         self._added: dict[str, str] = {}
         self._removed: set[str] = set()
 
@@ -51,11 +50,11 @@ class ClusterAcls:
         return self._by_digest[digest]
 
     def gone(self, stored: Mapping[str, object]) -> list[str]:
-        """The digests of rules that are not among these."""
+        """Return digests of ACLs that are not in `stored`."""
         return [digest for digest in self._by_digest if digest not in stored]
 
     def add(self, digest: str, acl: Acl) -> None:
-        """Add a rule that is not there yet."""
+        """Add a new ACL."""
         self._by_digest[digest] = acl
         if digest in self._removed:
             self._removed.remove(digest)
@@ -64,7 +63,7 @@ class ClusterAcls:
         self.authorizer.add(acl)
 
     def remove(self, digest: str) -> None:
-        """Remove a rule, if it is there."""
+        """Remove an ACL, if it exists."""
         acl = self._by_digest.pop(digest, None)
         if acl is not None:
             if self._added.pop(digest, None) is None:
@@ -72,49 +71,48 @@ class ClusterAcls:
             self.authorizer.remove(acl)
 
     def in_order(self, wanted: AclFilter) -> list[str]:
-        """The digests of the rules that a filter could mean, in the order of what they say."""
+        """Return digests of ACLs that a filter could match, in order of their text."""
         if wanted.exact:
             digest = digest_of(_only(wanted))
             return [digest] if digest in self._by_digest else []
         if self._added or self._removed:
             kept = [each for each in self._in_order if each[1] not in self._removed]
-            # Sorting is cheap, as most of them are in order.
+            # Sorting is fast, because most of them are in order.
             self._in_order = sorted([*kept, *((text, digest) for digest, text in self._added.items())])
             self._added, self._removed = {}, set()
         return [digest for _, digest in self._in_order]
 
 
 def _only(wanted: AclFilter) -> Acl:
-    """The one rule that an exact filter could mean."""
     fields = {name: getattr(wanted, name) for name in Acl.__struct_fields__}
     return Acl(**fields)
 
 
 KIND = "acls"
-"""The kind of documents: `<cluster>/<digest of the rule>` -> the rule."""
+"""Kind of the documents: `<cluster>/<digest of the ACL>` -> the ACL."""
 FIRST = "users.first"
-"""The kind of the document that is named as the first user (`--bootstrap-user`), who is a super user for good."""
+"""Kind of the document that names the first user (`--bootstrap-user`), a permanent super user."""
 MOST_ACLS = 10_000
-"""Of one virtual cluster: all of them are in memory."""
+"""Maximum of one virtual cluster. All are in memory."""
 MOST_MEANT = MOST_ACLS
-"""Rules that the filters of one deletion mean together (Kafka's MAX_RECORDS_PER_USER_OP)."""
+"""Maximum ACLs that one deletion may match (Kafka's MAX_RECORDS_PER_USER_OP)."""
 _AT_ONCE = 256
-"""Rules that are gone through before the clock is looked at."""
+"""ACLs processed between checks of the time."""
 _MOST_KNOWN = 4_096
-"""Principals at a host, and names for each of their rules, that answers are remembered for."""
+"""Maximum cached principals at a host, and names for each rule."""
 MOST_REMEMBERED = 200_000
-"""Answers that are remembered for all of them together."""
+"""Maximum cached decisions in total."""
 
 _log = structlog.get_logger("headrace.broker.admin")
 _decoder = msgspec.json.Decoder(Acl)
 
 
 class TooManyAcls(Exception):
-    """A virtual cluster would have more access rules than `MOST_ACLS`, or so many are to be deleted at once."""
+    """A virtual cluster would exceed `MOST_ACLS`, or a deletion `MOST_MEANT`."""
 
 
 class Grants:
-    """What one principal may do from one host in one virtual cluster, as far as it was asked already."""
+    """Cached decisions for one principal, host and virtual cluster."""
 
     __slots__ = ("_access", "_cluster", "_host", "_known", "_principal", "_rights", "_version")
 
@@ -129,7 +127,7 @@ class Grants:
         self._rights: Rights
 
     def _renew(self) -> None:
-        """Go by the rules as they are now."""
+        """Drop decisions of older ACLs."""
         if self._version != self._access.version:
             self._version = self._access.version
             self._known = {}
@@ -139,14 +137,14 @@ class Grants:
         return self._access.of(cluster).of(str(self._principal), self._host, self._principal.also_denied)
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether an operation on a resource is granted; nothing is remembered of it."""
+        """Return whether an operation is authorized, without caching."""
         self._renew()
         return self._rights.allow(operation, kind, name)
 
     def known(self, rule: Rule) -> dict[str, bool]:
-        """The answers to one rule so far: name -> whether it is granted. `look_up` has the others."""
+        """Return cached decisions of a rule by name. `look_up` finds the others."""
         self._renew()
-        # Rules are made when the program starts, and stay: what they are found by is cheap.
+        # Rules are created at program start and stay, so ids are fast keys.
         key = id(rule)
         found = self._known.get(key)
         if found is None:
@@ -154,12 +152,12 @@ class Grants:
         return found
 
     def allow(self, rule: Rule, name: str) -> bool:
-        """Whether what a rule needs is granted for the resource of that name."""
+        """Return whether a rule is authorized for a resource name."""
         granted = self.known(rule).get(name)
         return self.look_up(rule, name) if granted is None else granted
 
     def look_up(self, rule: Rule, name: str) -> bool:
-        """As `allow`, of what is not known yet."""
+        """Return a decision that is not cached."""
         known = self.known(rule)
         if len(known) >= _MOST_KNOWN:
             known.clear()
@@ -173,7 +171,7 @@ class Grants:
 
 
 def _warn(where: str, principals: Iterable[str]) -> None:
-    """Have the log name principals that no signature has any more."""
+    """Log principals that no signature can have."""
     found = sorted({each for each in principals if lacks_tenancy(each)})
     if found:
         _log.warning(
@@ -193,7 +191,7 @@ def _may_instead(rights: Rights, rule: Rule) -> bool:
 
 
 class AclAuthorizer:
-    """The access rules of all virtual clusters of a server."""
+    """ACLs of all virtual clusters of a server."""
 
     def __init__(
         self,
@@ -202,24 +200,17 @@ class AclAuthorizer:
         clock: Clock,
         lane: CooperativeScheduler | None = None,
     ) -> None:
-        """Nothing is loaded yet.
-
-        Args:
-            documents: where the rules are kept.
-            settings: whether they count, and for whom they do not.
-            clock: the time, for the log.
-            lane: where long changes take turns; None: one of its own.
-        """
+        """Prepare; `load` reads the ACLs. `lane` schedules long changes."""
         self.audit = Audit(clock)
-        """Is told of refusals."""
+        """Logs rejections."""
         self.enabled = bool(settings.authorizer_class_name)
-        """Whether anybody is asked for anything."""
+        """Whether authorization is enabled."""
         self.version = 0
-        """Another number after each change."""
+        """Changes with each change of ACLs."""
         self._super_users = settings.super_principals
         self._first: frozenset[str] = frozenset()
         self._closed: frozenset[str] = frozenset()
-        """Virtual clusters with a rule that cannot be read; WHOLE: no rule of any can be."""
+        """Virtual clusters with an unreadable ACL. WHOLE: all."""
         self._allow_unless_told = settings.allow_everyone_if_no_acl_found
         self._documents = documents
         self._lane = lane or CooperativeScheduler()
@@ -230,7 +221,7 @@ class AclAuthorizer:
         _warn("super.users", self._super_users)
 
     async def load(self) -> None:
-        """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
+        """Load stored ACLs. Raises StorageUnavailable."""
         if not self.enabled:
             return
         async with self._changing:
@@ -240,11 +231,11 @@ class AclAuthorizer:
                 cluster, _, digest = name.partition("/")
                 found.setdefault(cluster, {})[digest] = acl
             first = frozenset(f"User:{name}" for name in await readable(self._documents, FIRST, lambda name, _: name))
-            # One that cannot be read may have been a denial: where there is such a rule all but super users are denied.
+            # An unreadable ACL may be a denial: then only super users are authorized.
             closed = frozenset(name.partition("/")[0] for name in self._documents.unreadable.names(KIND))
             before = self._closed
             if first != self._first or not closed <= before:
-                # What opens again waits for its rules.
+                # Clusters that open again wait for their ACLs.
                 self._first, self._closed = first, before | closed
                 for acls in self._clusters.values():
                     acls.authorizer.super_users = self._super_users | first
@@ -259,24 +250,24 @@ class AclAuthorizer:
                 self._forget_answers()
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        """Load after another broker's change of these kinds. Empty: any kind. Raises StorageUnavailable."""
         if not kinds or kinds & {KIND, FIRST}:
             await self.load()
 
     def of(self, cluster: str) -> Authorizer:
-        """The rules of a virtual cluster as they are now."""
+        """Return the current ACLs of a virtual cluster."""
         if cluster in self._closed or WHOLE in self._closed:
             return Authorizer(super_users=self._super_users | self._first)
         return self._of(cluster).authorizer
 
     def _of(self, cluster: str) -> ClusterAcls:
-        # Not kept while it is empty: clusters that were deleted are asked about for months.
+        # Empty ones are not kept: deleted clusters may be requested for months.
         return self._clusters.get(cluster) or ClusterAcls(
             self._super_users | self._first, allow_unless_told=self._allow_unless_told
         )
 
     def grants(self, principal: Principal, host: str, cluster: str) -> Grants | None:
-        """What somebody may do; None: everything, since access rules do not count on this server."""
+        """Return a client's decisions. None: authorization is disabled."""
         if not self.enabled:
             return None
         key = (principal, host, cluster)
@@ -288,7 +279,7 @@ class AclAuthorizer:
         return found
 
     def count_answer(self) -> bool:
-        """One answer more is remembered; whether all others are forgotten, since there are too many."""
+        """Count a cached decision. Return whether all were dropped for exceeding the limit."""
         self._remembered += 1
         if self._remembered <= MOST_REMEMBERED:
             return False
@@ -300,17 +291,16 @@ class AclAuthorizer:
         self._remembered = 0
 
     async def acls(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> list[Acl]:
-        """The rules of a virtual cluster that a filter means, in order."""
+        """Return the ACLs of a virtual cluster that a filter matches, in order."""
         return list((await self._find(cluster, wanted, pace)).values())
 
     async def _find(self, cluster: str, wanted: AclFilter, pace: TimeSlice) -> dict[str, Acl]:
-        """As `acls`, by digest."""
         acls = self._of(cluster)
         every = acls.in_order(wanted)
         found: dict[str, Acl] = {}
         for start in range(0, len(every), _AT_ONCE):
             for digest in every[start : start + _AT_ONCE]:
-                # It may have been removed meanwhile.
+                # It may have been removed during a pause.
                 if digest in acls and wanted.means(acl := acls[digest]):
                     found[digest] = acl
             if pace.over:
@@ -318,7 +308,7 @@ class AclAuthorizer:
         return found
 
     async def create(self, cluster: str, acls: Sequence[Acl], pace: TimeSlice) -> None:
-        """Add rules, which hold when this returns; those that are there already change nothing.
+        """Add and store ACLs. Existing ones are ignored.
 
         Raises:
             TooManyAcls, and as `DocumentStorage.save`.
@@ -338,10 +328,9 @@ class AclAuthorizer:
             await self._change(cluster, added, (), pace)
 
     async def _change(self, cluster: str, added: dict[str, Acl], gone: Iterable[str], pace: TimeSlice) -> None:
-        """Change rules, a few at a time.
+        """Change ACLs in steps.
 
-        In between, an answer is never Yes unless it was before the change or is after it: what denies comes first and
-        goes last.
+        Denials are added first and removed last, so that nothing is authorized that is not authorized before or after.
         """
         if not added and not gone:
             return
@@ -362,13 +351,10 @@ class AclAuthorizer:
             self._forget_answers()
 
     async def delete(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[list[Acl]]:
-        """Take the rules away that filters mean; they are gone when this returns.
-
-        Returns:
-            The rules that each filter meant.
+        """Delete ACLs that filters match. Return those of each filter.
 
         Raises:
-            TooManyAcls: they mean more than `MOST_MEANT`. As `DocumentStorage.save`.
+            TooManyAcls: more than `MOST_MEANT` match. As `DocumentStorage.save`.
         """
         return await to_the_end(self._delete(cluster, filters, pace))
 
@@ -381,7 +367,7 @@ class AclAuthorizer:
             return [list(some.values()) for some in meant]
 
     async def _meant(self, cluster: str, filters: Sequence[AclFilter], pace: TimeSlice) -> list[dict[str, Acl]]:
-        """The rules that each filter means, looked for once for those that are alike. Raises TooManyAcls."""
+        """Return the matches of each filter. Equal filters are evaluated once. Raises TooManyAcls."""
         known: dict[AclFilter, dict[str, Acl]] = {}
         meant: list[dict[str, Acl]] = []
         left = MOST_MEANT
@@ -395,7 +381,7 @@ class AclAuthorizer:
         return meant
 
     async def forget(self, cluster: str) -> None:
-        """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
+        """Delete the ACLs of a deleted virtual cluster. Raises as `DocumentStorage.save`."""
         async with self._changing:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._documents.save({(KIND, name): None for name in stored})

@@ -1,8 +1,8 @@
-"""What the log says of who came in, who or what was refused, and what was changed: a line each, few for many of a kind.
+"""Audit log: logins, rejections and changes, one line each, with a limit per kind.
 
-Every line has `principal`, `client` (the address), `reason` and, of a request, its id. Beyond `MOST_LINES` of one
-event, address and kind within `WINDOW_MS` they are counted, and told in one line. Of changes only the same one again is
-counted: nobody hides one among others.
+Lines have `principal`, `client` (the address), `reason` and a request id if any. More than `MOST_LINES` of one event,
+address and kind within `WINDOW_MS` are counted and logged in one line. Of changes, only identical ones are counted, so
+that none is hidden among others.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MOST_LINES = 10
 _MOST_WINDOWS = 1_024
 _MANY = "many"
 _MOST_TOLD = 300
-"""Characters of what a client sent."""
+"""Maximum characters of client data."""
 REFUSED, ADMITTED, LOGIN_REFUSED, CHANGED = "not authorized", "logged in", "login refused", "changed"
 HANDSHAKE_FAILED, BATCH_REFUSED = "handshake failed", "batch refused"
 """Events."""
@@ -35,35 +35,30 @@ class _Window:
 
 
 class Audit:
-    """Tells of what an administrator has to know. What many strangers can cause takes little room in log and memory."""
+    """Writes the audit log. Events that unauthenticated clients can cause are limited in log and memory."""
 
     def __init__(self, clock: Clock) -> None:
-        """`clock` tells how long ago a kind was told first."""
         self._clock = clock
         self._windows: dict[tuple[str, str, str], _Window] = {}
 
     def refused(self, principal: str, host: str, kind: str, what: str, **more: object) -> None:
-        """Somebody asked for something that is not granted.
+        """Log an unauthorized request.
 
-        Args:
-            principal: who, such as `User:alice`.
-            host: the address that they ask from.
-            kind: an operation on a type of resource: what is counted together.
-            what: the same in a sentence, with the name.
-            more: fields of the line, such as the API and the request's id.
+        `kind` is an operation on a type of resource, by which lines are counted. `what` also has the name. `more` are
+        further fields.
         """
         self._tell(_log.warning, REFUSED, principal, host, kind, what, more)
 
     def admitted(self, principal: str, host: str, by: str, **more: object) -> None:
-        """Somebody has logged in, `by` a mechanism."""
+        """Log a login by a mechanism."""
         self._tell(_log.info, ADMITTED, principal, host, by, by, more)
 
     def login_refused(self, principal: str, host: str, by: str, why: str, **more: object) -> None:
-        """Somebody has not; `principal` is who they say they are, as far as they have. `why` has no secret in it."""
+        """Log a failed login. `principal` is the claimed one, if any. `why` must not have secrets."""
         self._tell(_log.warning, LOGIN_REFUSED, principal, host, by, why, more)
 
     def handshake_failed(self, host: str, listener: str, reason: str) -> None:
-        """Somebody's TLS handshake failed at a listener; strangers can have that happen as often as they like."""
+        """Log a failed TLS handshake. Any client can cause these."""
         self._tell(
             _log.warning,
             HANDSHAKE_FAILED,
@@ -75,9 +70,9 @@ class Audit:
         )
 
     def batch_refused(self, principal: str, host: str, topic: str, partition: int, error: Exception) -> None:
-        """Something is wrong with a batch; there are clients that send such ones as fast as they can.
+        """Log an invalid batch.
 
-        What is wrong of one kind with those for one topic is counted together.
+        Errors of one kind in one topic are counted together: some clients retry at full speed.
         """
         topic = topic[:_MOST_TOLD]
         kind = f"{type(error).__name__} in {topic}"
@@ -85,7 +80,7 @@ class Audit:
         self._tell(_log.warning, BATCH_REFUSED, principal, host, kind, str(error), where)
 
     def changed(self, principal: str, host: str, operation: str, what: str, **more: object) -> None:
-        """Somebody has changed something that others depend on: topics, rules, users and the like."""
+        """Log a change of topics, ACLs, users and the like."""
         self._tell(_log.info, CHANGED, principal, host, what[:_MOST_TOLD], what, {"operation": operation, **more})
 
     def _tell(
@@ -104,7 +99,7 @@ class Audit:
             log(event, principal=principal[:_MOST_TOLD], client=host, reason=reason[:_MOST_TOLD], **more)
 
     def _window(self, event: str, host: str, kind: str) -> _Window:
-        """What is counted together; where there are too many of these, all that is beyond them, by its event."""
+        """Return the counter of a kind. Above the limit of counters, an event has one for all."""
         key = (event, holder(host), kind)
         window = self._windows.get(key)
         shared = window is None and len(self._windows) >= _MOST_WINDOWS

@@ -1,4 +1,4 @@
-"""How many connections a server takes, of all listeners together."""
+"""Limits on connections of all listeners together."""
 
 import contextlib
 import resource
@@ -9,20 +9,15 @@ import structlog
 from headrace.text.addresses import holder
 
 RESERVED = 64
-"""Descriptors that are kept free of clients: for Redis, and for files."""
+"""Descriptors kept free for Redis and files."""
 _log = structlog.get_logger("headrace.broker.admin")
 
 
 class ConnectionLimits:
-    """`max.connections` and `max.connections.per.ip`, and the descriptors that the process may have."""
+    """`max.connections`, `max.connections.per.ip`, and the process's limit of descriptors."""
 
     def __init__(self, most: int, most_per_host: int) -> None:
-        """Nobody is connected.
-
-        Args:
-            most: connections at a time.
-            most_per_host: of these, from one address.
-        """
+        """Start with no connections."""
         self._most = most
         self._most_per_host = most_per_host
         self._count = 0
@@ -30,7 +25,7 @@ class ConnectionLimits:
         self._refusing = False
 
     def admit(self, host: str) -> str:
-        """Count a connection from an address, until `forget`; why it is to be closed at once, empty: it is not."""
+        """Count a connection until `forget`. Return the reason to close it, if any."""
         whose = holder(host)
         self._count += 1
         self._by_holder[whose] += 1
@@ -41,13 +36,13 @@ class ConnectionLimits:
         elif self._by_holder[whose] > self._most_per_host:
             reason = f"more than {self._most_per_host} connections from {whose} (max.connections.per.ip)"
         if reason and not self._refusing:
-            # One line for all that are refused in a row.
+            # One line for consecutive rejections.
             _log.error("connections are refused", reason=reason)
         self._refusing = bool(reason)
         return reason
 
     def forget(self, host: str) -> None:
-        """A connection that was counted is gone."""
+        """Remove a closed connection."""
         whose = holder(host)
         self._count -= 1
         self._by_holder[whose] -= 1
@@ -56,13 +51,13 @@ class ConnectionLimits:
 
 
 def descriptors() -> int:
-    """How many descriptors this process may have."""
+    """Return the process's limit of descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 31
 
 
 def raise_descriptors() -> None:
-    """Let this process have as many descriptors as it may ask for."""
+    """Raise the limit of descriptors to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Quotas of every virtual cluster: as they are stored, what holds for a client, and what each has used of it."""
+"""Quotas of all virtual clusters: stored values, limits of clients, and usage."""
 
 import asyncio
 from collections import Counter
@@ -18,27 +18,25 @@ from headrace.security.quotas.entities import OF_ADDRESSES, OF_CLIENTS, Entity, 
 from headrace.security.quotas.rates import Rate, TokenBucket, Windows
 from headrace.text.addresses import holder, plain
 
-# Meters of what clients use, by whom they are for, and no more of them than there is room for.
+# Meters by user, with limits on their number.
 #
-# A client chooses its id, so one that takes ever new ones could have the server forget what others have used. A meter
-# that counts is never forgotten for another: whoever has made `MOST_OF_ONE` shares one for all that comes beyond, and
-# so
-# do all who come when there are `MOST`.
+# A client chooses its id, so many new ids must not evict the usage of others. A meter in use is never dropped: above
+# `MOST_OF_ONE`, the new meters of one user are shared, and above `MOST`, all new meters.
 MOST = 10_000
-"""Meters of one virtual cluster."""
+"""Maximum meters of one virtual cluster."""
 MOST_OF_ONE = 1_000
-"""Of these, made by one user or, where nobody has logged in, by one address."""
+"""Maximum meters of one user, or without login, of one address."""
 _SWEEP_MS = 1_000
-"""Between two looks for those that nobody uses."""
+"""Minimum interval of sweeps for idle meters."""
 
 Maker = tuple[str, str]
-"""Who a meter is made by: a user's name, and the address of one who has not logged in."""
+"""User name, and address of a client without login."""
 _EVERYBODY: Maker = ("", "")
 
 
 class _Forgettable(Protocol):
     def is_idle(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten."""
+        """Whether it can be dropped."""
 
 
 M = TypeVar("M", bound=_Forgettable)
@@ -46,12 +44,12 @@ _Place = tuple[Key, tuple[str | None, str | None] | Maker, float | None]
 
 
 class Meters(Generic[M]):
-    """Meters of one sort."""
+    """Meters of one kind."""
 
     def __init__(
         self, most: int = MOST, most_of_one: int = MOST_OF_ONE, forgot: Callable[[], None] = lambda: None
     ) -> None:
-        """There is none yet. `forgot` is called when some were forgotten, which nobody may go on using then."""
+        """Start empty. `forgot` is called when meters were dropped, and must not be used any more."""
         self._most = most
         self._most_of_one = most_of_one
         self._forgot = forgot
@@ -61,7 +59,7 @@ class Meters(Generic[M]):
         self._swept_ms: int | None = None
 
     def found(self, key: Key, holds: Held, maker: Maker, make: Callable[[], M], ticks_ms: int) -> M:
-        """The meter for those who share a limit; a new one of `make` where there is none."""
+        """Return the meter of clients that share a limit, created by `make` if missing."""
         place = (key, holds.shared, None)
         known = self._meters.get(place)
         if known is not None:
@@ -78,7 +76,7 @@ class Meters(Generic[M]):
         return meter
 
     def _of_many(self, key: Key, holds: Held, maker: Maker, make: Callable[[], M]) -> M:
-        """The one that all share who are beyond, each limit having its own."""
+        """Return the shared meter for excess meters of one limit."""
         place = (key, maker, holds.limit)
         meter = self._shared.get(place)
         if meter is None:
@@ -86,7 +84,7 @@ class Meters(Generic[M]):
         return meter
 
     def _sweep(self, ticks_ms: int) -> None:
-        """Forget those that nobody uses, but not for each stranger anew."""
+        """Drop idle meters, at most once per interval."""
         if self._swept_ms is not None and ticks_ms - self._swept_ms < _SWEEP_MS:
             return
         self._swept_ms = ticks_ms
@@ -97,30 +95,30 @@ class Meters(Generic[M]):
 
 
 KIND = "quotas"
-"""The kind of documents: `<cluster>/<entity>` -> its quotas by key."""
+"""Kind of the documents: `<cluster>/<entity>` -> its quotas by key."""
 MOST_ENTITIES = 10_000
-"""Of one virtual cluster."""
+"""Maximum of one virtual cluster."""
 LONGEST_NAME = 256
-"""Characters of a user or a client id by which it is told from others."""
+"""Characters of a user or client id that identify it."""
 _MOST_KNOWN = 4_096
-"""Clients whose limits are remembered."""
+"""Clients with cached limits."""
 _LONGEST_WAIT_MS = 10_000
-"""How long connections beyond `max.connection.creation.rate` wait at most: as long as a handshake may take."""
+"""Maximum wait above `max.connection.creation.rate`: as long as a handshake may take."""
 
 _parts = msgspec.json.Decoder(tuple[tuple[str, str | None], ...])
 _values = msgspec.json.Decoder(dict[Key, float])
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 Changes = Mapping[Entity, Mapping[Key, float | None]]
-"""None takes a quota away."""
+"""None removes a quota."""
 
 
 class TooManyQuotas(Exception):
-    """A virtual cluster would have quotas for more entities than `MOST_ENTITIES`."""
+    """A virtual cluster would exceed `MOST_ENTITIES`."""
 
 
 class Throttled:
-    """How often and how long clients were made to wait for one kind of quota."""
+    """Number and total time of throttled requests of one kind of quota."""
 
     __slots__ = ("count", "ms")
 
@@ -130,7 +128,7 @@ class Throttled:
 
 
 class Meter:
-    """What those who share a limit have done, in bytes, percent of a second, or connections."""
+    """Usage of clients that share a limit, in bytes, percent of a second, or connections."""
 
     __slots__ = ("_rate", "_throttled", "_used_ms", "_windows", "limit")
 
@@ -143,21 +141,21 @@ class Meter:
 
     @property
     def window_ms(self) -> int:
-        """How long one window is."""
+        """Length of one window."""
         return self._windows.length_ms
 
     @property
     def most(self) -> float:
-        """What may be done at once by those who have done nothing before."""
+        """Amount that idle clients may use at once."""
         return self.limit * self._windows.most
 
     def add(self, amount: float, ticks_ms: int) -> None:
-        """Count something that nobody waits for now."""
+        """Count usage without throttling."""
         self._used_ms = ticks_ms
         self._rate.add(amount, ticks_ms)
 
     def charge(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> int:
-        """Count something; how many ms its client has to wait now, `most_ms` at most."""
+        """Count usage. Return the throttle time in ms, at most `most_ms`."""
         self.add(amount, ticks_ms)
         wait_ms = self._rate.wait_ms(self.limit, ticks_ms)
         if wait_ms and most_ms is not None:
@@ -168,10 +166,9 @@ class Meter:
         return wait_ms
 
     def charge_unless_late(self, amount: float, ticks_ms: int, most_ms: int | None = None) -> tuple[int, bool]:
-        """As `charge`, of something that is not done, and not counted, where its client has to wait; and whether it is.
+        """As `charge`, but a throttled operation is neither done nor counted. Also return whether it is done.
 
-        What is so large that there would never be room for it is done by who has done nothing before, and then waits.
-        In Kafka it never is.
+        An amount that could never fit is done by an idle client, which then waits. In Kafka, it never is.
         """
         too_large = amount > self.most and not self._rate.measured(ticks_ms)[0]
         wait_ms = self.charge(amount, ticks_ms, most_ms)
@@ -181,12 +178,12 @@ class Meter:
         return wait_ms, done
 
     def is_idle(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten: all its windows are over, and the one that overlaps them."""
+        """Whether all windows that have usage are over."""
         return ticks_ms - self._used_ms > (self._windows.count + 1) * self._windows.length_ms
 
 
 class Mutations:
-    """Partitions that those who share a limit may create and delete."""
+    """Quota for creating and deleting partitions."""
 
     __slots__ = ("_bucket", "_throttled", "_windows")
 
@@ -197,7 +194,7 @@ class Mutations:
 
     @property
     def limit(self) -> float:
-        """The bound per second."""
+        """Limit per second."""
         return self._bucket.rate
 
     @limit.setter
@@ -206,9 +203,9 @@ class Mutations:
         self._bucket.burst = limit * self._windows.count * self._windows.length_ms / 1000
 
     def charge(self, partitions: int, ticks_ms: int, *, strict: bool) -> tuple[int, bool]:
-        """Count partitions; how many ms the client has to wait, and whether they may be changed now.
+        """Count partitions. Return the throttle time in ms, and whether the change may proceed.
 
-        `strict`: not while the client has to wait, and then they are not counted; else they may always.
+        With `strict`, a throttled change neither proceeds nor counts.
         """
         late_ms = self._bucket.wait_ms(ticks_ms) if strict else 0
         if not late_ms:
@@ -220,12 +217,12 @@ class Mutations:
         return wait_ms, not late_ms
 
     def is_idle(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten."""
+        """Whether it can be dropped."""
         return self._bucket.is_idle(ticks_ms)
 
 
 class ClientLimits:
-    """The limits that hold for one client; None: none of that kind."""
+    """Limits of one client. None: unlimited."""
 
     __slots__ = ("fetch", "mutations", "produce", "requests")
 
@@ -239,29 +236,26 @@ class ClientLimits:
 
 
 class ClusterQuotas:
-    """The quotas of one virtual cluster."""
+    """Quotas of one virtual cluster."""
 
     def __init__(self, quotas: "Quotas", cluster: str) -> None:
         """Use `Quotas.of`."""
         self._quotas = quotas
         self._cluster = cluster
         self.limiting = False
-        """Whether there is any for clients: nobody looks further where there is none."""
+        """Whether clients have any quota."""
         self.limiting_addresses = False
         self._entities: dict[Entity, dict[Key, float]] = {}
         self._known: dict[tuple[str, str, str], ClientLimits | None] = {}
         self._meters = Meters[Meter](forgot=self._look_again)
-        # Of their own: strangers with many addresses take no meters away from those who have logged in.
+        # Separate, so that many addresses do not use up the meters of clients with login.
         self._addresses = Meters[Meter]()
         self._mutations = Meters[Mutations](forgot=self._look_again)
 
     def limits(self, user: str, client_id: str, host: str = "") -> ClientLimits | None:
-        """What holds for a client; None: nothing does.
+        """Return a client's limits, if any.
 
-        Args:
-            user: the principal's name.
-            client_id: what the client says it is.
-            host: where it comes from, if that is all that is known of it: it has not logged in.
+        `host` is the address of a client without login.
         """
         key = (user[:LONGEST_NAME], client_id[:LONGEST_NAME], host)
         try:
@@ -305,11 +299,11 @@ class ClusterQuotas:
         return mutations
 
     def connecting(self, host: str) -> int:
-        """Somebody connects; for how many ms they are kept waiting before they are refused, 0: they are let in."""
+        """Count a connection. Return the ms to delay its rejection. 0: it is accepted."""
         if not self.limiting_addresses:
             return 0
         found = held_by_address(self._entities, plain(host))
-        # Who has no quota of their own shares that of everybody, each network by itself.
+        # Addresses without quota share the default, per network.
         whose = holder(host) if found is None or found.address is None else found.address
         holds = None if found is None else Held(found.limit, (whose, None))
         meter = self._meter(self._addresses, Key.CONNECTIONS, holds, ("", whose))
@@ -319,16 +313,16 @@ class ClusterQuotas:
         return 0 if let_in else wait_ms
 
     def arriving(self) -> int | None:
-        """A connection is there, to whichever cluster; for how many ms it waits for its turn, None: for too long."""
+        """Count a connection to any cluster. Return its wait in ms. None: it exceeds the maximum."""
         return self._quotas.arriving()
 
     def found(self, wanted: Filter) -> dict[Entity, dict[Key, float]]:
-        """The quotas that a filter means, by entity."""
+        """Return the quotas that a filter matches, by entity."""
         ordered = sorted(self._entities.items(), key=_in_order)
         return {entity: dict(keys) for entity, keys in ordered if wanted.means(entity)}
 
     async def alter(self, changes: Changes) -> None:
-        """Set and take away quotas, which counts when this returns.
+        """Store and apply changed quotas.
 
         Raises:
             TooManyQuotas, LockLost, and as `DocumentStorage.save`.
@@ -336,7 +330,7 @@ class ClusterQuotas:
         await to_the_end(self._quotas.save(self, self._cluster, changes))
 
     def altered(self, changes: Changes) -> dict[Entity, dict[Key, float]]:
-        """The quotas of the entities that are changed, as they are then. Raises TooManyQuotas."""
+        """Return the new quotas of changed entities. Raises TooManyQuotas."""
         after: dict[Entity, dict[Key, float]] = {}
         for entity, values in changes.items():
             merged = {**self._entities.get(entity, {}), **values}
@@ -347,7 +341,7 @@ class ClusterQuotas:
         return after
 
     def take(self, entities: dict[Entity, dict[Key, float]]) -> None:
-        """Go by these from now on; what was used stays used."""
+        """Apply quotas. Usage remains."""
         self._entities = {entity: keys for entity, keys in entities.items() if keys}
         self._known = {}
         given = frozenset(key for keys in self._entities.values() for key in keys)
@@ -356,7 +350,7 @@ class ClusterQuotas:
         self._quotas.look()
 
     def take_some(self, entities: Mapping[Entity, dict[Key, float]]) -> None:
-        """Go by these in place of those for the same entities."""
+        """Replace the quotas of these entities."""
         self.take({**self._entities, **entities})
 
 
@@ -365,16 +359,10 @@ def _in_order(one: tuple[Entity, object]) -> list[tuple[str, bool, str]]:
 
 
 class Quotas:
-    """The quotas of all virtual clusters of a server. What clients use of them is counted by each server alone."""
+    """Quotas of all virtual clusters of a server. Each server counts usage alone."""
 
     def __init__(self, documents: DocumentStorage, settings: BrokerSettings, clock: Clock) -> None:
-        """Nothing is loaded yet.
-
-        Args:
-            documents: where quotas are kept.
-            settings: how long the windows are.
-            clock: the time.
-        """
+        """Prepare; `load` reads the quotas."""
         self.clock = clock
         self.windows = Windows(settings.quota_window_num, settings.quota_window_size_seconds)
         self.controller_windows = Windows(
@@ -395,18 +383,18 @@ class Quotas:
         """Whether any virtual cluster has quotas for clients."""
 
     def look(self) -> None:
-        """The quotas of a virtual cluster have changed."""
+        """Update after a change of quotas."""
         self.limiting = any(each.limiting for each in self._clusters.values())
 
     def of(self, cluster: str) -> ClusterQuotas:
-        """Those of a virtual cluster; the same object for as long as the server runs."""
+        """Return the quotas of a virtual cluster. The object stays the same."""
         found = self._clusters.get(cluster)
         if found is None:
             found = self._clusters[cluster] = ClusterQuotas(self, cluster)
         return found
 
     def arriving(self) -> int | None:
-        """See `ClusterQuotas.arriving`. Those who wait are counted, so they get in one after the other."""
+        """See `ClusterQuotas.arriving`. Waiting connections count, so they are accepted one after the other."""
         if self._arrivals is None:
             return 0
         ticks_ms = self.clock.ticks_ms()
@@ -417,7 +405,7 @@ class Quotas:
         return wait_ms
 
     async def load(self) -> None:
-        """Take over what is stored, by this server or another broker. Raises StorageUnavailable."""
+        """Load stored quotas. Raises StorageUnavailable."""
         async with self._taking:
             found: dict[str, dict[Entity, dict[Key, float]]] = {name: {} for name in self._clusters}
             for cluster, entity, values in (await readable(self._documents, KIND, _quota)).values():
@@ -426,7 +414,7 @@ class Quotas:
                 self.of(cluster).take(entities)
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        """Load after another broker's change of these kinds. Empty: any kind. Raises StorageUnavailable."""
         if not kinds or KIND in kinds:
             await self.load()
 
@@ -440,7 +428,7 @@ class Quotas:
             of.take_some(after)
 
     async def forget(self, cluster: str) -> None:
-        """A virtual cluster was deleted, and its name never comes back. Raises as `DocumentStorage.save`."""
+        """Delete the quotas of a deleted virtual cluster. Raises as `DocumentStorage.save`."""
         async with self._changing.alone(), self._taking:
             stored = [name for name in await self._documents.load(KIND) if name.startswith(f"{cluster}/")]
             await self._changing.save({(KIND, name): None for name in stored})

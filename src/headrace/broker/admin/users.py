@@ -1,4 +1,4 @@
-"""Who has a password here: kept as SCRAM credentials, for all virtual clusters and all listeners together."""
+"""Users with passwords, stored as SCRAM credentials, common to all virtual clusters and listeners."""
 
 import asyncio
 import hmac
@@ -17,7 +17,7 @@ from headrace.security.access.credentials import LEAST_ITERATIONS, Credential, M
 from headrace.text.addresses import holder
 
 KIND = "users"
-"""Kind of documents: `<mechanism> <user>` -> the credential."""
+"""Kind of the documents: `<mechanism> <user>` -> the credential."""
 _SECRETS = "users.secrets"
 _SALTS = "salts"
 MOST_USERS = 10_000
@@ -25,11 +25,11 @@ LONGEST_NAME = 256
 LONGEST_PASSWORD = 1_024
 
 _AT_A_TIME = 2
-"""Passwords that are checked at the same time; each takes a thread and a core for some milliseconds."""
+"""Concurrent password checks. Each takes a thread and a core for some milliseconds."""
 MOST_WAITING = 500
-"""Passwords that wait for that; who comes then is told to come again."""
+"""Maximum queued checks. Further ones are rejected."""
 MOST_WAITING_OF_ONE = 50
-"""Of these, passwords that came by HTTP from one address, of IPv6 from one network."""
+"""Maximum queued checks by HTTP from one address, or IPv6 network."""
 _REMEMBERED_MS = 60_000
 _MOST_REMEMBERED = 10_000
 
@@ -42,18 +42,17 @@ def _credential(key: str, text: bytes) -> tuple[Key, Credential]:
 
 
 class TooManyLogins(Exception):
-    """More passwords wait to be checked than the server takes."""
+    """Too many passwords are waiting to be checked."""
 
 
 class TooManyUsers(Exception):
-    """There are `MOST_USERS` already."""
+    """`MOST_USERS` is reached."""
 
 
 class Users:
-    """Everybody who has a password. One for a server."""
+    """All users with passwords."""
 
     def __init__(self, documents: DocumentStorage, clock: Clock) -> None:
-        """Nobody; `load` reads who is stored."""
         self._documents = documents
         self._clock = clock
         self._known: dict[Key, Credential] = {}
@@ -61,46 +60,46 @@ class Users:
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="passwords")
         self._waiting = 0
         self._waiting_of = Counter[str]()
-        """The same by address."""
+        """Queued checks by address."""
         self._remembered: OrderedDict[bytes, tuple[int, Credential]] = OrderedDict()
         self._remembering = secrets.token_bytes(32)
 
     async def load(self) -> None:
-        """Read who is stored; raises StorageUnavailable."""
+        """Load stored users. Raises StorageUnavailable."""
         self._secret = await self._documents.keep(_SECRETS, _SALTS, secrets.token_bytes(32))
         await self.reload(frozenset())
 
     async def reload(self, kinds: frozenset[str]) -> None:
-        """Another broker has stored documents of these kinds; none: it may have been any. Raises StorageUnavailable."""
+        """Load after another broker's change of these kinds. Empty: any kind. Raises StorageUnavailable."""
         if kinds and KIND not in kinds:
             return
         found = await readable(self._documents, KIND, _credential)
         self._known = dict(found.values())
 
     def close(self) -> None:
-        """End the threads that check passwords; checks that are queued are dropped."""
+        """Stop the threads and drop queued checks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def names(self) -> list[str]:
-        """All user names, sorted."""
+        """Return all user names, sorted."""
         return sorted({name for name, _ in self._known})
 
     @property
     def exist(self) -> bool:
-        """Whether anyone has a password. Every request of the web console asks: it costs the same for any number."""
+        """Whether any user exists. Constant time: each request of the web console calls it."""
         return bool(self._known)
 
     def find(self, name: str) -> dict[Mechanism, Credential]:
-        """What is kept of a user; empty: there is nobody of that name."""
+        """Return a user's credentials by mechanism."""
         return {each: self._known[name, each] for each in Mechanism if (name, each) in self._known}
 
     def shown(self, name: str, mechanism: Mechanism) -> Credential:
-        """What a login by SCRAM goes by: a user's credential, or one that no password fits."""
+        """Return the credential for a SCRAM login. For an unknown user, one that no password fits."""
         return self._known.get((name, mechanism)) or invented(mechanism, self._secret, name)
 
     async def save(self, changes: Mapping[Key, Credential | None]) -> None:
-        """Keep credentials, or drop those that are None. Raises TooManyUsers, StorageUnavailable, StorageFull."""
+        """Store credentials, or remove those that are None. Raises TooManyUsers, StorageUnavailable, StorageFull."""
         added = {name for (name, _), kept in changes.items() if kept is not None}
         if len(added | {name for name, _ in self._known}) > MOST_USERS:
             raise TooManyUsers
@@ -117,7 +116,7 @@ class Users:
                 self._known[key] = kept
 
     async def create(self, name: str, password: str, mechanisms: Iterable[Mechanism] = Mechanism) -> None:
-        """Keep a password. Raises as `save`."""
+        """Store a password. Raises as `save`."""
         made = {}
         for mechanism in mechanisms:
             own = secrets.token_bytes(16)
@@ -126,15 +125,9 @@ class Users:
         await self.save(made)
 
     async def check(self, name: str, password: str, host: str = "") -> bool:
-        """Return whether this is the user's password. It takes as long for a name that does not exist.
+        """Return whether a user's password is correct. An unknown user takes as long.
 
-        Args:
-            name: the user's.
-            password: to be checked.
-            host: the address that asks and has a share of the checks that wait; empty: it has none.
-
-        Raises:
-            TooManyLogins: as many wait as may.
+        `host` is the address whose share of queued checks is limited. Raises TooManyLogins.
         """
         if len(name) > LONGEST_NAME or len(password) > LONGEST_PASSWORD:
             return False
@@ -146,7 +139,7 @@ class Users:
             return True
         with self._share(host):
             fits = kept.fits(mechanism, await self._salted(mechanism, password, kept.salt, kept.iterations))
-        # Another password may have been set meanwhile.
+        # The password may have changed during the check.
         if not fits or self._known.get((name, mechanism)) != kept:
             return False
         self._remembered[token] = (self._clock.ticks_ms() + _REMEMBERED_MS, kept)
@@ -157,7 +150,7 @@ class Users:
 
     @contextmanager
     def _share(self, host: str) -> Iterator[None]:
-        """Take a place among those of an address. Raises TooManyLogins."""
+        """Count a queued check of an address. Raises TooManyLogins."""
         if not host:
             yield
             return
@@ -173,7 +166,6 @@ class Users:
                 del self._waiting_of[who]
 
     async def _salted(self, mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
-        """Salt a password in another thread."""
         if self._waiting >= MOST_WAITING:
             raise TooManyLogins
         self._waiting += 1

@@ -1,4 +1,4 @@
-"""One broker among others: membership, ownership, leadership, metadata changes, locks, reads from remote leaders.
+"""Membership, ownership, leadership, metadata changes and remote reads of a broker in a cluster.
 
-The decisions are those of the pure package `headrace.membership`. May import what `broker` may import.
+Decisions are in the pure package `headrace.membership`. May import what `broker` may import.
 """

@@ -19,18 +19,17 @@ _AT_ONCE = 64
 _WOKEN_S = 1.0
 """Seconds until a repeated look at a stale primary.
 
-A primary that was paused until its replica was promoted reports old data until the other servers inform it. If a reader
-is ahead, the look is repeated once after this time.
+A primary that was paused until its replica was promoted reports old data until other servers inform it.
 """
 
 
 class RemotePartitionReader:
-    """Implements `broker.partition.partition.Source` without waiting readers and without a cache."""
+    """`broker.partition.partition.Source` without waiting readers and cache."""
 
     has_gaps = False
 
     def __init__(self, partition: LeaderPartition, look: LogLook, log_end: int, *, high_watermark_known: bool) -> None:
-        """Use `look_at`. `high_watermark_known`: that it is `log_end`; else that is what is known of it."""
+        """Use `look_at`."""
         self.topic = partition.topic
         self.index = partition.index
         self.stream = partition.stream
@@ -42,17 +41,9 @@ class RemotePartitionReader:
 
     @classmethod
     async def look_at(cls, partition: LeaderPartition, storage: LogStorage, offset: int) -> Self:
-        """Return the log as it is now, up to its high watermark (`min.insync.replicas`).
+        """Return the current log up to its high watermark, or the last known one if replicas are late.
 
-        If replicas are late, the last known high watermark applies.
-
-        Args:
-            partition: the partition.
-            storage: the log's storage.
-            offset: next offset to read, which a replaced primary may not have reached.
-
-        Raises:
-            StorageUnavailable: storage does not respond.
+        `offset` is the next one to read, which a replaced primary may not have reached. Raises StorageUnavailable.
         """
         stream, copies, replication = partition.stream, storage.copies, partition.replication
         primary = copies.primary(stream)
@@ -98,7 +89,7 @@ class RemotePartitionReader:
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch of the last opening; -1 if it was never opened."""
+        """Leader epoch of the last recovery. -1: none."""
         epochs = self._look.epochs
         return -1 if epochs is None else epochs.rows[-1].epoch
 
@@ -112,24 +103,23 @@ class RemotePartitionReader:
         return self._high_watermark_known and offset > self.log_end
 
     def _check_end(self) -> None:
-        """Raise NotLeader if the high watermark is not known."""
         if not self._high_watermark_known:
             raise high_watermark_unknown(f"{self.topic}-{self.index}")
 
     async def ask_end(self) -> None:
-        """Do nothing: the look found the end. Raise NotLeader if it did not."""
+        """Raise NotLeader if the end is unknown."""
         self._check_end()
 
     def visible_end(self, isolation: Isolation) -> int:
-        """Return the high watermark as far as it is known."""
+        """Return the known high watermark."""
         return self.log_end
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """Return whether a read would find nothing."""
+        """Whether a read would find nothing."""
         return offset >= self.visible_end(isolation)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """Return whether `offset` is the end: nothing else is in memory."""
+        """Whether `offset` is the end: nothing else is in memory."""
         return offset >= self.log_end
 
     def read_cached(
@@ -147,7 +137,7 @@ class RemotePartitionReader:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Return batches from storage or the archive, the one that holds `offset` first."""
+        """Return batches from storage or the archive, the one with `offset` first."""
         cold, end = self._cold, self.visible_end(isolation)
         if cold is not None and offset < self.local_start and cold.has(offset, self.local_start):
             old = await cold.read(offset, min(self.local_start, end), limit)

@@ -1,7 +1,7 @@
-"""The logs that this server leads: opened when the view says that they are its, given up when it no longer does.
+"""Logs that this server leads: recovered and released as the cluster membership changes.
 
-Without a view all of them are, and whoever asks for an opening waits for it. With one, they are opened soon, in the
-background; until then clients are told to look for the leader again.
+Without a cluster it leads all, and callers wait for recovery. In a cluster, recovery runs in the background, and
+clients must look up the leader again until it is done.
 """
 
 import asyncio
@@ -23,39 +23,39 @@ from headrace.topics.model import Topic
 
 _AT_ONCE = 64
 _COLLECTED = 2_000
-"""Logs that are opened until the collector walks what they have made: some milliseconds."""
+"""Logs recovered between garbage collections of some milliseconds."""
 _AGAIN_S = 0.25
 _UNTOLD = Leader(-1, -1)
 _log = structlog.get_logger("headrace.broker.brokers")
 
 
 BeforeOpening = Callable[[Mapping[LeaderPartition, Topic]], Awaitable[None]]
-"""Called with logs that are opened next, and their topics."""
+"""Called with logs about to be recovered, and their topics."""
 
 
 class LeaderRegistry:
-    """Who has opened each log last, as all brokers have been told; common to all virtual clusters.
+    """Last published leader of each log, common to all virtual clusters.
 
-    What this server itself opens is known here, too, when all are told. Until then they name who led it before, or
-    unused: one leader epoch is one broker's on all of them, and hardly one names the old leader when another one has
-    named the new one. librdkafka takes a leader under the epoch of the one before, and two quick changes of mind leave
-    it at a broker that does not lead (its pull request 5593; before 2.1 it does not look at epochs).
+    This server also learns its own leaderships from the publication, so that all brokers advertise one leader per
+    leader epoch. Until then they advertise the previous leader or none. librdkafka accepts a new leader under the
+    previous epoch, and two quick changes leave it at a broker that does not lead (its pull request 5593; before 2.1 it
+    ignores epochs).
     """
 
     def __init__(
         self, node_id: int = -1, publish: Callable[[Mapping[str, Leader]], Awaitable[None]] | None = None
     ) -> None:
-        """`node_id`: this server's; `publish`: tells all brokers; None: there are no others."""
+        """Start empty. Without `publish`, no other brokers exist."""
         self.known: dict[str, Leader] = {}
         self.current: Callable[[], Awaitable[None]] = _at_once
-        """Returns when all that was told before is known here."""
+        """Returns when all earlier publications are known here."""
         self._node_id = node_id
         self._publish = publish
         self._due: dict[str, Leader] = {}
         self._publishing: asyncio.Task[None] | None = None
 
     def opened(self, log: LeaderPartition) -> None:
-        """This server has opened a log: soon all know."""
+        """Publish a recovered log."""
         if self._publish is None:
             return
         self._due[log.stream] = Leader(log.leader_epoch, self._node_id)
@@ -69,7 +69,7 @@ class LeaderRegistry:
                 due, self._due = self._due, {}
                 try:
                     await self._publish(due)
-                except Exception as error:  # nobody would tell any more
+                except Exception as error:  # publishing must continue
                     if not isinstance(error, Fenced | StorageUnavailable):
                         _log.exception("leaders could not be announced")
                     self._due = due | self._due
@@ -78,17 +78,17 @@ class LeaderRegistry:
             self._publishing = None
 
     def news(self, told: Mapping[str, Leader]) -> dict[str, Leader]:
-        """Of what brokers have told what is not known here."""
+        """Return published leaders that are not known here."""
         return {stream: leader for stream, leader in told.items() if leader > self.known.get(stream, _UNTOLD)}
 
     def forget(self, streams: Iterable[str]) -> None:
-        """Logs are gone: nobody leads them."""
+        """Forget logs that no longer exist."""
         for stream in streams:
             self.known.pop(stream, None)
             self._due.pop(stream, None)
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Stop publishing."""
         if self._publishing is not None:
             self._publishing.cancel()
 
@@ -102,7 +102,7 @@ async def _never(topic: str, stream: str) -> bool:
 
 
 class Leadership:
-    """The logs of one virtual cluster."""
+    """Leadership of the logs of one virtual cluster."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class Leadership:
         """Lead nothing yet.
 
         Args:
-            ownership: what is this server's.
-            leaders: who has opened each log last.
-            registry: of the virtual cluster's topics.
-            has_moved: tells whether a topic of a name is in another virtual cluster by now, and has a stream.
-            before_opening: called with logs that are opened next, for what has to be known before they are read here.
+            ownership: this server's ownership.
+            leaders: last known leader of each log.
+            registry: the virtual cluster's topics.
+            has_moved: whether another virtual cluster now has a topic with a stream.
+            before_opening: called with logs about to be recovered.
         """
         self._has_moved = has_moved
         self._before_opening = before_opening
@@ -128,14 +128,14 @@ class Leadership:
         self._leaders = leaders
         self._registry = registry
         self._due: dict[LeaderPartition, Topic | None] = {}
-        """Logs to be opened, with the topic in whose registry entry each has to be; None: it is not there yet."""
+        """Logs to recover, with the topic whose registry entry must have each. None: not stored yet."""
         self._opening: asyncio.Task[None] | None = None
         self._uncollected = 0
 
     async def open(self, topic: Topic | None, logs: list[LeaderPartition]) -> None:
-        """Open new logs as far as they are this server's; raises what `LeaderPartition.open` does where it is alone.
+        """Recover new logs that this server leads. Without a cluster, raises as `LeaderPartition.open`.
 
-        `topic`: in whose registry entry they are; None: in none yet.
+        `topic`: None if it is not stored yet.
         """
         if not self.ownership.shared:
             async for part in in_slices(logs, lambda log: self._open_alone(topic, log), _AT_ONCE):
@@ -144,12 +144,12 @@ class Leadership:
         for log in logs:
             log.opened = self._leaders.opened
             self._assign(topic, log)
-        # Whoever has made the topic will write to it next.
+        # The client that created the topic will write to it next.
         if self._opening is not None:
             await asyncio.wait([self._opening], timeout=1)
 
     async def _open_alone(self, topic: Topic | None, log: LeaderPartition) -> None:
-        """Open a log that can only be this server's; where storage holds something else it is tried again later."""
+        """Recover a log without a cluster. It is retried later if storage has unexpected contents."""
         log.opened = self._name_self
         if topic is None:
             await log.open(create=True)
@@ -167,7 +167,7 @@ class Leadership:
             self._opening = asyncio.get_running_loop().create_task(self._open_due())
 
     def adopt(self, topic: Topic, partitions: Iterable[Partition]) -> None:
-        """Go by the present view from now on, if there is one."""
+        """Apply the current cluster membership, if any."""
         if not self.ownership.shared:
             return
         for partition in partitions:
@@ -177,9 +177,11 @@ class Leadership:
                 self.point(partition)
 
     def view_changed(self, topic: Topic, partitions: Sequence[Partition]) -> None:
-        """Go by another view. In one that this server has missed another broker may have led any partition.
+        """Apply another cluster membership.
 
-        Who has opened a log tells all, unless it died before that.
+        In a view that this server missed, another broker may have led any partition.
+
+        A leader publishes itself, unless it died first.
         """
         self.adopt(topic, partitions)
         if not self.ownership.unbroken:
@@ -188,23 +190,23 @@ class Leadership:
                     partition.log.led_elsewhere()
 
     def hear(self, topic: Topic, partition: Partition) -> None:
-        """A broker has told that it leads a partition.
+        """Apply a published leader.
 
-        Where this one has opened its log before by the same view, it was another's in a view that this one has not
-        seen: what it knows of the log may be old.
+        If this server has recovered the log by the same view, another broker led it in a view that this one missed:
+        state may be stale.
         """
         if self.ownership.shared and self.ownership.is_current:
             self.adopt(topic, [partition])
         else:
-            # The next view, which is on its way, says whose it is.
+            # The next view, which is on its way, determines the leader.
             self.point(partition)
 
     def forget(self, streams: Iterable[str]) -> None:
-        """A topic has other logs now."""
+        """Forget the previous logs of a topic."""
         self._leaders.forget(streams)
 
     def republish(self, partitions: Iterable[Partition], told: Mapping[str, Leader]) -> None:
-        """Tell once more which logs this server has opened, where Redis has lost that: it has `told`."""
+        """Publish again this server's logs that are missing in `told`, because Redis lost them."""
         for log in (partition.log for partition in partitions):
             if log is None or log.leader is not None or not log.is_leader:
                 continue
@@ -212,9 +214,9 @@ class Leadership:
                 self._leaders.opened(log)
 
     def check_alone(self, what: str) -> int | None:
-        """Raise InvalidConfig where there are other brokers, which would not hear of `what`.
+        """Raise InvalidConfig if other brokers exist, which would not notice `what`.
 
-        Else the number of the view that says so; None: there is none.
+        Return the view's number, if any.
         """
         others = ", ".join(str(each.node_id) for each in self.ownership.others)
         if others:
@@ -222,21 +224,21 @@ class Leadership:
         return self.ownership.number
 
     async def current(self) -> None:
-        """Return when the partitions name the leaders that any broker has named before, as far as Redis answers."""
+        """Return when partitions have all earlier published leaders, if Redis responds."""
         await self._leaders.current()
 
     def _name_self(self, log: LeaderPartition) -> None:
         log.named = Leader(log.leader_epoch, self.ownership.node_id)
 
     def point(self, partition: Partition) -> None:
-        """See to it that clients are told who leads a partition by now."""
+        """Update the advertised leader of a partition."""
         leader = self.ownership.leader_of(partition.stream)
         if partition.log is not None:
             self._name(partition.log, leader)
             return
         partition.leader = leader
-        # A plain stream is open everywhere, and has no epochs: librdkafka 2.4 to 2.6.0 takes no other leader under the
-        # epoch that it knows (its issue 4804).
+        # Every broker serves a plain stream, without epochs: librdkafka 2.4 to 2.6.0 accepts no other leader under a
+        # known epoch (its issue 4804).
         partition.named = Leader(-1 if self.ownership.shared else partition.leader_epoch, self._node(leader))
 
     def _name(self, log: LeaderPartition, leader: int | None) -> None:
@@ -279,10 +281,10 @@ class Leadership:
             self._opening = None
 
     def _collect(self, opened: int) -> None:
-        """Have the collector walk what openings have made, now and then.
+        """Run the garbage collector now and then.
 
-        Each also frees what the log had before. So it does not count, and the walk over all of 10 000 takes a tenth of
-        a second when it comes.
+        Recovery also frees objects, so the collector's own count stays low, and its late walk over 10,000 logs takes
+        0.1 s.
         """
         self._uncollected += opened
         if self._uncollected >= _COLLECTED:
@@ -290,8 +292,8 @@ class Leadership:
             gc.collect(1)
 
     async def _open_some(self, some: list[tuple[LeaderPartition, Topic | None]]) -> list[bool]:
-        """Open logs; which of them have to be tried again."""
-        # What is open may be changed meanwhile by who reads and writes it.
+        """Recover logs. Return which must be retried."""
+        # Open logs may change concurrently.
         closed = {log: topic for log, topic in some if topic is not None and not log.is_open}
         if self._before_opening is not None and closed:
             try:
@@ -299,13 +301,13 @@ class Leadership:
             except StorageUnavailable:
                 return [True] * len(some)
             except Exception:
-                # They are opened as soon as it can be known; nobody would open them any more.
+                # Retry, because no other task recovers them.
                 _log.exception("partitions cannot be opened", partitions=len(some))
                 return [True] * len(some)
         return await asyncio.gather(*(self._open_one(log, topic) for log, topic in some))
 
     async def _open_one(self, log: LeaderPartition, topic: Topic | None) -> bool:
-        """Open a log; whether it has to be tried again."""
+        """Recover a log. Return whether it must be retried."""
         if log.deleted or log.leader is not None:
             return False
         try:
@@ -314,12 +316,12 @@ class Leadership:
             if topic is not None:
                 await self._check_there(log, topic)
         except (Fenced, UnknownTopic):
-            # There is a later view, which this server will hear of; or the topic is gone.
+            # A later view exists, which this server will receive, or the topic was deleted.
             return False
         except (StorageUnavailable, StorageFull):
             return True
         except Exception as error:
-            # The others are still to be opened. Whatever is wrong may be put right.
+            # Continue with the others. The problem may be fixed.
             if not log.offline:
                 _log.error("partition cannot be opened", topic=log.topic, partition=log.index, reason=str(error))
             return True
@@ -338,7 +340,7 @@ class Leadership:
             raise
 
     async def _check_there(self, log: LeaderPartition, topic: Topic) -> None:
-        """An opening makes what is missing, so it may have made a log of a topic that was deleted meanwhile."""
+        """Remove a log that recovery created for a deleted topic."""
         if log.log_end:
             return
         stored = await self._registry.find(topic.name)
@@ -349,6 +351,6 @@ class Leadership:
             await self._registry.drop_streams(msgspec.structs.replace(topic, streams=(log.stream,)))
 
     def stop(self) -> None:
-        """Open nothing any more."""
+        """Stop recovering logs."""
         if self._opening is not None:
             self._opening.cancel()

@@ -1,7 +1,4 @@
-"""Keeps this server among the brokers of its keyspace: sends heartbeats, and carries out what they lead to.
-
-What they lead to is decided in `headrace.membership.participant`.
-"""
+"""Heartbeats of this server and their results, as decided by `headrace.membership.participant`."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,31 +18,31 @@ _log = structlog.get_logger("headrace.broker.brokers")
 
 
 class NodeIdTaken(Exception):
-    """Another server has this one's `node.id` and is alive."""
+    """Another live server has this `node.id`."""
 
 
 class Membership:
-    """This server's place in the view."""
+    """This server's membership in the cluster."""
 
     def __init__(
         self, storage: MembershipStorage, me: Member, clock: Clock, *, session_ms: int, interval_ms: int
     ) -> None:
-        """Begin outside.
+        """Start outside the cluster.
 
         Args:
-            storage: where the view is.
-            me: this server, as the others are to know it.
-            clock: its uptime says what the others may have done; its ticks say when a heartbeat is due.
-            session_ms: after how long without a heartbeat a broker is declared dead.
-            interval_ms: time between two heartbeats.
+            storage: storage of the view.
+            me: this server, as published.
+            clock: uptime for timeouts, ticks for heartbeats.
+            session_ms: time without a heartbeat after which a broker is dead.
+            interval_ms: time between heartbeats.
         """
         self.me = me
         self.on_view: Callable[[View, bool], None] = lambda _view, _inside: None
-        """Called with each view that this server goes by, and whether it is in it."""
+        """Called with each adopted view, and whether it has this server."""
         self.on_lost: Callable[[str], None] = lambda _reason: None
-        """Called once, with why, when this server can be no member any more."""
+        """Called once with the reason when this server must leave."""
         self.on_last_change: Callable[[str], None] = lambda _id: None
-        """Called with the id of the last change, as each heartbeat tells it."""
+        """Called with the id of the last change after each heartbeat."""
         self._storage = storage
         self._clock = clock
         self._session_ms = session_ms
@@ -53,28 +50,28 @@ class Membership:
         self._participant = Participant(me, session_ms, interval_ms)
         self._counter = 0
         self._sent_ms: int | None = None
-        """When the last heartbeat left, by the uptime."""
+        """Uptime of the last heartbeat."""
         self._ended = False
         self._dead: set[int] = set()
-        """Node ids that this server has declared dead and not seen since."""
+        """Node ids that this server declared dead and has not seen since."""
         self._woken = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
 
     @property
     def view(self) -> View | None:
-        """The view that this server goes by."""
+        """The adopted view."""
         return self._participant.view
 
     @property
     def is_member(self) -> bool:
-        """Whether it is in that view."""
+        """Whether the adopted view has this server."""
         return self._participant.is_member
 
     @property
     def certain(self) -> bool:
-        """Whether nobody can have declared this server dead by now.
+        """Whether no broker can have declared this server dead.
 
-        Where there is nobody else nobody does, unless somebody came while this server stood still.
+        A single broker is certain unless it was paused, when another one may have joined.
         """
         view = self._participant.view
         if view is not None and len(view.members) == 1:
@@ -82,13 +79,9 @@ class Membership:
         return self.is_member and self._clock.uptime_ms() < self._participant.valid_until_ms
 
     async def join(self, wait: Callable[[str], None]) -> View:
-        """Enter the view.
+        """Join the cluster. Raises NodeIdTaken, StorageUnavailable.
 
-        Args:
-            wait: called with one line where it is not known yet whether another server of this `node.id` is alive.
-
-        Raises:
-            NodeIdTaken; StorageUnavailable.
+        `wait` is called with a message while another server with this `node.id` may be alive.
         """
         told = False
         while True:
@@ -112,24 +105,24 @@ class Membership:
                 await self._pause()
 
     def start(self) -> None:
-        """Keep the heartbeats going from now on."""
+        """Start the heartbeats."""
         self._beating = asyncio.get_running_loop().create_task(self._run(), name="heartbeats")
 
     def ended(self, member: Member) -> None:
-        """The process of another broker has ended, as far as a neighbour can tell: look at once."""
+        """Check at once after a neighbor's process seems to have ended."""
         _log.warning("a broker has ended: it closed its connection, and takes no other", node=member.node_id)
         self._participant.ended(member)
         self.wake()
 
     def wake(self) -> None:
-        """The view has changed, as somebody says: look at once."""
+        """Check at once for a changed view."""
         self._woken.set()
 
     async def leave(self) -> None:
-        """Let the others have what this server owns; they find out by themselves where Redis does not answer."""
+        """Leave the cluster. Without a response of Redis, other brokers detect the missing heartbeats."""
         proposal = self._participant.leave()
         try:
-            # Twice: somebody else may change the view at the same time.
+            # Another broker may change the view at the same time.
             for _ in range(4):
                 if proposal is None:
                     break
@@ -159,7 +152,7 @@ class Membership:
                 self._failed()
                 _log.warning("a heartbeat got no answer", reason=str(error) or _LATE)
                 continue
-            except Exception:  # nobody would beat any more
+            except Exception:  # heartbeats must continue
                 self._failed()
                 _log.exception("a heartbeat failed")
                 continue
@@ -170,11 +163,11 @@ class Membership:
 
     def _failed(self) -> None:
         self._participant.failed()
-        # It was Redis that stood still: the next heartbeat is late for that, as has been told.
+        # Redis was late, as logged, so the next heartbeat is late for that reason.
         self._sent_ms = None
 
     def _late_ms(self) -> int:
-        """The time since the last heartbeat, where that is longer than a session and not for Redis; else 0."""
+        """Return the time since the last heartbeat if it exceeds a session because of this server, else 0."""
         since_ms = 0 if self._sent_ms is None else self._clock.uptime_ms() - self._sent_ms
         return since_ms if since_ms > self._session_ms else 0
 
@@ -212,7 +205,7 @@ class Membership:
         self._log_returned(view)
 
     def _log_dead(self, step: Step, view: View) -> None:
-        """Say whom this server has missed, where they are out of the view now."""
+        """Log silent brokers that the view no longer has."""
         for member, silent_ms in step.silent:
             if view.has(member):
                 continue
@@ -235,7 +228,7 @@ class Membership:
                 _log.info("a broker that was declared dead is back", node=member.node_id, address=address)
 
     async def _pause(self) -> None:
-        """The time between two heartbeats, unless somebody says that the view has changed."""
+        """Wait for the next heartbeat or a reported change."""
         self._woken.clear()
         timer = self._clock.call_at(self._clock.ticks_ms() + self._interval_ms, self._woken.set)
         await self._woken.wait()

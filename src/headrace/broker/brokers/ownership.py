@@ -1,4 +1,4 @@
-"""Which broker owns what, as the view says: the rendezvous choice among those that are alive."""
+"""Ownership by rendezvous hashing among the live brokers."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from headrace.topics.errors import InvalidReplicationFactor
 
 
 class Ownership:
-    """Who leads each partition and coordinates each group. Without a view this server owns everything."""
+    """Leaders of partitions and coordinators of groups. Without a view, this server owns everything."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -17,42 +17,42 @@ class Ownership:
         self._rendezvous = Rendezvous([node_id])
         self._alive = frozenset([node_id])
         self.inside = True
-        """Whether the view has this very server."""
+        """Whether the view has this server."""
         self.unbroken = True
-        """Whether there was no view between this one and the one that this server went by before it."""
+        """Whether the view directly follows the previously adopted one."""
         self.told = 0
-        """The number of the last view that any broker has told of, as far as this one has heard."""
+        """Number of the latest published view."""
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.certain: Callable[[], bool] = lambda: True
-        """Whether nobody can have declared this server dead by now."""
+        """Whether no broker can have declared this server dead."""
 
     @property
     def number(self) -> int | None:
-        """The number of the view; None: there is none."""
+        """Number of the view, if any."""
         return None if self.view is None else self.view.number
 
     @property
     def shared(self) -> bool:
-        """Whether there may be other brokers."""
+        """Whether other brokers are possible."""
         return self.view is not None
 
     @property
     def is_current(self) -> bool:
-        """Whether this server goes by the last view that it has heard of."""
+        """Whether this server has adopted the latest published view."""
         return (self.number or 0) >= self.told
 
     @property
     def others(self) -> list[Member]:
-        """The other brokers that are alive."""
+        """Other live brokers."""
         return [] if self.view is None else [each for each in self.view.members if each.node_id != self.node_id]
 
     @property
     def brokers(self) -> int:
-        """How many brokers are alive, this one included; 0: the others have declared this one dead."""
+        """Number of live brokers, including this one. 0: this one was declared dead."""
         return len(self._alive) if self.inside else 0
 
     def adopt(self, view: View, *, inside: bool) -> None:
-        """Go by a view from now on; `inside`: whether this very server is in it."""
+        """Adopt a view. `inside`: whether it has this server."""
         self.unbroken = view.follows(self.view)
         self.view = view
         self.inside = inside
@@ -63,27 +63,30 @@ class Ownership:
                 future.set_result(None)
 
     def until(self, happened: Callable[[], bool]) -> "asyncio.Future[None]":
-        """Done with the first view, from now on, in which something holds; whoever wants it no more cancels it."""
+        """Return a future that is done with the first later view in which a condition holds.
+
+        Cancel it when not needed.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = happened
         future.add_done_callback(lambda done: self._waiting.pop(done, None))
         return future
 
     def owner_of(self, key: str) -> int:
-        """The node id of the broker that owns what this names; -1 where nobody is alive."""
+        """Return the node id of a key's owner. -1: none."""
         owner = self._rendezvous.choose(key)
         return -1 if owner is None else owner
 
     def ranking(self, stream: str, count: int) -> list[int]:
-        """At most `count` node ids of brokers that are alive: who leads a partition, then who would take it over."""
+        """Return at most `count` live node ids: the leader of a partition, then its successors."""
         return self._rendezvous.ranking(stream, count)
 
     def owns(self, key: str) -> bool:
-        """Whether that is this server."""
+        """Whether this server owns a key."""
         return self._is_own(self.owner_of(key))
 
     def leader_of(self, stream: str) -> int | None:
-        """The node id of the broker that leads a partition there is, -1 where nobody is alive; None: this server."""
+        """Return the leader's node id of an existing partition. -1: none; None: this server."""
         leader = self._rendezvous.choose_again(stream)
         if leader is None:
             return -1
@@ -93,15 +96,15 @@ class Ownership:
         return self.inside and node_id == self.node_id
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether a broker of this id is in the view."""
+        """Whether the view has a broker of this id."""
         return node_id in self._alive
 
     def group_key(self, cluster: str, group: str) -> str:
-        """What names a group of a virtual cluster."""
+        """Return the key of a group."""
         return f"group {cluster}/{group}"
 
     def member(self, node_id: int) -> Member | None:
-        """A broker that is alive, by its node id."""
+        """Return a live broker, if any."""
         return None if self.view is None else self.view.member(node_id)
 
 
@@ -110,7 +113,7 @@ class InvalidAssignment(Exception):
 
 
 def replicas(ownership: Ownership, partition: Partition, factor: int) -> list[int]:
-    """Node ids, the leader first; none while there is no leader."""
+    """Return node ids, the leader first. Empty without a leader."""
     leader = partition.named.node_id
     if leader < 0:
         return []
@@ -121,7 +124,7 @@ def replicas(ownership: Ownership, partition: Partition, factor: int) -> list[in
 
 
 def check_factor(ownership: Ownership, factor: int) -> None:
-    """Raise InvalidReplicationFactor, in Kafka's words, where a new topic cannot have so many replicas."""
+    """Raise InvalidReplicationFactor, in Kafka's words, for too many replicas."""
     if factor < 1:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     alive = max(1, ownership.brokers)
@@ -133,7 +136,7 @@ def check_factor(ownership: Ownership, factor: int) -> None:
 
 
 def check_brokers(ownership: Ownership, assigned: Sequence[int]) -> None:
-    """Raise InvalidAssignment, in Kafka's words, unless these are different brokers that are alive."""
+    """Raise InvalidAssignment, in Kafka's words, unless these are different live brokers."""
     if not assigned:
         raise InvalidAssignment("The manual partition assignment includes an empty replica list.")
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The broker's settings as data: Kafka's names, with Kafka's defaults but for those that say otherwise."""
+"""The broker's settings as data, with Kafka's names, and its defaults unless documented otherwise."""
 
 import msgspec
 
@@ -62,9 +62,9 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
 
-# The broker's settings of quotas, under Kafka's names.
+# Quotas, under Kafka's names.
 UNLIMITED_RATE = 2**31 - 1
-"""`max.connection.creation.rate` where there is none."""
+"""`max.connection.creation.rate` without a limit."""
 QUOTA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("max.connection.creation.rate", ConfigType.INT, str(UNLIMITED_RATE), minimum=1,
         doc="Maximum number of new connections per second of all Kafka listeners together, measured over the quota "
@@ -79,11 +79,11 @@ QUOTA_KEYS: tuple[ConfigKey, ...] = (
 """Part of `broker.config.keys.BROKER_KEYS`."""
 
 
-# The broker's settings of access rules, under Kafka's names.
+# Authorization, under Kafka's names.
 KEY_PREFIX = "headrace"
-"""What Headrace's own Redis keys begin with, before a colon."""
+"""Prefix of Headrace's own Redis keys, before a colon."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-"""The value of `authorizer.class.name` by which access rules hold."""
+"""Value of `authorizer.class.name` that enables ACLs."""
 
 ACCESS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("authorizer.class.name", ConfigType.STRING, "", choices=("", STANDARD_AUTHORIZER),
@@ -98,7 +98,7 @@ ACCESS_KEYS: tuple[ConfigKey, ...] = (
 
 
 def principals(text: str) -> frozenset[str]:
-    """The principals of a list with semicolons between. Raises InvalidSetting for what is none."""
+    """Parse a list of principals that are separated by semicolons. Raises InvalidSetting."""
     found = frozenset(each.strip() for each in text.split(";") if each.strip())
     for each in found:
         kind, colon, name = each.partition(":")
@@ -112,7 +112,7 @@ _TOPIC = {key.name: key for key in TOPIC_KEYS}
 
 
 def _as_topic(name: str, topic_name: str) -> ConfigKey:
-    """A broker setting that is the default of a topic's key, with that key's rules."""
+    """Return a broker setting for the default of a topic's key."""
     return msgspec.structs.replace(_TOPIC[topic_name], name=name, doc=f"Default of {topic_name} for all topics.")
 
 
@@ -264,4 +264,4 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     *ACCESS_KEYS,
     *QUOTA_KEYS,
 )  # fmt: skip
-"""Every setting of the broker; one that is not here stops the start."""
+"""All settings of the broker. Unknown ones prevent a start."""

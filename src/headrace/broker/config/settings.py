@@ -1,7 +1,4 @@
-"""The broker's settings, read and checked; which there are is told by `broker.config.keys`.
-
-Values only: where they come from (flags, environment, file) is `headrace.server.config`' business.
-"""
+"""The broker's settings as checked values. `broker.config.keys` lists them; `headrace.server.config` reads them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +26,7 @@ _TOPIC_DEFAULTS = {
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The broker's settings, read and checked. Made by `of`; each field is a key with its dots as underscores."""
+    """The broker's checked settings, created by `of`. Each field is a key with underscores for dots."""
 
     node_id: int
     broker_heartbeat_interval_ms: int
@@ -103,11 +100,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     controller_quota_window_size_seconds: int
     topic_defaults: TopicDefaults
     given: dict[str, str]
-    """What was set, by Kafka's name, as text; everything else is the default (DescribeConfigs tells them apart)."""
+    """Configured values as text by Kafka's name. All others are defaults (DescribeConfigs distinguishes them)."""
 
     @classmethod
     def of(cls, given: Mapping[str, str] | None = None) -> "BrokerSettings":
-        """Settings with what was given over the defaults; raises InvalidSetting, naming key, value and remedy."""
+        """Return the defaults with given values applied. Raises InvalidSetting with key, value and remedy."""
         texts = {name: cls.check(name, text) for name, text in (given or {}).items()}
         if texts.get("node.id", texts.get("broker.id")) != texts.get("broker.id", texts.get("node.id")):
             raise InvalidSetting("node.id and broker.id are two names of one setting and differ: give only one")
@@ -128,27 +125,27 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return settings
 
     def overlaid(self, own: Mapping[str, str]) -> "BrokerSettings":
-        """These settings with others over them.
+        """Return these settings with others applied.
 
-        What was given here gives way, also to another unit of the same thing, of which the finest would rule.
+        A given retention also replaces one in another unit, which could otherwise have precedence.
         """
         gone = {*own, *_RETENTIONS} if any(name in own for name in _RETENTIONS) else own
         return self.of({key: text for key, text in self.given.items() if key not in gone} | dict(own))
 
     @staticmethod
     def check(name: str, text: str) -> str:
-        """A setting's text in its plain form; raises InvalidSetting for an unknown key or a value it does not take."""
+        """Return a setting's normalized text. Raises InvalidSetting for an unknown key or invalid value."""
         of_listener = name.startswith(LISTENER_PREFIX)
         return checked_listener_setting(name, text) if of_listener else plain_text(BROKER_KEY, name, text, _KIND)
 
     @property
     def super_principals(self) -> frozenset[str]:
-        """Who may do everything: `super.users`. Raises InvalidSetting for what is no principal."""
+        """Principals of `super.users`. Raises InvalidSetting."""
         return principals(self.super_users)
 
     @property
     def groups(self) -> GroupSettings:
-        """The part that the group machine takes."""
+        """Settings of groups."""
         return GroupSettings(
             min_session_timeout_ms=self.group_min_session_timeout_ms,
             max_session_timeout_ms=self.group_max_session_timeout_ms,
@@ -162,7 +159,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def value(self, key: ConfigKey) -> str | None:
-        """A key's value in force as text; None for one that is neither set nor has a default."""
+        """Return a key's effective value as text. None: not set and without default."""
         return self.given.get(key.name, key.default)
 
 
@@ -173,7 +170,7 @@ def _value(key: ConfigKey, texts: Mapping[str, str]) -> Value:
 
 
 _RETENTIONS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
-"""Names of one setting, and what each counts in (ms): the first that is given rules."""
+"""Names of one setting and their units (ms), in order of precedence."""
 
 
 def _topic_defaults(texts: Mapping[str, str]) -> TopicDefaults:
@@ -195,7 +192,7 @@ PER_LISTENER = (
     "sasl.enabled.mechanisms",
     "connections.max.reauth.ms",
 )
-"""What a listener may have of its own."""
+"""Settings that a listener can override."""
 
 _LISTENER_KEYS = {key.name: key for key in SECURITY_KEYS if key.name in PER_LISTENER}
 _LISTENER_SETTING = re.compile(re.escape(LISTENER_PREFIX) + r"(?P<listener>[A-Za-z0-9_-]+)\.(?P<key>.+)")
@@ -203,7 +200,7 @@ _CLIENT_AUTH = "ssl.client.auth"
 
 
 def checked_listener_setting(name: str, text: str) -> str:
-    """The plain form of the text of a setting whose name begins with `LISTENER_PREFIX`; raises InvalidSetting."""
+    """Return the normalized text of a setting with `LISTENER_PREFIX`. Raises InvalidSetting."""
     match = _LISTENER_SETTING.fullmatch(name)
     if match is None:
         raise InvalidSetting(
@@ -223,7 +220,7 @@ def checked_listener_setting(name: str, text: str) -> str:
 
 
 def named(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Of what was given, the names with a prefix, and the listener each is about, in upper case."""
+    """Yield settings with the prefix, and their listener in upper case."""
     for name in given:
         match = _LISTENER_SETTING.fullmatch(name)
         if match is not None:
@@ -231,7 +228,7 @@ def named(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def settings_at(listener: Listener, settings: "BrokerSettings") -> "BrokerSettings":
-    """The settings as they are for one listener."""
+    """Return the settings of one listener."""
     own = {
         key: text
         for key in PER_LISTENER
@@ -245,7 +242,7 @@ def settings_at(listener: Listener, settings: "BrokerSettings") -> "BrokerSettin
 
 
 def passes_over_client_auth(listener: Listener, settings: "BrokerSettings") -> bool:
-    """Whether `ssl.client.auth` asks for certificates, but not at this listener (KIP-684)."""
+    """Whether `ssl.client.auth` does not apply to this listener (KIP-684)."""
     return (
         listener.protocol is Protocol.SASL_SSL
         and settings.ssl_client_auth != "none"

@@ -1,4 +1,4 @@
-"""The group coordinator: groups with their runners and timers, OCI instances, lag.
+"""The group coordinator: groups with their runners and timers, OCI instances.
 
-The rules are those of the pure package `headrace.groups`. May import what `broker` may import.
+The rules are in the pure package `headrace.groups`. May import what `broker` may import.
 """

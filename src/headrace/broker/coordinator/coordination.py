@@ -1,4 +1,4 @@
-"""Decide which groups this server coordinates and check their topics."""
+"""Ownership of groups, and checks of their topics."""
 
 from collections.abc import Awaitable, Callable, Container
 from uuid import UUID
@@ -21,14 +21,7 @@ class Coordination:
         topic_id: Callable[[str], UUID | None],
         stored_topic_id: Callable[[str], Awaitable[UUID | None]],
     ) -> None:
-        """Create the ownership of one virtual cluster.
-
-        Args:
-            ownership: the broker's part of the cluster.
-            cluster: name of the virtual cluster.
-            topic_id: returns a topic's id as known here.
-            stored_topic_id: reads a topic's id from storage.
-        """
+        """Prepare. `topic_id` returns a topic's known id, `stored_topic_id` reads it from storage."""
         self._ownership = ownership
         self._cluster = cluster
         self._topic_id = topic_id
@@ -36,12 +29,12 @@ class Coordination:
 
     @property
     def shared(self) -> bool:
-        """Whether there may be other brokers."""
+        """Whether other brokers are possible."""
         return self._ownership.shared
 
     @property
     def number(self) -> int | None:
-        """The broker epoch; None for a single server."""
+        """Broker epoch. None: a single server."""
         return self._ownership.number
 
     @property
@@ -55,7 +48,7 @@ class Coordination:
 
     @property
     def certain(self) -> bool:
-        """Whether certainly no other broker coordinates its groups now."""
+        """Whether no other broker can coordinate its groups now."""
         return self._ownership.certain()
 
     def stamped(self, commit: Commit) -> Commit:
@@ -72,7 +65,7 @@ class Coordination:
         return msgspec.structs.replace(commit, positions=positions)
 
     def still_there(self, commit: Commit) -> tuple[Commit, dict[TopicPartition, GroupError | None]]:
-        """Split a commit into offsets of existing topics and errors for deleted or recreated ones."""
+        """Split a commit into offsets of existing topics, and errors for deleted or recreated ones."""
         said = {(place.topic, position.topic_id) for place, position in commit.positions.items()}
         gone = {name for name, each in said if each is None or each != self._topic_id(name)}
         if not gone:
@@ -94,9 +87,7 @@ class Coordination:
     def outlived(self, group: StoredGroup, absent: Container[str]) -> list[DropTopic]:
         """Return the parts of a stored group whose topics are missing, as known here.
 
-        Args:
-            group: the group.
-            absent: names without a topic. Other names may belong to newer topics.
+        `absent`: names without a topic. Other names may belong to newer topics.
         """
         drops = []
         for name, ids in sorted(_topics_of(group).items()):
@@ -127,7 +118,7 @@ async def _no_stored_id(_: str) -> UUID | None:
 
 
 def _drops(name: str, ids: set[UUID], present: UUID | None) -> list[DropTopic]:
-    """Drop only these ids: a new topic of this name may already have committed offsets."""
+    """Drop only these ids: a new topic of this name may already have offsets."""
     gone = ids if present is None else ids - {present, NO_ID}
     return [DropTopic(name, each, strict=True) for each in sorted(gone)]
 

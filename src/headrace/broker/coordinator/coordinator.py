@@ -1,7 +1,7 @@
-"""Assign state machines to this broker: load those that it coordinates and release the others.
+"""Assignment of state machines to this broker. Independent of what the machines coordinate.
 
-Independent of what the machines coordinate. In a cluster, the membership decides the coordinator of each machine. A
-machine is loaded on its first request or soon after this broker becomes its coordinator.
+The cluster membership decides the coordinator of each machine. A machine is loaded on its first request, or soon after
+this broker becomes its coordinator.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ _log = structlog.get_logger("headrace.broker.coordinator")
 
 
 class Ownership(Protocol):
-    """What a coordinator must know of the cluster membership."""
+    """Cluster membership, as a coordinator needs it."""
 
     @property
     def shared(self) -> bool:
-        """Whether there may be other brokers."""
+        """Whether other brokers are possible."""
 
     @property
     def number(self) -> int | None:
-        """The broker epoch; None for a single server."""
+        """Broker epoch. None: a single server."""
 
     @property
     def unbroken(self) -> bool:
@@ -50,7 +50,7 @@ class Ownership(Protocol):
 
     @property
     def certain(self) -> bool:
-        """Whether certainly no other broker coordinates its machines now."""
+        """Whether no other broker can coordinate its machines now."""
 
     def owns(self, name: str) -> bool:
         """Return whether this server coordinates a machine."""
@@ -72,30 +72,27 @@ class Coordinator(ABC, Generic[M]):
     """The log's term for a machine."""
 
     def __init__(self, clock: Clock, lane: CooperativeScheduler, ownership: Ownership) -> None:
-        """Start without runners."""
         self.clock = clock
         self.lane = lane
         self.firing = Firing()
         self.doubted_ms: int | None = None
-        """Time (ticks) of the last refused request or deferred timer because of doubtful ownership."""
+        """Ticks of the last refused request or deferred timer because of doubtful ownership."""
         self._ownership = ownership
         self._here: dict[str, M] = {}
         self._loads = SingleFlight(self._take_over, joins=True)
         self._loading_all: asyncio.Task[None] | None = None
         self._adopted_ms: int | None = None
-        """Time (ticks) at which the current broker epoch was adopted."""
-
-    # Hooks for each kind of machine
+        """Ticks at which the current broker epoch was adopted."""
 
     @abstractmethod
     async def stored_names(self) -> list[str]:
-        """Return the names of all machines that storage has. Raises TopicError."""
+        """Return the names of all stored machines. Raises TopicError."""
 
     @abstractmethod
     async def load_one(self, name: str, number: int) -> Callable[[], M | None]:
         """Load a machine by a broker epoch. Raises TopicError.
 
-        Returns a function that creates its runner, which returns None if storage has no such machine.
+        Returns a function that creates its runner, or returns None if no such machine is stored.
         """
 
     @abstractmethod
@@ -105,8 +102,6 @@ class Coordinator(ABC, Generic[M]):
     def forget(self, name: str) -> None:
         """Drop a machine that moved or could not be loaded."""
 
-    # Other brokers
-
     def in_doubt(self) -> bool:
         """Return whether another broker may coordinate its machines now."""
         if doubted := not self._ownership.certain:
@@ -114,14 +109,14 @@ class Coordinator(ABC, Generic[M]):
         return doubted
 
     def moved_lately(self) -> bool:
-        """Return whether a missing machine may have moved just now, so that its clients do not know yet."""
+        """Return whether a missing machine may have moved before its clients know."""
         now_ms = self.clock.ticks_ms()
         return self.in_doubt() or (self._adopted_ms is not None and now_ms < self._adopted_ms + _LATELY_MS)
 
     def adopt(self) -> None:
-        """Adopt the current broker epoch: release the machines of other brokers and load those of this one.
+        """Adopt the current broker epoch: release other brokers' machines and load those of this one.
 
-        After a missed epoch, reload all machines, because other brokers may have changed them.
+        After a missed epoch, all are loaded again, because other brokers may have changed them.
         """
         self._adopted_ms = self.clock.ticks_ms()
         number, unbroken = self._ownership.number, self._ownership.unbroken
@@ -169,7 +164,7 @@ class Coordinator(ABC, Generic[M]):
     async def _take_over_all(self) -> None:
         """Retry until every stored machine is loaded or belongs to another broker.
 
-        Covers a new broker before its first heartbeat and an unavailable shard. Members' timers start after loading.
+        Covers a new broker before its first heartbeat, and unavailable shards. Members' timers start after loading.
         """
         again = backoff(self.clock, _AGAIN_MS, _SELDOM_MS)
         names = await retry(self.stored_names, TopicError, again)
@@ -192,18 +187,16 @@ class Coordinator(ABC, Generic[M]):
             )
         return False
 
-    # Runners
-
     def runner(self, name: str) -> M | None:
-        """Return the runner of a loaded machine."""
+        """Return a loaded runner."""
         return self._here.get(name)
 
     def runners(self) -> Iterable[M]:
-        """Return every runner, in name order."""
+        """Return all runners in name order."""
         return [self._here[name] for name in sorted(self._here)]
 
     def names(self) -> list[str]:
-        """Return the sorted names of all loaded machines."""
+        """Return the sorted names of loaded machines."""
         return sorted(self._here)
 
     def keep(self, runner: M) -> M:

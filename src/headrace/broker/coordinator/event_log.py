@@ -1,4 +1,4 @@
-"""Log group events: joining and leaving members, the reason, and the new generation."""
+"""Log of group events: members that join or leave, the reason, and the new generation."""
 
 import logging
 from itertools import islice
@@ -13,7 +13,7 @@ from headrace.groups.timers import TimerKind
 _MOST_TOLD = 255
 """Maximum characters of client input in a log line."""
 _MOST_AT_ONCE = 100
-"""Maximum members logged one by one per event. All members of a group may expire together."""
+"""Maximum members logged per event. All members of a group may expire together."""
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 _EXPIRED: Final = {
@@ -25,23 +25,22 @@ _EXPIRED: Final = {
 
 
 def logs_requests(log: Any) -> bool:
-    """Return whether request logging is on. Callers cache it, because a call per request would be slow."""
+    """Return whether request logging is on. Callers cache it, for speed."""
     enabled = getattr(log.bind(), "is_enabled_for", None)
     return enabled is not None and bool(enabled(logging.DEBUG))
 
 
 class GroupEventLog:
-    """Compares a group before and after each event and logs members that joined or left."""
+    """Compares a group before and after each event."""
 
     def __init__(self, name: str, machine: Group) -> None:
-        """Start from the group's current members."""
         self._name = name
         machine.classic.take_moved()
         self._instances = machine.instances()
         self._seen = machine.size, machine.generations
 
     def look(self, machine: Group, event: Event) -> None:
-        """Log the changes of an event. Reasons from Kafka clients (KIP-800) are logged as sent."""
+        """Log the changes of an event. Clients' reasons (KIP-800) are logged as sent."""
         seen = machine.size, machine.generations
         if seen == self._seen:
             return

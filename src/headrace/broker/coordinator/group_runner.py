@@ -1,6 +1,6 @@
-"""Run one consumer group: the group-specific part of the generic `runtime`.
+"""Runner of one consumer group on the generic `runtime`.
 
-Also limits the memory of all groups of a server and mirrors committed offsets to Redis consumer groups.
+Also limits the memory of all groups and mirrors committed offsets to Redis consumer groups.
 """
 
 import asyncio
@@ -42,14 +42,11 @@ PartitionOf = Callable[[TopicPartition], Partition | None]
 
 
 _STOP_S = 3.0
-"""Seconds that a stopping server waits for the mirror."""
+"""Maximum seconds that a stopping server waits for the mirror."""
 
 
 _AT_ONCE = 64
-"""Committed offsets mirrored in one round trip.
-
-Redis takes 1 to 2 ms for these, and other requests wait for it.
-"""
+"""Committed offsets mirrored per round trip. Redis takes 1 to 2 ms for these, and other requests wait for it."""
 
 
 class Total:
@@ -65,11 +62,11 @@ class Total:
 
     @property
     def left(self) -> int:
-        """Bytes that may still be added; never below 0."""
+        """Remaining bytes."""
         return max(self.limit - self.used, 0)
 
     def add(self, size: int) -> None:
-        """Add bytes, which may be negative. Logs a shortage once until memory is available again."""
+        """Add bytes, which may be negative. A shortage is logged once."""
         self.used += size
         short = self.left <= self.limit // _SHORT
         if short and not self._short:
@@ -78,26 +75,21 @@ class Total:
 
 
 class GroupMemory:
-    """The memory limits of one server."""
+    """Memory limits of one server."""
 
     def __init__(self, members: int = 256 << 20, offsets: int = 512 << 20) -> None:
-        """Start empty.
-
-        Args:
-            members: bytes of all members, `headrace.groups.max.bytes`.
-            offsets: bytes of all committed offsets, `headrace.offsets.max.bytes`.
-        """
+        """Start empty, with `headrace.groups.max.bytes` and `headrace.offsets.max.bytes`."""
         self.members = Total("headrace.groups.max.bytes", members)
         self.offsets = Total("headrace.offsets.max.bytes", offsets)
 
     @property
     def room(self) -> Room:
-        """The remaining memory."""
+        """Remaining memory."""
         return Room(self.members.left, self.offsets.left)
 
 
 class Held:
-    """The memory of one group."""
+    """Memory of one group."""
 
     __slots__ = ("_members", "_memory", "_offsets")
 
@@ -116,7 +108,7 @@ class Held:
 
 
 class OffsetMirror:
-    """Mirrors committed offsets to Redis consumer groups of the streams, without delaying commits."""
+    """Mirrors committed offsets to Redis consumer groups, without delaying commits."""
 
     def __init__(self, partition_of: PartitionOf) -> None:
         self._partition_of = partition_of
@@ -126,7 +118,7 @@ class OffsetMirror:
         self._stopped = False
 
     def show(self, group: str, positions: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """Mirror these soon. A newer offset replaces an unsent one of the same partition."""
+        """Mirror these soon. A newer offset replaces an unsent one."""
         if self._stopped:
             return
         for partition, position in positions.items():
@@ -137,10 +129,10 @@ class OffsetMirror:
     async def _run(self) -> None:
         try:
             while self._pending:
-                # Each partition of a group has one write at a time, so the newest offset wins.
+                # One write at a time per partition of a group, so that the newest offset wins.
                 taken = [self._pending.popitem() for _ in range(min(_AT_ONCE, len(self._pending)))]
                 found = [(group, self._partition_of(place), offset) for (group, place), offset in taken]
-                # Topics may be deleted, and each group may have an offset for each partition.
+                # Topics may be deleted.
                 there = [(group, partition, offset) for group, partition, offset in found if partition is not None]
                 self._under_way = len(there)
                 refused = await asyncio.gather(*(_show(*each) for each in there))
@@ -161,10 +153,7 @@ class OffsetMirror:
             await asyncio.wait([self._task])
 
     async def stop(self, within_s: float = _STOP_S) -> None:
-        """Mirror the requested offsets for at most `within_s` seconds, then stop.
-
-        The committed offsets are stored elsewhere. The next commit of a partition mirrors it again.
-        """
+        """Mirror requested offsets for at most `within_s` seconds, then stop. The next commit mirrors missing ones."""
         self._stopped = True
         task = self._task
         if task is None:
@@ -181,7 +170,6 @@ class OffsetMirror:
 
 
 async def _show(group: str, partition: Partition, offset: int) -> TopicError | None:
-    """Mirror one offset and return the error, if any."""
     try:
         await partition.mirror_offset(group, offset)
     except TopicError as error:
@@ -224,7 +212,7 @@ class Dropping:
 
 
 class GroupHost(Host, Protocol):
-    """What a group's runner needs of its server."""
+    """What a group's runner needs from its server."""
 
     @property
     def coordination(self) -> Coordination:
@@ -232,11 +220,11 @@ class GroupHost(Host, Protocol):
 
     @property
     def storage(self) -> GroupStorage:
-        """Stores the group's changes."""
+        """Storage of groups."""
 
     @property
     def settings(self) -> GroupSettings:
-        """Limits of every group."""
+        """Limits of groups."""
 
     @property
     def memory(self) -> GroupMemory:
@@ -244,30 +232,27 @@ class GroupHost(Host, Protocol):
 
     @property
     def mirror(self) -> OffsetMirror:
-        """Mirrors stored offsets."""
+        """Mirror of stored offsets."""
 
     def now(self) -> Now:
-        """Return the time for the groups' state machines."""
+        """Return the time for state machines."""
 
 
 class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
-    """The only owner of a group's state machine."""
+    """Only owner of a group's state machine."""
 
     machine: Group
 
     def __init__(self, stored: StoredGroup, table: GroupHost) -> None:
-        """Resume a group from storage."""
         super().__init__(stored.name, table, table.coordination.number)
         self._table = table
         self._snapshot = Snapshot(stored)
         self._seen_alive: set[str] = set()
-        """Members with an answered heartbeat that is queued during a write, at most once each."""
+        """Members with an answered heartbeat queued during a write."""
         self._dropping = Dropping()
         self._again: Timer | None = None
         self._held = Held(table.memory)
         self.begin()
-
-    # Events in
 
     def request(self, event: Request) -> "asyncio.Future[Result]":
         """Queue a request and return the future of its result."""
@@ -287,7 +272,7 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         return self.submit(event.token, event)
 
     def drop(self, drop: DropTopic) -> None:
-        """Stop serving the group's state of a deleted topic."""
+        """Stop serving the state of a deleted topic."""
         if not self.closed:
             self._dropping.begin(drop)
             self.post(drop)
@@ -312,8 +297,6 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
     def _count(self) -> None:
         self._held.now(self.machine.member_bytes, self.machine.offset_bytes)
-
-    # Storage
 
     def restore(self) -> list[Effect]:
         """See `Runner`."""
@@ -365,15 +348,13 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
         """See `Runner`."""
         self._held.now(0, 0)
 
-    # State
-
     @property
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Stored committed offsets of existing topics."""
         return self._dropping.without(self._snapshot.positions)
 
     def reservations(self, topic: str) -> list[Reservation] | None:
-        """Return the stored partitions of a balanced section; None without such a section.
+        """Return the stored partitions of a balanced section, if it exists.
 
         Reservation deadlines are only in memory, because every request moves them.
         """
@@ -406,4 +387,4 @@ class GroupRunner(Runner[Event, Result, GroupChange, TimerKey]):
 
 
 _SHORT = 8
-"""A shortage is logged when this fraction (1/8) or less remains."""
+"""Fraction (1/8) of remaining memory at which a shortage is logged."""

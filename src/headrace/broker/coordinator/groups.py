@@ -1,4 +1,4 @@
-"""Coordinate consumer groups in the running server."""
+"""Coordination of consumer groups in the running server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from uuid import uuid4
@@ -29,11 +29,11 @@ from headrace.machines.effects import Now
 _log = structlog.get_logger("headrace.broker.coordinator")
 
 LONGEST_NAME = 1_024
-"""Maximum bytes of a new group's name (Kafka: 32,767). All names are kept in memory, sorted and listed together."""
+"""Maximum bytes of a new group's name (Kafka: 32,767). All names are kept in memory and listed together."""
 
 
 class GroupCoordinator(Coordinator[GroupRunner]):
-    """Every group of this server."""
+    """All groups of this server."""
 
     noun = "group"
 
@@ -54,17 +54,17 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         self.settings = settings
         self.mirror = OffsetMirror(partition_of)
         self._deleted_meanwhile: dict[str, list[DropTopic]] = {}
-        """Group that is being loaded -> topics deleted since the load began."""
+        """Group being loaded -> topics deleted since the load began."""
         self._refusing = False
 
     def now(self) -> Now:
-        """Return the time for the groups' state machines."""
+        """Return the time for state machines."""
         return Now(self.clock.now_ms(), self.clock.ticks_ms())
 
     async def load(self) -> int:
-        """Load the stored groups and return their number. Drops committed offsets of deleted topics.
+        """Load the stored groups, in a cluster in the background.
 
-        In a cluster, groups of this broker are loaded in the background.
+        Return their number, and drop offsets of deleted topics.
         """
         if self.coordination.shared:
             self.adopt()
@@ -72,8 +72,8 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         stored = await self.storage.load()
         for group in stored:
             runner = self.keep(GroupRunner(group, self))
-            # A server may crash after it deletes a topic and before it deletes the committed offsets. Offsets of
-            # missing partitions in an existing topic are kept.
+            # A server may crash between the deletions of a topic and of its committed offsets. Offsets of missing
+            # partitions in an existing topic remain.
             names = {place.topic for place in group.positions} | {section.topic for section in group.balanced}
             gone = {name for name in names if not self.coordination.has(name)}
             for drop in self.coordination.outlived(group, gone):
@@ -114,11 +114,11 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return make
 
     def forget(self, name: str) -> None:
-        """Drop a group. Also ends its fetch state, which must not apply to later members."""
+        """Drop a group, with its fetch state, which must not apply to later members."""
         self.storage.forget(name)
 
     async def ready(self, name: str) -> GroupError | None:
-        """Return None once a group is available here, otherwise the error."""
+        """Return the error if a group cannot be made available here."""
         try:
             await self.bring(name)
         except Unready as away:
@@ -126,20 +126,20 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return None
 
     async def drop_offline(self, name: str) -> bool:
-        """Delete a group whose keys hold foreign data. Return whether it was one. Raises TopicError."""
+        """Delete a group whose keys hold foreign data. Return whether it did. Raises TopicError."""
         if not self.storage.is_offline(name):
             return False
         await self.storage.drop_offline(name)
         return True
 
     def new_member_id(self, client_id: str) -> str:
-        """Return a new member id: the client id and a random part, as in Kafka."""
+        """Return a new member id as in Kafka: the client id and a random part."""
         return f"{client_id}-{uuid4()}"
 
     def runner_or_new(self, name: str) -> GroupRunner:
-        """Return a group's runner. A new group leaves no trace until something is stored.
+        """Return a group's runner.
 
-        In a cluster, call `ready` immediately before.
+        A new group leaves no trace until something is stored. Call `ready` immediately before.
         """
         runner = self._here.get(name)
         if runner is None:
@@ -148,13 +148,10 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return runner
 
     async def request(self, group: str, event: Request, given_up: Callable[[], bool] = lambda: False) -> Result:
-        """Send a request to a group and return its result. Drops the group again if it leaves no trace.
+        """Send a request to a group and return its result.
 
-        Args:
-            group: group name.
-            event: the request.
-            given_up: returns whether the client abandoned the request while the group was loaded. Newer requests
-                may have overtaken it.
+        `given_up` returns whether the client abandoned the request while the group was loaded, so that newer requests
+        may have overtaken it.
         """
         if not group and not isinstance(event, Commit):
             return refusal(event, GroupError.INVALID_GROUP_ID)
@@ -179,7 +176,7 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return result
 
     def has_room_for(self, group: str) -> bool:
-        """Return whether a group exists or may be created. Logs the first refusal in a row."""
+        """Return whether a group exists or may be created. Logs the first of consecutive refusals."""
         has_room = group in self._here or len(self._here) < self.settings.max_groups
         if not has_room and not self._refusing:
             _log.error("new groups are refused", groups=len(self._here), setting="headrace.max.groups")
@@ -187,15 +184,14 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return has_room
 
     def settled(self, runner: GroupRunner) -> None:
-        """Drop an idle runner if its group is empty."""
+        """Drop the runner of an empty group."""
         if runner.idle_and_empty:
             self.drop(runner)
 
     async def drop_all(self) -> None:
         """Delete every group. Members receive COORDINATOR_NOT_AVAILABLE.
 
-        Raises:
-            StorageUnavailable, Fenced: storage did not delete the groups.
+        Raises StorageUnavailable, Fenced.
         """
         for name, runner in tuple(self._here.items()):
             await runner.close()
@@ -203,14 +199,14 @@ class GroupCoordinator(Coordinator[GroupRunner]):
             self.drop(runner)
 
     async def topic_deleted(self, drop: DropTopic, pace: TimeSlice) -> None:
-        """Drop committed offsets of a deleted topic, up to one per partition in each group."""
+        """Drop committed offsets of a deleted topic."""
         for deleted in self._deleted_meanwhile.values():
             deleted.append(drop)
         async for runner in pace.each(tuple(self._here.values())):
             runner.drop(drop)
 
     def positions(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return the durable committed offsets; empty for an unknown group."""
+        """Return durable committed offsets. Empty for an unknown group."""
         runner = self._here.get(group)
         return runner.positions if runner is not None else {}
 
@@ -219,17 +215,17 @@ class GroupCoordinator(Coordinator[GroupRunner]):
         return group in self._here
 
     def size(self, group: str) -> int:
-        """Return the approximate bytes of the group's description; 0 for an unknown group."""
+        """Return the approximate bytes of a group's description."""
         runner = self._here.get(group)
         return 0 if runner is None else runner.machine.classic.described_bytes
 
     def describe(self, group: str) -> GroupDescription | None:
-        """Return the description of a group, or None if it is unknown."""
+        """Return a group's description, if it is known."""
         runner = self._here.get(group)
         return runner.machine.describe() if runner is not None else None
 
     def describe_all(self) -> Iterable[GroupDescription]:
-        """Return the descriptions of all groups, in name order."""
+        """Return all descriptions in name order."""
         return [self._here[name].machine.describe() for name in sorted(self._here)]
 
     async def stop(self) -> None:

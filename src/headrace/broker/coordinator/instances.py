@@ -1,7 +1,7 @@
-"""Serve balanced groups to APIs: cursors and records.
+"""Balanced groups for APIs: cursors and records.
 
-`headrace.groups.instances` has the rules. This module finds start offsets, reads the planned records, and reports what
-was read before the response is sent.
+`headrace.groups.instances` has the rules. This module finds start offsets, reads the planned records, and reports reads
+before responses.
 """
 
 import asyncio
@@ -50,17 +50,15 @@ _WIDE = 1_000
 _MOST_READING = 4
 """Maximum concurrent reads of such topics. Start lookups run one at a time."""
 ISOLATION = Isolation.READ_COMMITTED
-"""Isolation level of the OCI API, which has none itself. Its clients could not recognize messages of aborted
-transactions.
-"""
+"""Isolation of the OCI API, whose clients could not recognize messages of aborted transactions."""
 SourceOf = Callable[[Partition], Awaitable[Source]]
 """Returns the source to read a partition from."""
 _Starts = tuple[tuple[StoredStart, ...], tuple[int, ...]]
-"""Start of each partition and leader epoch of its log."""
+"""Start and leader epoch of each partition."""
 
 
 class Instances:
-    """Requests of the instances of balanced groups. Every call may raise InstanceError."""
+    """Requests of instances. Every call may raise InstanceError."""
 
     def __init__(
         self,
@@ -93,15 +91,14 @@ class Instances:
         Args:
             topic: the topic. Each topic has separate group names.
             group: group name, 1 to 255 bytes.
-            instance: instance name, 1 to 255 bytes. An existing instance restarts: it keeps its partitions and
-                resumes at the committed offsets, and its older cursors can no longer commit.
-            start: start of a new group; unused for an existing one.
+            instance: instance name, 1 to 255 bytes. An existing instance restarts: it keeps its partitions, resumes at
+                the committed offsets, and older cursors can no longer commit.
+            start: start of a new group.
             timeout_ms: inactivity after which the instance is removed.
             commit_on_get: whether each get commits the previous delivery.
 
         Raises:
-            InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE if a classic group with members has this
-                name.
+            InstanceError: TOO_MANY_GROUPS, UNAVAILABLE, or GROUP_IN_USE if a classic group with members has this name.
         """
         while True:
             try:
@@ -113,7 +110,7 @@ class Instances:
                         starts = await self._starts(topic, start)
                         return await self._create(topic, group, instance, starts, timeout_ms, commit_on_get)
             except InstanceError as error:
-                # The unused group expired just now, so create it again.
+                # The unused group expired just now.
                 if error.kind is not InstanceProblem.UNKNOWN_GROUP:
                     raise
 
@@ -123,8 +120,7 @@ class Instances:
         Args:
             topic: topic of the group.
             cursor: from any earlier response to this instance.
-            sink: takes the records. It stays empty if no held partition has unread records, or if the cursor
-                carries `max_offsets` uncommitted pairs.
+            sink: takes the records, if held partitions have unread ones.
             max_offsets: maximum (partition, offset) pairs of the next cursor.
 
         Returns:
@@ -143,7 +139,7 @@ class Instances:
                     return following
 
     async def _get(self, topic: LiveTopic, cursor: GroupCursor, sink: Sink, max_offsets: int) -> GroupCursor | None:
-        """Return the next cursor; None if the group learned its start offsets only now."""
+        """Return the next cursor. None: the group received its start offsets only now."""
         runner = self._runner(topic, cursor.group)
         # With thousands of partitions, the plan takes a whole time slice.
         pace = self._lane.pace()
@@ -155,7 +151,7 @@ class Instances:
                 await self._read(topic, plan, sink, max_offsets, taken, pace)
             failed = False
         finally:
-            # Always report the end, also after an error, because the partitions count as being read until then.
+            # Always report the end, because the partitions count as being read until then.
             delivered = () if failed else tuple(taken.offsets.items())
             epochs = () if failed else tuple(taken.leader_epochs.items())
             told = Delivered(topic.topic.name, plan.read, delivered, epochs, tuple(taken.cuts), token=object())
@@ -208,14 +204,13 @@ class Instances:
     async def describe(self, topic: LiveTopic, group: str) -> list[Reservation]:
         """Return every partition of the topic with its committed offset and instance.
 
-        Raises:
-            InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
+        Raises InstanceError: UNKNOWN_GROUP, UNAVAILABLE.
         """
         await self.ready(group)
         return self.reservations(topic, group)
 
     def reservations(self, topic: LiveTopic, group: str) -> list[Reservation]:
-        """Like `describe`, after the caller awaited `ready`. Raises InstanceError: UNKNOWN_GROUP."""
+        """Return the same as `describe`, after `ready`. Raises InstanceError: UNKNOWN_GROUP."""
         found = self._runner(topic, group).reservations(topic.topic.name)
         if found is None:
             raise _unknown(topic, group)
@@ -225,13 +220,10 @@ class Instances:
         """Return the sorted names of the topic's balanced groups."""
         return [runner.name for runner in self._groups.runners() if topic.topic.name in runner.sections]
 
-    # groups
-
     async def ready(self, group: str) -> None:
-        """Return once a group is available here, which may take as long as storage does.
+        """Return once a group is available here.
 
-        Raises:
-            InstanceError: another broker coordinates the group, or storage cannot load it.
+        Raises InstanceError: another broker coordinates it, or storage cannot load it.
         """
         try:
             await self._groups.bring(group)
@@ -296,7 +288,7 @@ class Instances:
 
     @asynccontextmanager
     async def _among_few(self, topic: LiveTopic, gate: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Limit requests that keep data per partition, which can be megabytes."""
+        """Limit requests that keep data per partition, possibly megabytes."""
         if len(topic.partitions) <= _WIDE:
             yield
             return
@@ -311,14 +303,14 @@ class Instances:
 
     async def _start(self, start: Start, led: Partition) -> tuple[StoredStart, int]:
         partition = await self._source(led)
-        # Read the epoch first: if the log is recovered during the lookup, the result may be from before.
+        # Read the epoch first: the log may be recovered during the lookup.
         epoch = partition.leader_epoch
         return await self._beginning_of(partition, start), epoch
 
     async def _beginning_of(self, partition: Source, start: Start) -> StoredStart:
         if start.kind is StartKind.TRIM_HORIZON:
             return StoredStart((await self._find_offset(partition, Special.EARLIEST)).offset, start.kind)
-        # Take the end before the lookup by time: records that arrive later are after it.
+        # Take the end first: records that arrive later are after it.
         end = (await self._find_offset(partition, Special.LATEST)).offset
         if start.kind is StartKind.LATEST:
             return StoredStart(end, start.kind)
@@ -331,14 +323,12 @@ class Instances:
     async def _find_offset(self, partition: Source, timestamp: int) -> FoundOffset:
         return await partition.find_offset(timestamp, self._searcher(), ISOLATION)
 
-    # reading
-
     async def _plan(self, runner: GroupRunner, request: Get) -> Plan:
         answer = runner.request(request)
         try:
             plan = _accepted(await asyncio.shield(answer))
         except asyncio.CancelledError:
-            # The client disconnected, but the group will still plan its read.
+            # The client disconnected, but the group still plans its read.
             answer.add_done_callback(lambda done: _give_up_plan(runner, request, done))
             raise
         assert isinstance(plan, Plan)
@@ -347,7 +337,6 @@ class Instances:
     async def _read(
         self, topic: LiveTopic, plan: Plan, sink: Sink, max_offsets: int, taken: "_Taken", pace: TimeSlice
     ) -> None:
-        """Read the plan into the sink and record what it took."""
         offsets = dict(plan.cursor.offsets)
         away: StorageUnavailable | None = None
         for each in plan.reads:
@@ -389,11 +378,9 @@ class Instances:
 
 
 class _Taken:
-    """The records that a get read."""
-
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
-        """Partition -> the next offset after its records in the response, in read order."""
+        """Partition -> the next offset after its records, in read order."""
         self.leader_epochs: dict[int, int] = {}
         """As in `Delivered`, also for the next."""
         self.cuts: list[tuple[int, int, int]] = []

@@ -1,8 +1,8 @@
-"""Run the state machines of a coordinator, such as consumer groups, with one runner each.
+"""Runners of a coordinator's state machines, such as consumer groups.
 
-A machine is pure: it takes an event and the time and returns ordered effects (`headrace.machines`). Its runner takes
-one event at a time and executes its effects before the next event. Changes are durable before the reply that
-acknowledges them. If storage refuses a write, the runner restores the machine from storage.
+A machine is pure: it takes an event and the time and returns ordered effects (`headrace.machines`). Its runner executes
+the effects of one event before the next. Changes are durable before the reply that acknowledges them. If storage
+refuses a write, the machine is restored from storage.
 """
 
 import asyncio
@@ -24,25 +24,24 @@ K = TypeVar("K", bound=Hashable)
 
 
 _UNCERTAIN_MS = 250
-"""Delay of a timer in ms while this server may have lost the machine."""
+"""Delay of a timer in ms while ownership is doubtful."""
 _MOST_GRACE_MS = 60_000
 """Maximum extension afterwards in ms. By default, clients send heartbeats every 15 s or sooner."""
 _AT_ONCE = 200
 """Timers set in one turn of the event loop."""
 _FIRED_AT_ONCE = 100
-"""Timer events handled in one turn of the event loop. Each may remove and log a member."""
+"""Timer events per turn of the event loop. Each may remove and log a member."""
 
 
 class Firing:
-    """Spreads timer events over event loop turns, because thousands of members may expire together."""
+    """Spreads timer events over turns, because thousands of members may expire together."""
 
     def __init__(self) -> None:
-        """Start without events."""
         self._late: deque[Callable[[], None]] = deque()
         self._handled = 0
 
     def hand_on(self, fired: Callable[[], None]) -> None:
-        """Call `fired` now or in one of the next event loop turns."""
+        """Call `fired` now or in one of the next turns."""
         if not self._handled:
             asyncio.get_running_loop().call_soon(self._next_turn)
         if self._handled < _FIRED_AT_ONCE and not self._late:
@@ -64,30 +63,29 @@ class Doubt(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock of the timers."""
+        """Clock of the timers."""
 
     @property
     def doubted_ms(self) -> int | None:
-        """Time (ticks) of the last doubt about its machines."""
+        """Ticks of the last doubt about ownership."""
 
     @property
     def firing(self) -> Firing:
-        """Handles timer events."""
+        """Handler of timer events."""
 
     def in_doubt(self) -> bool:
         """Return whether another broker may coordinate its machines now."""
 
 
 class Timers(Generic[K]):
-    """The timers of one machine by key."""
+    """Timers of one machine by key."""
 
     def __init__(self, server: Doubt, fired: Callable[[K], None]) -> None:
-        """Start without timers. `fired` is called for each that expires."""
         self._server = server
         self._tell = fired
         self._set: dict[K, Timer] = {}
         self._late: dict[K, int] = {}
-        """Deadlines of timers that are set in a later turn."""
+        """Deadlines of timers to be set in a later turn."""
 
     def __bool__(self) -> bool:
         return bool(self._set or self._late)
@@ -98,7 +96,7 @@ class Timers(Generic[K]):
         self._arrange(key, deadline_ms)
 
     def set_late(self, key: K, deadline_ms: int) -> None:
-        """Set a timer in a later event loop turn, because one event may set thousands."""
+        """Set a timer in a later turn, because one event may set thousands."""
         self.cancel(key)
         if not self._late:
             asyncio.get_running_loop().call_soon(self._arrange_some)
@@ -130,7 +128,7 @@ class Timers(Generic[K]):
         self._set[key] = clock.call_at(deadline_ms, lambda: self._fired(key, grace_ms))
 
     def _due(self, key: K, timer: Timer) -> None:
-        """Fire a timer unless it was canceled or moved. It counts as set until then."""
+        """Fire a timer unless it was canceled or moved."""
         if self._set.get(key) is timer:
             del self._set[key]
             self._tell(key)
@@ -141,7 +139,7 @@ class Timers(Generic[K]):
             # Members may use another coordinator while this server is paused or Redis does not respond.
             again_ms, waited = now_ms + _UNCERTAIN_MS, False
         elif server.doubted_ms is not None and (again_ms := server.doubted_ms + grace_ms) > now_ms and not waited:
-            # Refused members get the same time again, but only once, so that they can still expire.
+            # Refused members get the same time again, but only once.
             waited = True
         else:
             due = self._set[key]
@@ -159,23 +157,21 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 AT_ONCE = 200
-"""Requests answered in one turn of the event loop, including encoding and sending."""
+"""Requests answered per turn of the event loop."""
 _AGAIN_MS = 1_000
 """Delay in ms before a refused change is retried that no client repeats, such as an expiry."""
 
 
 class _LateReplies(Generic[T]):
-    """Replies after the first ones of an event loop turn, in order."""
+    """Replies after the first ones of a turn, in order."""
 
     def __init__(self) -> None:
         self._replies: deque[tuple[asyncio.Future[T], T]] = deque()
 
     def add(self, future: "asyncio.Future[T]", result: T) -> None:
-        """Schedule a reply."""
         self._replies.append((future, result))
 
     def send(self) -> None:
-        """Send all replies in the next event loop turns."""
         if self._replies:
             asyncio.get_running_loop().call_soon(self._send_some)
 
@@ -199,16 +195,10 @@ class Host(Doubt, Protocol):
 
 
 class Runner(ABC, Generic[E, R, C, K]):
-    """The only owner of a machine. Subclasses define requests, storage and refusals."""
+    """Only owner of a machine. Subclasses define requests, storage and refusals."""
 
     def __init__(self, name: str, host: Host, view: int | None) -> None:
-        """Create the runner without a machine; `begin` restores it.
-
-        Args:
-            name: name of the machine.
-            host: its coordinator.
-            view: broker epoch by which this server coordinates it; None for a single server.
-        """
+        """Create the runner; `begin` restores its machine. `view`: broker epoch, None for a single server."""
         self.name = name
         self.view = view
         self._host = host
@@ -221,12 +211,10 @@ class Runner(ABC, Generic[E, R, C, K]):
         self._writing: asyncio.Task[None] | None = None
         self._began_ms = 0  # start of the running write (ticks)
         self._rewrite = False
-        """Whether the outcome of the last write is unknown. The next write then stores everything."""
+        """Whether the outcome of the last write is unknown, so that the next one stores everything."""
         self._closed = False
         self._moved = False
         """Whether another broker coordinates the machine."""
-
-    # Hooks for each kind of machine
 
     @abstractmethod
     def restore(self) -> list[Effect[C, K, R]]:
@@ -253,15 +241,13 @@ class Runner(ABC, Generic[E, R, C, K]):
         """Apply changes that storage accepted."""
 
     def not_stored(self, reason: str, again_ms: int) -> None:
-        """Handle a refused write after the machine was restored. The next attempt follows after at least `again_ms`."""
+        """Handle a refused write after the machine was restored. The next attempt follows at `again_ms` or later."""
 
     def idle(self) -> None:
         """Handle an empty queue without a running write."""
 
     def released(self) -> None:
         """Handle the loss or the deletion of the machine."""
-
-    # Events in
 
     def begin(self) -> None:
         """Restore the machine and execute its first effects."""
@@ -278,7 +264,7 @@ class Runner(ABC, Generic[E, R, C, K]):
         return future
 
     def post(self, event: E) -> None:
-        """Queue an event without a caller, and process the queue unless a write is running."""
+        """Queue an event, and process the queue unless a write is running."""
         if self._closed:
             return
         self._queue.append((event, self._host.clock.ticks_ms()))
@@ -303,13 +289,11 @@ class Runner(ABC, Generic[E, R, C, K]):
             self.idle()
             self._host.settled(self)
 
-    # Effects out
-
     def _carry_out(self, effects: list[Effect[C, K, R]]) -> None:
         late: _LateReplies[R] = _LateReplies()
         for index, effect in enumerate(effects):
             if isinstance(effect, Persist):
-                # Use a separate context, because later log lines may belong to other requests.
+                # A separate context, because later log lines may belong to other requests.
                 writing = self._write(effect.changes, effects[index + 1 :])
                 self._began_ms = self._host.clock.ticks_ms()
                 self._writing = asyncio.get_running_loop().create_task(writing, context=Context())
@@ -373,15 +357,12 @@ class Runner(ABC, Generic[E, R, C, K]):
         self._timers.cancel_all()
 
     def _refuse_all(self, reason: str = "") -> None:
-        """Cancel every timer and refuse every waiting request, with the reason if known."""
         self.call_off()
         for request, future in self._waiting.values():
             if not future.done():
                 future.set_result(self.refusal(request, reason))
         self._waiting.clear()
         self._queue.clear()
-
-    # State
 
     @property
     def closed(self) -> bool:
@@ -400,10 +381,8 @@ class Runner(ABC, Generic[E, R, C, K]):
 
     @property
     def writing_since_ms(self) -> int | None:
-        """Start of the running write (ticks); None without one."""
+        """Start of the running write (ticks), if any."""
         return None if self._writing is None else self._began_ms
-
-    # Its end
 
     def hand_over(self) -> None:
         """Release the machine to another broker. Fencing decides the fate of a running write."""
@@ -428,10 +407,7 @@ class Runner(ABC, Generic[E, R, C, K]):
 
 
 def _not_before(earliest_ms: int, effect: Effect[C, K, R]) -> Effect[C, K, R]:
-    """Defer a timer effect until the given time.
-
-    An expired timer would otherwise be refused hundreds of times per second.
-    """
+    """An expired timer would otherwise be refused hundreds of times per second."""
     if isinstance(effect, SetTimer) and effect.deadline_ms < earliest_ms:
         return SetTimer(effect.key, earliest_ms)
     return effect

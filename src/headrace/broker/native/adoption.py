@@ -29,20 +29,19 @@ from headrace.topics.native import STORAGE, with_adopted
 
 # Replace a topic in the registry by the same one with other streams.
 async def replace(topics: TopicStorage, target: Topic, before: Topic, view: int | None) -> None:
-    """Replace a topic, fenced by the broker epoch in which this server was alone; None for no fencing.
+    """Replace a topic, fenced by the broker epoch in which this server was alone. None: no fencing.
 
-    A broker that joined later would append to the old streams, which have no readers. It gets a newer epoch before it
-    loads topics, and that epoch fences the replacement.
+    A broker that joined later would append to the old streams, which have no readers. Its newer epoch fences the
+    replacement.
 
     Raises:
-        TopicChanged: the topic is no longer `before`.
-        Fenced: a newer epoch exists.
+        TopicChanged: the topic is no longer `before`. Fenced: a newer epoch exists.
         StorageUnavailable: the topic is unchanged.
     """
     try:
         await topics.replace(target, before, view)
     except StorageUnavailable:
-        # Refuse appends until the outcome is known, because they would be lost after a replacement.
+        # Until the outcome is known: a replacement would lose appends.
         if await retry_while_unavailable(partial(topics.find, target.name), None) != target:
             raise
 
@@ -51,7 +50,7 @@ _log = structlog.get_logger("headrace.broker.native")
 
 
 async def adopt(table: TopicTable, name: str, stream: str, partition: int, config: dict[str, str]) -> LiveTopic:
-    """Adopt an existing Redis Stream as a partition of a native topic. The stream is not changed.
+    """Adopt an existing Redis Stream, unchanged, as a partition of a native topic.
 
     Args:
         table: the topics.
@@ -103,7 +102,6 @@ async def _create(table: TopicTable, name: str, stream: str, partition: int, con
 
 
 async def _add(table: TopicTable, live: LiveTopic, stream: str, partition: int) -> LiveTopic:
-    """Add a partition, or replace the stream of an empty one."""
     name = live.topic.name
     if not live.config.native:
         raise InvalidConfig(f"topic {name!r} is no native topic: it cannot take over a Redis Stream")

@@ -69,7 +69,6 @@ def pieces(batch: Buffer, base_offset: int, first_offset: int) -> Iterator[Piece
 
 
 def _split(records: list[Record]) -> Iterator[list[Record]]:
-    """Group the records. One that is too large or has too many headers is separate."""
     some: list[Record] = []
     size = headers = 0
     for record in records:

@@ -75,13 +75,7 @@ class Conversion:
     def __init__(
         self, partitions: Sequence[Partition], targets: Sequence[Partition], positions: Mapping[int, set[int]]
     ) -> None:
-        """Prepare a conversion.
-
-        Args:
-            partitions: the topic's current partitions.
-            targets: open, empty partitions of the other storage.
-            positions: offsets by partition to convert.
-        """
+        """Prepare a conversion to `targets`, which are open and empty. `positions` are offsets to convert."""
         self._partitions = partitions
         self._targets = targets
         self._at = [0 for _ in partitions]
@@ -96,9 +90,9 @@ class Conversion:
         """Copy all records if `last`; otherwise stop when few are left."""
         for index, partition in enumerate(self._partitions):
             if last:
-                # Wait for appends that were in flight when the topic was closed to them.
+                # Wait for appends in flight.
                 await partition.settle()
-            # Producers may be as fast as the copy, so the number of iterations is limited.
+            # Producers may be as fast as the copy.
             end, after = partition.log_end, 0
             while batches := await self._read(index):
                 await self._append(index, batches)
@@ -114,8 +108,8 @@ class Conversion:
     async def begin_at_the_first_record(self) -> None:
         """Set each target's log start offset to its first offset.
 
-        A reader with a saved log offset, such as a Spark checkpoint, then gets an out-of-range error. With log start
-        offset 0, it would read everything again.
+        A reader with a saved log offset, such as a Spark checkpoint, then gets an out-of-range error instead of all
+        records again.
         """
         for index, first in self._firsts.items():
             await self._targets[index].delete_before(first)
@@ -128,10 +122,7 @@ class Conversion:
         return found
 
     async def _append(self, index: int, batches: Sequence[StoredBatch]) -> None:
-        """Append the readable records of these batches and record their new offsets.
-
-        All are sent at once in few writes. One write per batch would be slower than producers.
-        """
+        """Append the readable records of these batches in few writes, and record their new offsets."""
         given: list[_Given] = []
         size = 0
         try:
@@ -249,10 +240,10 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         view = table.leading.check_alone(f"topic {name!r} cannot be converted")
         before, target = live.topic, target_of(live.topic, storage)
         wanted = await move.wanted(live)
-        # What a try before left there goes first, and what it had when it was of that storage before.
+        # Remove streams of an earlier attempt, and of earlier use of that storage.
         await table.storage.topics.finish_deletions(before)
         await table.storage.topics.drop_streams(target)
-        # Record the new keys before they exist, so that a later start can remove them after a failure.
+        # Record the new keys first, so that a later start can remove them after a failure.
         await table.storage.topics.note(target)
         config = resolve(target.config, table.defaults)
         converted = LiveTopic(target, config, await table.manager(config).open(target, config, 0, listed=False))
@@ -289,7 +280,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
         closed = live.partitions
         live.topic, live.config = target, converted.config
         table.put(live, converted.partitions)
-        # What was told while the registry did not have them was of nobody's logs.
+        # Brokers ignored these leaders while the registry did not have the logs.
         table.leading.republish(converted.partitions, {})
         for partition in closed:
             partition.close()
@@ -303,7 +294,7 @@ async def _convert(table: TopicTable, name: str, storage: str, move: CarryOffset
 
 
 async def _drop(table: TopicTable, before: Topic) -> None:
-    """Remove the old streams. Failed removals are recorded and retried with the next topic creation or start."""
+    """Remove the old streams. Failed removals are retried with the next topic creation or start."""
     try:
         await retry_while_unavailable(table.storage.topics.finish_deletions)
     except TopicError as error:
@@ -312,20 +303,14 @@ async def _drop(table: TopicTable, before: Topic) -> None:
 
 
 async def _check_offsets(live: LiveTopic, wanted: Mapping[int, set[int]], move: CarryOffsets) -> None:
-    """Raise InvalidConfig if groups appeared or moved during the copy.
-
-    Their committed offsets would not be converted.
-    """
+    """Raise InvalidConfig if groups whose offsets would not be converted appeared or moved."""
     for partition, offsets in (await move.wanted(live)).items():
         if offsets - wanted.get(partition, set()):
             raise InvalidConfig(f"groups have continued to read topic {live.topic.name!r}: stop their consumers first")
 
 
 async def _check_view(table: TopicTable, topic: Topic, view: int | None) -> None:
-    """Raise Fenced, before offsets change, if this server is no longer alone.
-
-    The check writes nothing. Redis knows of another broker before this server does.
-    """
+    """Raise Fenced, before offsets change, if this server is no longer alone. Redis knows of another broker first."""
     if view is not None:
         await table.storage.topics.replace(topic, topic, view)
 
@@ -342,13 +327,6 @@ class NativeGroupOffsets:
     """Committed offsets of all groups of a broker in one topic; implements `CarryOffsets`."""
 
     def __init__(self, groups: GroupCoordinator, instances: Instances, committed: CommittedOffsets) -> None:
-        """Start without offsets.
-
-        Args:
-            groups: all groups.
-            instances: the balanced groups of the OCI API.
-            committed: returns a group's committed offsets, as `Broker.positions`.
-        """
         self._groups = groups
         self._instances = instances
         self._committed = committed
@@ -428,12 +406,12 @@ def _untaken(refused: Mapping[str, CommitResult]) -> str:
 
 
 async def _groups_of_redis(live: LiveTopic) -> set[str]:
-    """Return the Redis consumer groups of the streams, including those with only Redis clients."""
+    """Return the Redis consumer groups of the streams."""
     return {
         each.name for native in natives_of(live.partitions) for each in await native.storage.group_lags(native.place)
     }
 
 
 def _reads(group: GroupDescription, topic: str) -> bool:
-    """Return whether a member subscribes to a topic, even without a committed offset."""
+    """Return whether a member subscribes to a topic."""
     return any(topic in (topics_of(member.metadata) or ()) for member in group.members)

@@ -144,7 +144,7 @@ class Delivery:
         self._pending = max(0, self._pending - count)
 
     def at_end(self, member: str, offset: int) -> bool:
-        """Return whether the member already had everything available at its last fetch."""
+        """Return whether the member had everything available at its last fetch."""
         return (
             self.member == member
             and self.mode is Mode.NEW
@@ -275,7 +275,6 @@ class Delivery:
         entered = await partition.storage.enter(
             partition.place, self.group, member, offset if committed is None else committed
         )
-        # The member has read everything before it.
         read_on = known and self._ungiven[0] <= offset <= self._ungiven[1]
         self._ungiven = (0, -1)
         self._kept.clear()
@@ -295,7 +294,6 @@ class Delivery:
         return None if stands else entered.next_offset
 
     async def _stands(self, offset: int, known: bool, committed: int | None) -> bool:
-        """Return whether a passed offset is the committed one, or after it for a new owner."""
         partition = self.partition
         position = await partition.storage.position(partition.place, self.group, committed)
         if position is None:

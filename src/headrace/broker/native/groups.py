@@ -38,8 +38,7 @@ from headrace.topics.errors import StorageUnavailable, TopicError, UnknownTopic
 from headrace.topics.native import GroupLag, NotAStream
 
 
-# A native partition for one Fetch, with or without a group. Each fetch queries Redis at least once, because any client
-# may add entries.
+# A native partition for one Fetch. Each fetch queries Redis at least once, because any client may add entries.
 class Reader:
     """A partition for a reader without a group."""
 
@@ -129,13 +128,11 @@ class GroupReader(Reader):
         return await self._delivery.read(self._member, offset, limit, first)
 
 
-# What Redis has of a native topic, as JSON: what DescribeConfigs shows as `headrace.native`.
+# State of a native topic in Redis as JSON, which DescribeConfigs shows as `headrace.native`.
 #
-# `records` and `unfit` have a number for each partition: how many entries there are (null: its key is no stream), and
-# how
-# many were met that no offset stands for. `groups` has for each Redis consumer group, by partition, how many entries
-# are
-# `undelivered` (null: nobody knows) and `pending`, and how many `consumers` there are.
+# `records` and `unfit` have the number of entries per partition (null: its key is no stream), and of those without
+# offset. `groups` has for each Redis consumer group and partition the entries that are `undelivered` (null: unknown)
+# and `pending`, and the number of `consumers`.
 _encode = msgspec.json.encode
 
 
@@ -248,7 +245,7 @@ class NativeGroups:
             if isinstance(change, SaveOffsets) and self._natives:
                 await self._commit(group, change.positions)
         if self._natives and changes and isinstance(changes[-1], DropGroup):
-            # Only whose group it is may; and while nothing can be written nobody waits long to be told.
+            # Only the group's owner may. Fail early if nothing can be written.
             await self._storage.save(group, (), view)
             await self._forget(group)
         left = {
@@ -319,7 +316,7 @@ class NativeGroups:
             StorageUnavailable: Redis does not respond.
         """
         if asked is None:
-            # There may be thousands, and hundreds who ask: what is made of them here is next to nothing.
+            # Computing here is fast, even for thousands of partitions.
             await self._lane.turn()
             positions = dict(committed)
             natives = list(self._natives)

@@ -47,13 +47,7 @@ async def read(
 ) -> int:
     """Read until the sink is full or the visible end is reached. Return the next offset.
 
-    Args:
-        partition: the partition.
-        offset: first offset.
-        sink: takes the records.
-        not_before_ms: see `Sink.take`.
-        beside: budget for larger records than readers expect; None for no budget.
-        isolation: isolation level of the reader.
+    `not_before_ms` is as in `Sink.take`. `beside` is the budget for larger records than readers expect, if any.
 
     Raises:
         OffsetOutOfRange: `offset` is before the log start or after the log end.

@@ -15,7 +15,6 @@ from headrace.broker.runtime.budget import ReadAheadBudget, ReadBudget, bytes_of
 from headrace.records.batch import HEADER_SIZE, read_header
 from headrace.topics.model import StoredBatch
 
-# Read ahead while a consumer processes its last response.
 ANSWER_TURNS = 4
 """Event loop turns before read-ahead starts, so that it does not delay the response."""
 
@@ -45,7 +44,7 @@ class ReadAhead:
         self._ahead: _Reading | None = None
 
     def ready(self, offset: int) -> list[StoredBatch] | None:
-        """Return finished read-ahead that begins at `offset`; None if there is none."""
+        """Return finished read-ahead that begins at `offset`, if any."""
         ahead = self._ahead
         if ahead is None or offset != ahead.last.next_offset or not ahead.following.done():
             return None
@@ -300,7 +299,6 @@ class ReadableLog:
         self._tail.clear(log_end)
         self._index.clear(log_end)
         self._ahead.forget()
-        # Drop the result of a running read, which is from the old log.
         self._ahead = ReadAhead(self._reads)
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
@@ -366,10 +364,7 @@ class ReadableLog:
     async def read_range(
         self, offset: int, limit: int, *, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> list[StoredBatch]:
-        """Return about `limit` bytes of batches from Redis; at most `limit` if they may be joined.
-
-        Stops at the visible end: batches past the high watermark may not be replicated.
-        """
+        """Return about `limit` bytes of batches up to the visible end; at most `limit` if they may be joined."""
         joined, visible = limit if join else None, self.visible_end(isolation)
         if self._index.covers(offset):
             end = self._index.end_of(offset, limit)

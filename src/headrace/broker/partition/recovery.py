@@ -66,7 +66,7 @@ async def reopened(
             if by == view():
                 raise
         except Exception as error:
-            # For example, foreign data under the log's key. An operator may still correct it.
+            # Such as foreign data under the log's key, which an operator may remove.
             if str(error) != told:
                 told = str(error)
                 log_offline(topic, index, error)

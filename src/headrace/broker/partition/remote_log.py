@@ -273,6 +273,5 @@ class Archives:
     async def stop(self) -> None:
         """Wait for the removal of deleted topics' archives, then stop the threads. Queued reads are dropped."""
         if self._forgetting:
-            # Waiting calls end with the Redis connection.
             await asyncio.wait(tuple(self._forgetting), timeout=_STOP_S)
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -44,12 +44,7 @@ class Searcher:
     """Searches batches for one request with a decompression limit, large ones off the event loop."""
 
     def __init__(self, decompression: Decompression, beside: ReadBudget | None = None) -> None:
-        """Start with no bytes decompressed.
-
-        Args:
-            decompression: decompresses large batches.
-            beside: budget for batches of native topics during the search; None for a separate one.
-        """
+        """Start at 0 bytes. `beside` is the budget for batches of native topics. None: a separate one."""
         self._decompression = decompression
         self.beside = beside or ReadBudget()
         self._left = MOST_DECOMPRESSED

@@ -1,4 +1,1 @@
-"""Clock, scheduler, memory budgets, retries and bounded concurrency.
-
-Imports no other part of the broker.
-"""
+"""Clock, scheduler, memory budgets, retries and bounded concurrency. Imports no other part of the broker."""

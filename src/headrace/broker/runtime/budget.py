@@ -1,9 +1,8 @@
-"""Bytes of records between the storage and the clients, over all listeners and virtual clusters.
+"""Memory for records between storage and clients, of all listeners and virtual clusters.
 
-An answer takes what it may grow to before it reads, gives back what it did not need, and the rest when the client has
-taken it or is gone. What was read ahead counts too, and goes first when memory is short. So no number of requests, of
-clients that do not read, or of clients that left, can take more than this; the shorter the budget gets the smaller the
-answers become, and at last they wait.
+A response reserves its maximum before it reads, then releases the surplus, and the rest when the client has received it
+or disconnected. Read-ahead data counts too, and is dropped first. When the budget is short, responses get smaller, then
+wait. So slow or disconnected clients cannot exceed it.
 """
 
 import asyncio
@@ -15,53 +14,45 @@ from headrace.topics.model import StoredBatch
 
 DEFAULT_BYTES = 256 << 20
 BESIDE_BYTES = 64 << 20
-"""Of records that are too large for the share that their reader has, and of those that are looked into."""
+"""For records larger than their reader's share, and for records that are searched."""
 _LEAST_SHARE = 64 << 10
-"""Bytes that an answer is worth beginning with."""
+"""Minimum bytes to start a response."""
 _LEAST_AHEAD = 256 << 10
-"""Bytes that reading ahead is worth beginning with."""
+"""Minimum bytes to start reading ahead."""
 
 
-class NeedsRoom(Exception):  # no fault: the same is asked again
-    """The next record is larger than there was room for: nothing was read."""
+class NeedsRoom(Exception):  # not a failure: the caller retries
+    """The next record is larger than the available memory. Nothing was read."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"{size} bytes")
         self.size = size
-        """Its bytes."""
+        """Size in bytes."""
 
 
 class ReadBudget:
-    """Bytes that all answers under way may hold together."""
+    """Limit on the bytes of all responses in progress."""
 
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
-        """Nothing is held.
-
-        Args:
-            limit: bytes. One answer alone may have more, where a single record batch is larger.
-        """
+        """Start with nothing reserved. A single response may exceed `limit` for a larger record batch."""
         self.limit = limit
         self.used = 0
         self.pressed: list[Callable[[], None]] = []
-        """Called when somebody begins to wait: those who do not take their answers can be looked for."""
+        """Called when a response starts to wait, to find clients that do not read."""
         self._waiting: deque[Waiter] = deque()
         self._ahead: dict[ReadAheadBudget, None] = {}
 
     @property
     def short(self) -> bool:
-        """Whether answers wait for memory."""
+        """Whether responses wait for memory."""
         return bool(self._waiting)
 
     def grant(self, wanted: int, least: int = _LEAST_SHARE) -> int:
-        """Take bytes for an answer.
-
-        Args:
-            wanted: what it may grow to.
-            least: what it needs to be of use, such as the largest batch that may come first.
+        """Reserve bytes for a response.
 
         Returns:
-            The bytes taken: `wanted`, or half of what is left when that is less, but never below `least`, which may
-            be above `wanted`. 0: there is no room, or others wait; see `wait`.
+            `wanted` or half of the free bytes, but at least `least`, which may exceed `wanted`. 0: no room, or others
+                wait; see `wait`.
         """
         if self._waiting:
             return 0
@@ -73,18 +64,18 @@ class ReadBudget:
         if taken > free and self._ahead:
             self._drop_ahead(taken)
             free = self.limit - self.used
-        # Who is alone gets what it needs whatever the limit: else it would wait for ever.
+        # A single response gets what it needs whatever the limit, or it would wait for ever.
         if taken > free and self.used > 0:
             return 0
         self.used += taken
         return taken
 
     def take(self, size: int) -> None:
-        """Count bytes that are there already, also above the limit: others then wait for them."""
+        """Count bytes that exist already, even above the limit."""
         self.used += size
 
     def release(self, size: int) -> None:
-        """Give bytes back, and go on with those who wait for them."""
+        """Release bytes, and continue waiting responses."""
         self.used -= size
         if self._waiting:
             self._go_on()
@@ -102,12 +93,12 @@ class ReadBudget:
             asyncio.get_running_loop().call_soon(waiter.run, granted)
 
     def go_on_without(self, waiter: "Waiter") -> None:
-        """One of those who wait does so no longer."""
+        """Continue without a canceled waiter."""
         if self._waiting and self._waiting[0] is waiter:
             self._go_on()
 
     def wait(self, wanted: int, least: int, again: Callable[[int], None]) -> "Waiter":
-        """Call `again` with the bytes taken, as `grant` would answer, once there are any; in the order of asking."""
+        """Call `again` with the reserved bytes, as from `grant`, when available. Waiters are served in order."""
         waiter = Waiter(self, wanted, least, again)
         self._waiting.append(waiter)
         if len(self._waiting) == 1:
@@ -118,7 +109,7 @@ class ReadBudget:
         return waiter
 
     async def acquire(self, wanted: int, least: int = _LEAST_SHARE) -> int:
-        """As `grant`, but waits; the bytes taken. Who wants none waits for nobody."""
+        """As `grant`, but wait. Returns 0 at once for 0."""
         if not wanted:
             return 0
         granted = self.grant(wanted, least)
@@ -143,7 +134,7 @@ class ReadBudget:
 
     @asynccontextmanager
     async def held(self, size: int) -> AsyncIterator[None]:
-        """Have so many bytes meanwhile; waits for them."""
+        """Wait for this many bytes, and hold them within the context."""
         granted = await self.acquire(size, size)
         try:
             yield
@@ -153,11 +144,11 @@ class ReadBudget:
     # Read-ahead
 
     def read_ahead(self, wanted: int, drop: Callable[[], None]) -> "ReadAheadBudget | None":
-        """Take bytes for what nobody has asked for yet; None when too little is free.
+        """Reserve bytes for reading ahead. None: too little is free.
 
         Args:
-            wanted: bytes; fewer are taken where that would leave less than a quarter of the budget free.
-            drop: lets go of what was read; called when an answer needs the memory, or nobody comes for it.
+            wanted: bytes; fewer if less than a quarter of the budget would stay free.
+            drop: drops the data when a response needs the memory, or no reader comes.
         """
         size = min(wanted, self.limit - (self.limit >> 2) - self.used)
         if self._waiting or size < min(wanted, _LEAST_AHEAD):
@@ -168,20 +159,20 @@ class ReadBudget:
         return ahead
 
     def _drop_ahead(self, wanted: int) -> None:
-        """Drop what was read ahead, the oldest first, until there is room."""
+        """Drop read-ahead data, oldest first, until there is room."""
         for ahead in tuple(self._ahead):
             if self.used + wanted <= self.limit:
                 return
             ahead.drop()
 
     def resize(self, ahead: "ReadAheadBudget", size: int) -> None:
-        """Count another size for something read ahead, if it is still counted."""
+        """Change the size of read-ahead data, if it still counts."""
         if ahead in self._ahead:
             self.used += size - ahead.size
             ahead.size = size
 
     def forget(self, ahead: "ReadAheadBudget") -> bool:
-        """Give back what was read ahead; False when that has happened before."""
+        """Release read-ahead data. Return False if it was released before."""
         if ahead not in self._ahead:
             return False
         del self._ahead[ahead]
@@ -190,7 +181,7 @@ class ReadBudget:
 
 
 class Waiter:
-    """Somebody who waits for a share of the budget."""
+    """A response that waits for budget."""
 
     __slots__ = ("_budget", "again", "least", "wanted")
 
@@ -201,12 +192,12 @@ class Waiter:
         self.again: Callable[[int], None] | None = again
 
     def cancel(self) -> None:
-        """Wait no longer; what was taken a moment ago goes back. Who is behind may want less."""
+        """Stop waiting. Bytes just granted are released. The next waiter may need less."""
         self.again = None
         self._budget.go_on_without(self)
 
     def run(self, granted: int) -> None:
-        """Hand the bytes that were granted to the answer that waits, or give them back if it was cancelled."""
+        """Pass the granted bytes on, or release them if canceled."""
         again, self.again = self.again, None
         if again is None:
             self._budget.release(granted)
@@ -215,10 +206,10 @@ class Waiter:
 
 
 class ReadAheadBudget:
-    """Bytes that are read ahead of their reader."""
+    """Reservation of read-ahead data."""
 
     KEEP_S = 5.0
-    """How long they are kept for one that does not come back."""
+    """Seconds for which the data is kept without its reader."""
 
     __slots__ = ("_budget", "_came", "_drop", "_dropped", "_timer", "size")
 
@@ -228,18 +219,18 @@ class ReadAheadBudget:
         self._came = False
         self._dropped = False
         self.size = size
-        """Bytes counted: what may be read, then what was."""
+        """Reserved bytes, then those of the data."""
         self._timer = asyncio.get_running_loop().call_later(self.KEEP_S, self.drop)
 
     def came(self, size: int) -> None:
-        """So many bytes have been read, or none: it failed."""
+        """Set the size of the data. 0: the read failed."""
         self._came = True
         self._budget.resize(self, size)
         if self._dropped:
             self._budget.forget(self)
 
     def drop(self) -> None:
-        """Let go of them, or hand them to their reader. What Redis is still to send counts until it is here."""
+        """Drop the data, or hand it to its reader. Data in flight from Redis counts until it arrives."""
         self._timer.cancel()
         if self._dropped:
             return
@@ -250,7 +241,7 @@ class ReadAheadBudget:
 
 
 def bytes_of(reading: "asyncio.Future[list[StoredBatch]]") -> int:
-    """What a read has brought; nothing when it failed."""
+    """Return the bytes of a read. 0: it failed."""
     if reading.cancelled() or reading.exception() is not None:
         return 0
     return sum(len(found.batch) for found in reading.result())

@@ -1,4 +1,4 @@
-"""How long the broker tries again what storage does not do: it may be away for a moment."""
+"""Retries while storage is unavailable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 
 def backoff(clock: Clock, first_ms: int, longest_ms: int) -> Backoff:
-    """Return pauses by a clock's ticks, each twice as long as the one before."""
+    """Return doubling pauses in a clock's ticks."""
     return Backoff(first_ms, longest_ms, lambda duration_ms: pause(clock, int(duration_ms)))
 
 
 async def retry_while_unavailable(step: Callable[[], Awaitable[T]], patience_s: float | None = PATIENCE_S) -> T:
-    """Repeat a step while storage is unavailable. It must do no harm when it is made twice.
+    """Repeat a step while storage is unavailable. It must be safe to repeat.
 
     Args:
-        step: is made at least once.
-        patience_s: for how long it is repeated; None: without end.
+        step: called at least once.
+        patience_s: time limit of the retries. None: no limit.
 
     Raises:
         LockLost: at once, because the lock stays lost.
-        StorageUnavailable: it still is after that time.
+        StorageUnavailable: it is still unavailable after that time.
     """
     now = asyncio.get_running_loop().time
     until = None if patience_s is None else now() + patience_s

@@ -1,8 +1,7 @@
-"""Long work on the event loop, cut into slices so that nobody else waits for all of it.
+"""Long work on the event loop, in slices of a few milliseconds, so that short requests need not wait for all of it.
 
-One lane for the whole server: however many long requests are under way, a turn of the loop has one slice of one of
-them, or of several that are short, and a few turns without any follow: a short request takes some turns itself. A
-slice is a few milliseconds, far above what an ordinary request takes.
+One queue for the server: a turn of the loop has one slice of one piece of long work, or several short pieces. Some
+turns without any follow, because a short request also takes several turns.
 """
 
 import asyncio
@@ -13,54 +12,55 @@ from time import perf_counter
 from typing import TypeVar
 
 SLICE_S = 0.004
-"""How long one piece of work may hold the event loop."""
+"""Seconds for which one piece of work may hold the event loop."""
 TURN_S = 0.004
-"""How long clients together are served as they come in one turn of the loop; then what is not urgent waits."""
+"""Seconds per turn of the loop for requests as they arrive. Then work that is not urgent waits."""
 PACKED_S = 0.04
-"""After that each gets one request more."""
+"""After this, each client gets one more request."""
 _SHARE = 4
-"""Long work and what waits have as much of the loop's time as one part of so many that those had who were served."""
+"""Long and waiting work gets this fraction of the time spent on requests."""
 _MOST_S = 0.02
-"""But never more at a time. So much have all together, too, that begin in one turn of the loop: each a slice, before it
-waits for its turn."""
+"""Maximum seconds per turn. It also limits all work that begins in one turn, each with a slice."""
 _STEPS = 4
-"""Turns of the loop from one slice of long work to the next: a request that takes so many waits for one slice."""
+"""Turns of the loop between slices of long work: a request that takes as many waits for one slice."""
 
 _FEW = 8
-"""So many are asked about without a turn."""
+"""Lookups up to this number need no turn."""
 _AT_ONCE = 50
 _ASKING = 16
-"""Requests that may have that many questions open at once; the others wait. A client that disconnects cancels what it
-asked for, and each open question costs microseconds: hundreds of clients, each with fifty of them, would hold the event
-loop for a fifth of a second. Redis answers no faster for having more of them."""
+"""Maximum requests with that many concurrent lookups.
+
+A disconnecting client cancels its lookups, at some microseconds each: hundreds of clients with fifty each would hold
+the event loop for 0.2 s. More lookups do not make Redis faster.
+"""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class CooperativeScheduler:
-    """The turns that long work takes, one every few turns of the event loop, first come first served."""
+    """Queue of long work: first come, first served."""
 
     def __init__(self) -> None:
         self._queue: deque[Callable[[], bool | None]] = deque()
         self._due = False
         self.turn_began = 0.0
-        """When the first request of this turn of the loop was served (`time.perf_counter`); 0: none was."""
+        """Time of the first request in this turn of the loop (`time.perf_counter`). 0: none."""
         self._served_s = 0.0
-        """How long the loop was busy since long work that waits had its last turn."""
+        """Seconds spent on requests since the last turn of long work."""
         self._begin_until = 0.0
-        """Until when work that begins in this turn of the loop may go on; 0: none has begun."""
+        """Until when work that begins in this turn may run. 0: none has begun."""
         self._listing = asyncio.Lock()
         self._asking = asyncio.Semaphore(_ASKING)
 
     def begin_turn(self, now: float) -> None:
-        """A turn's first request is served now."""
+        """Note the first request of a turn."""
         self.turn_began = now
         asyncio.get_running_loop().call_soon(self._turn_over)
 
     @property
     def crowded(self) -> bool:
-        """Whether what may take long has to wait for a turn: others do, or so much was served in this one already."""
+        """Whether work that may take long must wait, because other work does or this turn is used up."""
         return self._due or (self.turn_began > 0 and perf_counter() - self.turn_began >= TURN_S)
 
     def _turn_over(self) -> None:
@@ -68,23 +68,23 @@ class CooperativeScheduler:
         self.turn_began = 0.0
 
     def later(self, work: Callable[[], bool | None]) -> None:
-        """Call `work`, which takes a slice at most, when its turn comes.
+        """Queue `work`, which takes at most a slice.
 
-        It answers True where more of it follows in the same turn of the loop: no other work is done beside that.
+        If it returns True, more of it follows in the same turn of the loop, and no other work runs.
         """
         self._queue.append(work)
         if not self._due:
-            self._served_s = 0.0  # from now on: nobody waited before
+            self._served_s = 0.0  # nothing waited before
             self._due = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        # The busier the server, the longer is a turn: what waits would have next to none of its time.
+        # Turns are longer on a busy server, so waiting work gets a share of that time.
         until = perf_counter() + min(max(SLICE_S / 2, self._served_s / _SHARE), _MOST_S)
         self._served_s = 0.0
         queue = self._queue
         try:
-            # Short pieces go together: each turn of the loop has its price.
+            # Short pieces run together, because each turn of the loop has a cost.
             while not queue.popleft()() and queue and perf_counter() < until:
                 pass
         finally:
@@ -93,7 +93,7 @@ class CooperativeScheduler:
                 self._step(_STEPS)
 
     def _step(self, left: int) -> None:
-        # Where turns are long, as those who are served make them, they have had their time.
+        # Long turns have given requests their time.
         if left and self._served_s < SLICE_S:
             asyncio.get_running_loop().call_soon(self._step, left - 1)
         else:
@@ -113,9 +113,9 @@ class CooperativeScheduler:
         await future
 
     async def a_few_at_once(self, items: Sequence[T], ask: Callable[[T], Awaitable[R]]) -> AsyncIterator[tuple[T, R]]:
-        """Yield each item with its result, in their order; raises the first error that `ask` raises.
+        """Yield each item with its result, in order. Raises the first error that `ask` raises.
 
-        Some are asked about at once, and in turns with all other work that asks about many.
+        Some run concurrently, in turns with other work of many lookups.
         """
         if len(items) <= _FEW:
             for pair in await _asked(items, ask):
@@ -129,7 +129,7 @@ class CooperativeScheduler:
                 yield pair
 
     def pace(self) -> "TimeSlice":
-        """For a piece of work that begins now."""
+        """Return a time slice for work that begins now."""
         now = perf_counter()
         if not self._begin_until:
             self._begin_until = now + _MOST_S
@@ -138,9 +138,9 @@ class CooperativeScheduler:
 
     @contextlib.asynccontextmanager
     async def listing(self) -> AsyncIterator["TimeSlice"]:
-        """For going through all of a long list: one does at a time, as hundreds may be asked for, of megabytes each.
+        """Go through a long list, one at a time: hundreds may be requested, of megabytes each.
 
-        Nobody waits for storage within: all other lists would, too.
+        Do not wait for storage within, because all other lists would wait, too.
         """
         async with self._listing:
             await self.turn()
@@ -151,11 +151,7 @@ class CooperativeScheduler:
 
 
 class TimeSlice:
-    """Tells a long piece of work when to let others go first.
-
-    async for each in pace.each(many):
-        ...
-    """
+    """Limits how long a piece of work runs before other work."""
 
     __slots__ = ("_lane", "_until")
 
@@ -174,14 +170,14 @@ class TimeSlice:
         self._until = perf_counter() + SLICE_S
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items; between them others go first when the slice is used up."""
+        """Yield the items, with pauses for other work."""
         for item in items:
             if perf_counter() >= self._until:
                 await self.rest()
             yield item
 
     async def drain(self, pieces: Iterable[object]) -> None:
-        """Go through an iterator that does a small piece of work at each step."""
+        """Run an iterator that does a small piece of work at each step."""
         for _ in pieces:
             if perf_counter() >= self._until:
                 await self.rest()

@@ -1,4 +1,4 @@
-"""The topics of the running server: table, changes by other brokers, retention, offline partitions.
+"""Topics of the running server: table, changes by other brokers, retention, offline partitions.
 
-May import what `broker` may import: no listener, no storage.
+May import neither a listener nor storage.
 """

@@ -1,6 +1,6 @@
-"""Kafka's topic `__consumer_offsets`, as clients expect to find it: always there, and always empty.
+"""Kafka's topic `__consumer_offsets`, which always exists and is empty.
 
-Groups are stored elsewhere. Lag exporters and tools look for the topic, describe its partitions and read them.
+Groups are stored elsewhere. Lag exporters and tools look up, describe and read the topic.
 """
 
 from typing import cast
@@ -19,11 +19,11 @@ from headrace.topics.model import CONSUMER_OFFSETS, Append, AppendDone, StoredBa
 from headrace.topics.rejected_batches import RejectedBatches
 
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-"""As Kafka creates it; only shown."""
+"""As in Kafka; only shown."""
 
 
 class InternalPartition:
-    """A partition without records: `broker.partition.partition.Partition`."""
+    """A partition without records (`broker.partition.partition.Partition`)."""
 
     log = None
     log_start = log_end = local_start = leader_epoch = 0
@@ -31,7 +31,7 @@ class InternalPartition:
     offline: str | None = None
 
     def __init__(self, topic: str, index: int, stream: str, ownership: Ownership, refusals: RejectedBatches) -> None:
-        """`stream` names it among what brokers share out; nothing lies there."""
+        """`stream` is its key for ownership, without data."""
         self.topic = topic
         self.index = index
         self.stream = stream
@@ -40,17 +40,17 @@ class InternalPartition:
 
     @property
     def leader(self) -> int | None:
-        """The node id of the broker that leads it; None: this server."""
+        """Node id of the leader. None: this server."""
         owner = self._ownership.owner_of(self.stream)
         return None if owner == self._ownership.node_id else owner
 
     @property
     def named(self) -> Leader:
-        """The same, as clients are told."""
+        """The advertised leader."""
         return Leader(0, self._ownership.owner_of(self.stream))
 
     async def try_again(self) -> None:
-        """It is never offline."""
+        """Do nothing: it is never offline."""
 
     def check_led(self) -> None:
         """Raise NotLeader unless this server leads it."""
@@ -67,26 +67,26 @@ class InternalPartition:
         raise not_for_clients(self.topic)
 
     def check_readable(self, offset: int) -> None:
-        """Raise OffsetOutOfRange anywhere but at its end."""
+        """Raise OffsetOutOfRange except at 0."""
         if offset:
             raise outside(self, offset, 0, 0)
 
     def visible_end(self, isolation: Isolation) -> int:
-        """Its beginning."""
+        """Return 0."""
         return 0
 
     def at_end(self, offset: int, isolation: Isolation = UNCOMMITTED) -> bool:
-        """It always is."""
+        """Return True."""
         return True
 
     def cached(self, offset: int, *, ahead: bool = True) -> bool:
-        """That there is nothing is known."""
+        """Return True: it is known to be empty."""
         return True
 
     def read_cached(
         self, offset: int, limit: int, *, whole_first: bool, join: bool = False, isolation: Isolation = UNCOMMITTED
     ) -> tuple[list[Buffer], int]:
-        """Nothing."""
+        """Return nothing."""
         return [], 0
 
     async def read_stored(
@@ -98,79 +98,74 @@ class InternalPartition:
         first: int | None = None,
         isolation: Isolation = UNCOMMITTED,
     ) -> tuple[list[Buffer], int]:
-        """Nothing."""
+        """Return nothing."""
         return [], 0
 
     async def read_range(self, offset: int, limit: int) -> list[StoredBatch]:
-        """Nothing."""
+        """Return nothing."""
         return []
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell nothing: no record ever comes."""
+        """Do nothing: no records are added."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Nothing is watched."""
+        """Do nothing."""
 
     def kept(self, offset: int, leader_epoch: int) -> int:
-        """All of it."""
+        """Return `offset`."""
         return offset
 
     def certainly_past_end(self, offset: int) -> bool:
-        """Whether an offset is not its end."""
+        """Whether an offset is past 0."""
         return offset > 0
 
     async def ask_end(self) -> None:
-        """It is known."""
+        """Do nothing: the end is known."""
 
     async def find_offset(self, timestamp: int, searcher: Searcher, isolation: Isolation = UNCOMMITTED) -> FoundOffset:
-        """Where it begins and ends; there is no record to find."""
+        """Return 0 for the bounds, else not found."""
         ends = (Special.LATEST, Special.EARLIEST, Special.EARLIEST_LOCAL)
         return FoundOffset(0) if timestamp in ends else NOT_FOUND
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Where the only leader epoch ends."""
+        """Return the end of the only leader epoch."""
         return (0, 0) if epoch == 0 else (-1, -1)
 
     def want_copies(self, copies: int) -> None:
-        """There is nothing to replicate."""
+        """Do nothing."""
 
     def expire_producers(self, before_ms: int) -> None:
-        """There are none."""
+        """Do nothing."""
 
     async def trim(self, before_ms: int | None, max_bytes: int | None, up_to: int | None = None) -> None:
-        """There is nothing to drop."""
+        """Do nothing."""
 
     async def size(self) -> int:
-        """No bytes."""
+        """Return 0."""
         return 0
 
     async def settle(self) -> None:
-        """Nothing is under way."""
+        """Do nothing."""
 
     async def mirror_offset(self, group: str, offset: int) -> None:
-        """There is no stream to show it in."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing."""
 
 
 def consumer_offsets(
     ownership: Ownership, cluster: str, cluster_id: str, partitions: int, refusals: RejectedBatches
 ) -> LiveTopic:
-    """The topic of a virtual cluster.
+    """Return the topic of a virtual cluster.
 
-    Args:
-        ownership: says which broker leads each partition.
-        cluster: the name of the virtual cluster.
-        cluster_id: makes the topic's id, which is the same after a restart and for all brokers.
-        partitions: `offsets.topic.num.partitions`.
-        refusals: of appends; there are none.
+    Its id derives from `cluster_id`, so it is equal after a restart and on all brokers.
     """
     name = CONSUMER_OFFSETS
     streams = tuple(f"internal {cluster}/{name}-{index}" for index in range(partitions))
     topic_id = uuid5(NAMESPACE_URL, f"{cluster_id}/{cluster}/{name}")
     topic = Topic(name=name, id=topic_id, streams=streams, config=_CONFIG, created_ms=0)
-    # Nobody sets their leaders, which follow the cluster membership by themselves.
+    # Their leaders follow the cluster membership.
     made = [
         cast("Partition", InternalPartition(name, index, stream, ownership, refusals))
         for index, stream in enumerate(streams)

@@ -17,80 +17,80 @@ from headrace.topics.model import AppendDone, Topic, is_reserved
 from headrace.topics.validator import accept
 
 AS_LONG_AS_IT_TAKES = 2**31 - 1
-"""Milliseconds: `replica.lag.time.max.ms` bounds it."""
+"""Milliseconds. `replica.lag.time.max.ms` is the effective limit."""
 
 
 StreamName = Callable[[str, UUID, int], str]
-"""(topic name, topic id, partition) -> Redis key of a new partition's stream."""
+"""(Topic name, topic id, partition) -> Redis key of a new partition's stream."""
 
 
 def not_for_clients(name: str) -> InvalidTopicName:
-    """Why clients can neither change nor write a topic."""
+    """Return the error for changes and writes of internal topics."""
     return InvalidTopicName(f"topic {name!r} is internal: clients can neither write nor change it")
 
 
 class BatchTracer(Protocol):
-    """Continues the traces that records belong to; nothing does by default."""
+    """Continues the traces of records."""
 
     def appending(self, topic: str, partition: int, batch: Buffer, done: AppendDone) -> AppendDone:
-        """A batch is about to be appended; what is to be called with its place in place of `done`."""
+        """Note a batch before its append. Return the callback that replaces `done`."""
 
     def handed_out(self, topic: str, partition: int, batches: Sequence[Buffer]) -> None:
-        """Batches are on their way to a client."""
+        """Note batches on their way to a client."""
 
 
 class TopicListener:
-    """Hears of a virtual cluster's topics that come, change and go, in this order; it does nothing by itself."""
+    """Notified of changes to a virtual cluster's topics, in this order. Does nothing by default."""
 
     def added(self, live: "LiveTopic") -> None:
-        """A topic is there from now on: loaded, created or moved here."""
+        """A topic was loaded, created or moved here."""
 
     def replaced(self, live: "LiveTopic") -> None:
-        """A topic's partitions are others, or more, from now on."""
+        """A topic has other or more partitions."""
 
     def deleted(self, live: "LiveTopic") -> None:
-        """This broker itself has deleted a topic: what is kept of it elsewhere goes. `left` comes next."""
+        """This broker has deleted a topic: remove its other data. `left` follows."""
 
     def left(self, name: str) -> None:
-        """A topic is here no longer, deleted or moved to another virtual cluster."""
+        """A topic was deleted, or moved to another virtual cluster."""
 
     def removed(self, live: "LiveTopic") -> None:
-        """A topic was deleted, or another broker has deleted or moved it. Its partitions are closed next."""
+        """A topic was deleted, or moved by another broker. Its partitions are closed next."""
 
     async def forget(self, topic: Topic) -> None:
-        """As `left`, where it takes long: no topic is created before this has ended."""
+        """As `left`, for slow work. No topic is created until it ends."""
 
     async def reread(self, name: str) -> None:
-        """Another broker has changed a topic first: take over what it has made of it."""
+        """Load a topic that another broker has changed first."""
 
 
 class PartitionManager(Protocol):
-    """Makes the partitions of all topics of a virtual cluster that lie in Redis in one way (`headrace.storage`)."""
+    """Creates partitions with one kind of storage in Redis (`headrace.storage`)."""
 
     @property
     def stream_of(self) -> StreamName:
-        """Names a new partition's stream."""
+        """Returns the Redis key of a new partition's stream."""
 
     async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
-        """The partitions from `first` on. `listed`: the registry has the topic with them."""
+        """Return the partitions from `first` on. `listed`: the registry has them."""
 
     def adopt(self, topic: str, partitions: Iterable[Partition]) -> None:
-        """They are partitions of this topic from now on: opened here, or moved here as they are."""
+        """Take over partitions of a topic, opened or moved here."""
 
 
 class OtherClusters:
-    """What a virtual cluster has to know of the others of its server; by itself there are none."""
+    """Other virtual clusters of the server. By default, none."""
 
     def topics(self) -> Iterable[Topic]:
-        """Their topics, whose streams are theirs."""
+        """Return their topics."""
         return ()
 
     def partitions(self) -> int:
-        """How many partitions they have."""
+        """Return the number of their partitions."""
         return 0
 
     async def has_moved(self, topic: str, stream: str) -> bool:
-        """Whether a topic of this name is in one of them by now, and has this stream."""
+        """Whether one of them now has a topic of this name with this stream."""
         return False
 
 
@@ -102,25 +102,25 @@ class LiveTopic(msgspec.Struct):
     partitions: list[Partition]
     counted: TopicCounters = msgspec.field(default_factory=TopicCounters)
     tracer: BatchTracer | None = None
-    """Who is told of the batches that go in and out; None: nobody."""
+    """Notified of batches that are written and read, if set."""
     described: Any = None
-    """What Metadata keeps of what it answered."""
+    """Cached Metadata response."""
 
     internal: bool = False
-    """Whether its name is one of Kafka's internal topics."""
+    """Whether it has the name of an internal topic of Kafka."""
 
     def __post_init__(self) -> None:
         self.internal = is_reserved(self.topic.name)
         self.configure(self.config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Go by another configuration from now on."""
+        """Apply another configuration."""
         self.config = config
         for partition in self.partitions:
             partition.want_copies(config.min_insync_replicas)
 
     def partition(self, index: int) -> Partition:
-        """Raises UnknownTopic when there is no such partition."""
+        """Return a partition. Raises UnknownTopic."""
         partitions = self.partitions
         if not 0 <= index < len(partitions):
             raise UnknownTopic(f"topic {self.topic.name!r} has {len(partitions)} partitions, no partition {index}")
@@ -128,21 +128,21 @@ class LiveTopic(msgspec.Struct):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether its offsets do not count records; see `Readable.has_gaps`."""
+        """Whether offsets do not count records; see `Readable.has_gaps`."""
         return bool(self.partitions) and self.partitions[0].has_gaps
 
     @property
     def open_to_all(self) -> bool:
-        """Whether every broker may write to it, and not only the leaders of its partitions."""
+        """Whether all brokers may write to it, not only leaders."""
         return bool(self.partitions) and self.partitions[0].log is None
 
     @property
     def entry_per_record(self) -> bool:
-        """Whether its batches are opened to be stored; see `Partition.entry_per_record`."""
+        """Whether batches are expanded for storage; see `Partition.entry_per_record`."""
         return bool(self.partitions) and self.partitions[0].entry_per_record
 
     def replicas(self, ownership: Ownership, index: int) -> list[int]:
-        """Node ids of a partition's brokers, the leader first; none while there is no leader."""
+        """Return node ids of a partition's replicas, the leader first. Empty without a leader."""
         return replicas(ownership, self.partitions[index], self.topic.replication_factor)
 
     def append(
@@ -157,12 +157,12 @@ class LiveTopic(msgspec.Struct):
         header: HeaderFields | None = None,
         wait_ms: int = AS_LONG_AS_IT_TAKES,
     ) -> None:
-        """Check one record batch and append it to a partition; see `Broker.append` and `topics.validator.accept`.
+        """Check and append one record batch; see `Broker.append` and `topics.validator.accept`.
 
-        `wait_ms`: how long `done` waits for the copies that `min.insync.replicas` asks for, at most; 0: not at all.
+        `wait_ms`: maximum wait of `done` for replicas (`min.insync.replicas`). 0: none.
 
         Raises:
-            UnknownTopic: there is no such partition. InvalidTopicName: it is an internal topic.
+            UnknownTopic: no such partition. InvalidTopicName: it is an internal topic.
         """
         if self.internal:
             raise not_for_clients(self.topic.name)

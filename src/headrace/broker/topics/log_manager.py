@@ -1,4 +1,4 @@
-"""Makes the partitions whose records are batches in a log, which one broker leads."""
+"""Creates partitions that store record batches in a log, with one leader each."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from headrace.topics.config import TopicConfig
 from headrace.topics.model import Topic
 
 AT_ONCE = 64
-"""Partitions that are made or closed in one turn of the loop: to make 10 000 takes a third of a second."""
+"""Partitions created or closed per turn of the loop. Creating 10,000 takes 0.3 s."""
 
 
 class LogManager:
-    """The logs of one virtual cluster: `broker.topics.live.PartitionManager`."""
+    """Logs of one virtual cluster (`broker.topics.live.PartitionManager`)."""
 
     def __init__(
         self,
@@ -34,17 +34,17 @@ class LogManager:
         reads: ReadBudget | None = None,
         producers: ProducerTotal | None = None,
     ) -> None:
-        """Manage none yet.
+        """Prepare.
 
         Args:
-            storage: where the logs are.
-            leading: opens those that this server is to lead.
+            storage: the logs' storage.
+            leading: recovers logs that this server leads.
             clock: see `LeaderPartition`.
-            stream_of: names a new partition's stream.
-            budget: of all cached tails together.
-            snapshots: writes down what changes of logs' producers.
-            reads: budget of what is read ahead; None: one of each partition's own.
-            producers: counts the producers of logs that are opened; None: nothing does.
+            stream_of: returns the Redis key of a new partition's stream.
+            budget: budget of all cached tails.
+            snapshots: saves changes of producers.
+            reads: budget for reading ahead. None: one per partition.
+            producers: counts producers of recovered logs, if set.
         """
         self.stream_of = stream_of
         self._storage = storage
@@ -56,7 +56,7 @@ class LogManager:
         self._producers = producers
 
     async def open(self, topic: Topic, config: TopicConfig, first: int, *, listed: bool = True) -> list[Partition]:
-        """The partitions from `first` on, opened as far as they are this server's."""
+        """Return the partitions from `first` on. Those that this server leads are recovered."""
         logs = []
         for index, stream in enumerate(topic.streams[first:], first):
             log = LeaderPartition(
@@ -78,7 +78,7 @@ class LogManager:
         return [*logs]
 
     def adopt(self, topic: str, partitions: Iterable[Partition]) -> None:
-        """What changes of their producers is written down with that of the others here."""
+        """Save changes of their producers with the others here."""
         for partition in partitions:
             if partition.log is not None:
                 partition.log.use(self._snapshots)

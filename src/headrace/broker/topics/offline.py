@@ -1,4 +1,4 @@
-"""Reports partitions that take no records: offline ones at once, and those whose logs are not open for long."""
+"""Reports partitions that accept no records: offline ones at once, others after some time."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,30 +11,30 @@ from headrace.broker.topics.live import LiveTopic
 
 LOOK_MS = 5_000
 LONG_MS = 20_000
-"""Longer than any takeover, and than brokers take to miss one of them."""
+"""Longer than takeovers and missed heartbeats take."""
 _AT_ONCE = 1_000
-"""Partitions that are looked at before others have the event loop for a moment."""
+"""Partitions checked per turn of the event loop."""
 _log = structlog.get_logger("headrace.broker.topics")
 
 
 class OfflinePartitions:
-    """Looks every few seconds, and tells when it begins and when it is over."""
+    """Checks every few seconds, and reports changes."""
 
     def __init__(self, topics: Iterable[LiveTopic], clock: Clock) -> None:
-        """`topics`: iterated at each look; `clock`: its ticks say for how long."""
+        """`topics` is iterated at each check."""
         self.told = ""
-        """What is wrong as of the last look, without names; empty: nothing."""
+        """Current problem without names. Empty: none."""
         self.offline = 0
-        """Partitions that were offline at the last look, of native topics too."""
+        """Offline partitions at the last check, native ones included."""
         self._topics = topics
         self._clock = clock
         self._long = ""
-        """Which of that is of logs that are not open for long."""
+        """The part about logs that are not open."""
         self._since: dict[LeaderPartition, tuple[Exception, int]] = {}
-        """Why each takes nothing, and since which look."""
+        """Reason, and time of the first check."""
 
     async def look(self) -> None:
-        """Look at all partitions once."""
+        """Check all partitions once."""
         now_ms, since = self._clock.ticks_ms(), {}
         offline = 0
         for number, each in enumerate([each for live in self._topics for each in live.partitions], 1):
@@ -44,7 +44,7 @@ class OfflinePartitions:
             log = each.log
             if log is not None and (fenced_reason := log.fenced_reason) is not None:
                 before = self._since.get(log)
-                # With another reason it was open in between, or somebody has tried again.
+                # With another reason, it was open in between, or was retried.
                 since[log] = before if before is not None and before[0] is fenced_reason else (fenced_reason, now_ms)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -80,7 +80,7 @@ class OfflinePartitions:
             _log.info("all partitions take records again")
 
     async def keep_looking(self) -> None:
-        """Look at each interval; runs until it is cancelled."""
+        """Check at each interval until canceled."""
         while True:
             due = asyncio.Event()
             self._clock.call_at(self._clock.ticks_ms() + LOOK_MS, due.set)

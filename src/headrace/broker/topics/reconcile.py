@@ -1,4 +1,4 @@
-"""Takes over what other brokers have changed of a topic: created, configured, grown, converted, moved, deleted."""
+"""Applies changes of topics by other brokers: created, configured, grown, converted, moved, deleted."""
 
 import structlog
 
@@ -12,18 +12,18 @@ _log = structlog.get_logger("headrace.broker.topics")
 
 
 async def refresh(table: TopicTable, name: str) -> None:
-    """Make a topic what storage has of it; harmless when it is that. Raises StorageUnavailable."""
+    """Update a topic from storage. Raises StorageUnavailable."""
     async with table.changing:
         try:
             stored = await table.storage.topics.find(name)
         except UnreadableTopic:
-            # What this broker knows of it still holds; storage has reported it.
+            # The known topic remains. Storage has reported the entry.
             return
         await _take(table, name, stored)
 
 
 async def refresh_all(table: TopicTable) -> None:
-    """Make every topic what storage has of it. Raises StorageUnavailable."""
+    """Update all topics from storage. Raises StorageUnavailable."""
     async with table.changing:
         stored = {topic.name: topic for topic in await table.storage.topics.load()}
         unreadable = {name for name in table.names() if table.storage.topics.unreadable(name) is not None}
@@ -32,9 +32,9 @@ async def refresh_all(table: TopicTable) -> None:
 
 
 async def take_move(name: str, source: TopicTable, target: TopicTable) -> bool:
-    """Hand a topic over that is stored in another table's virtual cluster by now: it is never gone between.
+    """Hand over a topic that is now stored in another virtual cluster, without a gap.
 
-    The caller makes one move at a time. Returns whether it was so. Raises StorageUnavailable.
+    The caller makes one move at a time. Returns whether it was moved. Raises StorageUnavailable.
     """
     async with source.changing, target.changing:
         stored = await target.storage.topics.find(name)
@@ -73,7 +73,7 @@ async def _take(table: TopicTable, name: str, stored: Topic | None) -> None:
 
 
 async def _alter(table: TopicTable, live: LiveTopic, stored: Topic) -> None:
-    """Other settings, more partitions, or partitions whose streams are others."""
+    """Apply other settings, more partitions, or other streams."""
     config = resolve(stored.config, table.defaults)
     kept = live.topic.partitions
     for index, (before, after) in enumerate(zip(live.topic.streams, stored.streams, strict=False)):

@@ -1,4 +1,4 @@
-"""Retention: old and surplus batches go, checked at intervals (`log.retention.check.interval.ms`)."""
+"""Retention: removes old and surplus batches at intervals (`log.retention.check.interval.ms`)."""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple
@@ -16,14 +16,14 @@ from headrace.broker.topics.table import TopicTable
 from headrace.topics.errors import StorageNotWritten, StorageUnavailable, TopicError
 
 _AGAIN_MS, _SELDOM_MS = 250, 2_000
-"""How soon a partition is tried again that could not be trimmed, at first and at last."""
+"""First and longest pause before a failed partition is retried."""
 _PATIENCE_MS = 60_000
-"""For how long: longer than a failover takes, or one slot of resharding."""
+"""Maximum time of retries: longer than a failover, or resharding of one slot."""
 _log = structlog.get_logger("headrace.broker.topics")
 
 
 class Due(NamedTuple):
-    """A partition that is to be trimmed."""
+    """A partition to trim."""
 
     live: LiveTopic
     partition: Partition
@@ -31,27 +31,20 @@ class Due(NamedTuple):
 
 
 class Retention:
-    """Of all partitions of the topics."""
+    """Retention of all topics."""
 
     def __init__(self, topics: TopicTable, clock: Clock, producer_expiry_ms: int, archives: Archives | None) -> None:
-        """Prepare.
-
-        Args:
-            topics: whose partitions.
-            clock: the time.
-            producer_expiry_ms: how long a producer that is silent is remembered (`producer.id.expiration.ms`).
-            archives: what archived topics read from where; None: nothing of theirs goes.
-        """
+        """Prepare. Without `archives`, archived topics keep their records in Redis."""
         self._topics = topics
         self._clock = clock
         self._producer_expiry_ms = producer_expiry_ms
         self._archives = archives
 
     async def enforce(self, patience_ms: int) -> None:
-        """Trim every partition once. One that cannot be trimmed does not hold up the others.
+        """Trim every partition once. A failed one does not delay the others.
 
-        Of a slot that has moved (resharding), as of a primary that has been replaced, the first write of a quiet log
-        finds out. So what may pass is tried again, for so many milliseconds, and only then told of.
+        The first write to a quiet log detects a moved slot or a replaced primary. Such errors are retried for
+        `patience_ms` before they are logged.
         """
         later = [each async for each in self._all() if not await self._trimmed(each, may_pass=patience_ms > 0)]
         until_ms, again = self._clock.ticks_ms() + patience_ms, backoff(self._clock, _AGAIN_MS, _SELDOM_MS)
@@ -71,7 +64,7 @@ class Retention:
                 yield Due(live, partition, archive)
 
     async def _trimmed(self, due: Due, *, may_pass: bool) -> bool:
-        """Trim a partition; False: it is to be tried again."""
+        """Trim a partition. Return False to retry."""
         live, partition, archive = due
         if partition.deleted or partition.leader is not None:
             return True
@@ -102,7 +95,7 @@ async def _looked_at(archives: Archives, live: LiveTopic) -> TopicArchive | None
 async def _enforce_local(
     live: LiveTopic, partition: LeaderPartition, now_ms: int, archives: Archives | None, archive: TopicArchive | None
 ) -> None:
-    """Take from Redis what is archived and older, or more, than stays there; nothing that the archive has not."""
+    """Remove archived records from Redis beyond local retention."""
     if archives is None or archive is None:
         return
     up_to = await _settle(live, partition, archives, archive, now_ms)
@@ -122,7 +115,7 @@ async def _enforce_local(
 async def _settle(
     live: LiveTopic, partition: LeaderPartition, archives: Archives, archive: TopicArchive, now_ms: int
 ) -> int:
-    """Let a partition read what the table has, less what retention lets go; how far the log may be trimmed.
+    """Attach the archive after retention. Return the offset up to which the log may be trimmed.
 
     Raises:
         ArchiveUnavailable, StorageUnavailable: nothing may be trimmed.
@@ -141,13 +134,13 @@ async def _settle(
             await archive.keep_start(index, start)
         partition.cold = RemotePartition(archive, index, max(start, known))
     else:
-        # What lies between has gone before it was archived.
+        # Records in between were removed before they were archived.
         return partition.local_start
     return min(archive.archive.ends.get(index, 0), extent.end)
 
 
 async def _retained(live: LiveTopic, partition: LeaderPartition, archive: TopicArchive, now_ms: int) -> int:
-    """Where the table begins for readers by `retention.ms` and `retention.bytes`, which count log and table."""
+    """Return the first archived offset after `retention.ms` and `retention.bytes`, which count log and table."""
     config = live.config
     before_ms = None if config.retention_ms < 0 else now_ms - config.retention_ms
     most = None if config.retention_bytes < 0 else max(0, config.retention_bytes - await partition.size())
@@ -157,7 +150,7 @@ async def _retained(live: LiveTopic, partition: LeaderPartition, archive: TopicA
 
 
 async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
-    """Take what is older, or more, than the topic keeps, and read nothing from an archive any more."""
+    """Trim a partition, and detach its archive."""
     config = live.config
     if partition.log is not None:
         partition.log.cold = None
@@ -165,12 +158,12 @@ async def _enforce(live: LiveTopic, partition: Partition, now_ms: int) -> None:
 
 
 def _limits(retention_ms: int, retention_bytes: int, now_ms: int) -> tuple[int | None, int | None]:
-    """Before which time records go, and how many bytes stay; None where a setting below 0 says that all do."""
+    """Return the oldest time and maximum bytes to keep. None: no limit."""
     return None if retention_ms < 0 else now_ms - retention_ms, None if retention_bytes < 0 else retention_bytes
 
 
 async def keep_enforcing(topics: TopicTable, clock: Clock, settings: BrokerSettings, archives: Archives | None) -> None:
-    """Enforce at each interval (`log.retention.check.interval.ms`); runs until it is cancelled."""
+    """Enforce retention at each interval until canceled."""
     retention = Retention(topics, clock, settings.producer_id_expiration_ms, archives)
     interval_ms = settings.log_retention_check_interval_ms
     while True:

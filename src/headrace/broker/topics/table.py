@@ -1,4 +1,4 @@
-"""The topics of the running server: opened, created, changed, deleted."""
+"""Topics of the running server, and their changes."""
 
 import asyncio
 import contextlib
@@ -41,11 +41,11 @@ _NO_LIMIT = 1 << 62
 _MOST_CONFLICTS = 20
 Progress = Callable[[int, int], None]
 ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
-"""Makes a topic's new configuration of its present one."""
+"""Returns a topic's new configuration from the present one."""
 
 
 class TopicTable(KnownTopics):
-    """Every topic of this server, and its changes, one at a time."""
+    """All topics of this server. Changes are made one at a time."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class TopicTable(KnownTopics):
         """Start empty.
 
         Args:
-            storage: where topics are kept.
+            storage: the topics' storage.
             clock: for the time of creation.
-            defaults: what a topic's configuration falls back to.
-            logs: makes the partitions of topics that are logs.
-            streams: makes those of native topics.
-            leading: knows which partitions this server is to lead.
-            most_partitions: how many partitions there may be, those of other virtual clusters included.
-            listener: hears of topics that come, change and go; None: nothing does.
-            others: the server's other virtual clusters; None: there are none.
+            defaults: defaults of configurations.
+            logs: creates partitions that are logs.
+            streams: creates those of native topics.
+            leading: recovers logs that this server leads.
+            most_partitions: maximum partitions, with those of other virtual clusters.
+            listener: notified of changes, if set.
+            others: the server's other virtual clusters.
         """
         super().__init__()
         self.storage = storage
@@ -86,7 +86,7 @@ class TopicTable(KnownTopics):
         self.most_partitions = most_partitions
         self.others = others or OtherClusters()
         self.partitions = 0
-        """How many there are here."""
+        """Number of partitions here."""
 
     def _missing(self, name: str) -> UnknownTopic:
         reason = self.storage.topics.unreadable(name)
@@ -95,7 +95,7 @@ class TopicTable(KnownTopics):
         )
 
     async def load(self, progress: Progress | None = None) -> None:
-        """Open every stored topic; `progress` is told (partitions opened, partitions in all)."""
+        """Open every stored topic. `progress` gets the numbers of opened and of all partitions."""
         topics = await self.storage.topics.load()
         total = sum(topic.partitions for topic in topics)
         opened = 0
@@ -106,7 +106,7 @@ class TopicTable(KnownTopics):
                 progress(opened, total)
 
     async def open(self, topic: Topic) -> LiveTopic:
-        """Take in a topic that is stored."""
+        """Open a stored topic."""
         if is_reserved(topic.name):
             _log.warning(
                 "a topic has the name of one of Kafka's internal topics: it can be read, and takes no records; "
@@ -120,13 +120,13 @@ class TopicTable(KnownTopics):
         return live
 
     def manager(self, config: TopicConfig) -> PartitionManager:
-        """What makes the partitions of a topic with this configuration: the one place that tells the two kinds."""
+        """Return the manager of partitions for a configuration."""
         return self._streams if config.native else self._logs
 
     def add(self, live: LiveTopic) -> None:
-        """A topic is there from now on."""
+        """Add an opened topic."""
         self.manager(live.config).adopt(live.topic.name, live.partitions)
-        # By a view that came while its partitions were being opened, too: it found none of them.
+        # The cluster membership may have changed while partitions were opened.
         self.leading.adopt(live.topic, live.partitions)
         self._enter(live)
         self.partitions += len(live.partitions)
@@ -138,11 +138,11 @@ class TopicTable(KnownTopics):
         self._listener.left(live.topic.name)
 
     async def forgotten(self, topic: Topic) -> None:
-        """Have everybody forget a topic that is gone."""
+        """Notify the listener of a deleted topic."""
         await self._listener.forget(topic)
 
     def put(self, live: LiveTopic, partitions: list[Partition]) -> None:
-        """A topic's partitions are others, or more, from now on."""
+        """Replace a topic's partitions."""
         self.partitions += len(partitions) - len(live.partitions)
         self.leading.adopt(live.topic, partitions)
         self.leading.forget({each.stream for each in live.partitions} - {each.stream for each in partitions})
@@ -153,9 +153,9 @@ class TopicTable(KnownTopics):
     def validate(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
     ) -> None:
-        """Everything `create` would refuse, without creating.
+        """Check everything that `create` checks.
 
-        `distinct`: whether names are refused that differ from another topic's only in `.` and `_`.
+        `distinct`: reject names that differ from another topic's only in `.` and `_`.
 
         Raises:
             InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidConfig,
@@ -172,13 +172,12 @@ class TopicTable(KnownTopics):
         self._check_room(partitions)
 
     def _check_room(self, added: int) -> None:
-        """Raise TooManyPartitions when there may not be so many more."""
         check_room(self.partitions + self.others.partitions(), added, self.most_partitions)
 
     async def create(
         self, name: str, partitions: int, config: dict[str, str], replication: int = 1, *, distinct: bool = True
     ) -> LiveTopic:
-        """Create a topic, stored when this returns; see `validate`."""
+        """Create and store a topic; see `validate`."""
         return await to_the_end(self._create(name, partitions, config, replication, distinct=distinct))
 
     async def _create(
@@ -211,24 +210,24 @@ class TopicTable(KnownTopics):
             return live
 
     async def open_stored(self, name: str) -> None:
-        """Open a topic that is stored and was not known: Redis was lost before it could say so, or tell of it."""
+        """Open a stored topic that was not known, because the connection to Redis was lost."""
         for topic in await self.storage.topics.load():
             if topic.name == name:
                 await self.open(topic)
 
     async def create_if_missing(self, name: str, partitions: int, replication: int = 1) -> LiveTopic:
-        """Auto-creation: two clients that ask at once get the same topic."""
+        """Create a topic, or return the one that a concurrent request created."""
         try:
             return await self.create(name, partitions, {}, replication)
         except TopicExists:
             return self.get(name)
 
     async def configure(self, name: str, change: ConfigChange, *, validate_only: bool = False) -> None:
-        """Change a topic's own configuration, or only check it.
+        """Change or only check a topic's own configuration.
 
         Args:
             name: the topic's name.
-            change: makes the new configuration of the present one; what it raises is raised here.
+            change: returns the new configuration from the present one. Its errors are raised.
             validate_only: change nothing.
 
         Raises:
@@ -237,7 +236,7 @@ class TopicTable(KnownTopics):
         await self._repeated(name, lambda: self._configure(name, change, validate_only=validate_only))
 
     async def _repeated(self, name: str, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Make a change to the end, once more where another broker was faster with another one."""
+        """Make a change, and repeat it after a conflict with another broker."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 await to_the_end(change())
@@ -269,14 +268,14 @@ class TopicTable(KnownTopics):
             _log.info("topic altered", topic=name, changed=changed)
 
     def validate_growth(self, name: str, partitions: int) -> None:
-        """Everything `grow` would refuse. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
+        """Check everything that `grow` checks. Raises UnknownTopic, InvalidPartitions, TooManyPartitions."""
         present = len(self.changeable(name).partitions)
         if partitions <= present:
             raise InvalidPartitions(f"topic {name!r} has {present} partitions: it can only get more, not {partitions}")
         self._check_room(partitions - present)
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Add partitions up to this many, stored when this returns; raises UnknownTopic, InvalidPartitions."""
+        """Add and store partitions up to this number. Raises UnknownTopic, InvalidPartitions."""
         await self._repeated(name, lambda: self._grow(name, partitions))
 
     async def _grow(self, name: str, partitions: int) -> None:
@@ -287,7 +286,7 @@ class TopicTable(KnownTopics):
             manager = self.manager(live.config)
             added = tuple(manager.stream_of(name, live.topic.id, index) for index in range(present, partitions))
             topic = msgspec.structs.replace(live.topic, streams=live.topic.streams + added)
-            # Stored first: a partition that clients were told of is there after a restart too.
+            # Store first, so that a published partition exists after a restart.
             await self.storage.topics.replace(topic, live.topic)
             opened = await manager.open(topic, live.config, present)
             live.topic = topic
@@ -295,7 +294,7 @@ class TopicTable(KnownTopics):
             _log.info("topic altered", topic=name, partitions=partitions, before=present)
 
     async def delete(self, name: str) -> None:
-        """Delete a topic with its records, also one whose registry entry cannot be read. Raises UnknownTopic."""
+        """Delete a topic with its records, even if its registry entry is unreadable. Raises UnknownTopic."""
         await to_the_end(self._delete(name))
 
     async def _delete(self, name: str) -> None:
@@ -307,11 +306,11 @@ class TopicTable(KnownTopics):
             await self._delete_live(self.changeable(name))
 
     async def _delete_live(self, live: LiveTopic) -> None:
-        # First, so that a storage that is away leaves a topic that works; appends on their way find it gone.
+        # First, so that the topic keeps working if storage is unavailable.
         try:
             live.topic = await self.storage.topics.delete(live.topic)
         except UnknownTopic:
-            # Another broker was faster. It may also have moved it, and then its records are another cluster's.
+            # Another broker deleted it, or moved it to another cluster with its records.
             await self._gone(live)
             raise
         except StorageUnavailable:
@@ -329,17 +328,17 @@ class TopicTable(KnownTopics):
         await self.forgotten(live.topic)
 
     async def dismiss(self, live: LiveTopic) -> None:
-        """A topic is not here any more: nobody finds it, then its partitions are closed."""
+        """Remove a topic, then close its partitions."""
         self._remove(live)
         self._listener.removed(live)
         for number, partition in enumerate(live.partitions, 1):
             partition.close()
-            # A plain stream may be another topic's in the next turn of the loop.
+            # A plain stream may belong to another topic in the next turn of the loop.
             if number % AT_ONCE == 0 and partition.log is not None:
                 await asyncio.sleep(0)
 
     async def _stored(self, topic: Topic) -> bool | None:
-        """Whether a topic is in the registry, after a change whose answer was lost; None: storage does not say."""
+        """Return whether a topic is stored, after a change without response. None: unknown."""
         try:
             stored = await retry_while_unavailable(partial(self.storage.topics.find, topic.name))
         except (StorageUnavailable, UnreadableTopic):
@@ -347,7 +346,7 @@ class TopicTable(KnownTopics):
         return stored is not None and stored.id == topic.id
 
     async def delete_all(self) -> None:
-        """Delete every topic. Unless this raises, no other can be created from here on."""
+        """Delete every topic. Afterwards, no topic can be created."""
         await to_the_end(self._delete_all())
 
     async def _delete_all(self) -> None:
@@ -355,36 +354,36 @@ class TopicTable(KnownTopics):
             for live in self:
                 with contextlib.suppress(UnknownTopic):
                     await self._delete_live(live)
-            # No topic is made here any more, and no start looks here: what is still noted would stay for ever.
+            # No later change or start would remove noted streams.
             await self.storage.topics.finish_deletions()
             self._closed = True
 
     def set_defaults(self, defaults: TopicDefaults) -> None:
-        """What topics' configurations fall back to from now on, those that exist included."""
+        """Change the defaults of all topics."""
         self.defaults = defaults
         for live in self:
             live.configure(resolve(live.topic.config, defaults))
 
     async def move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
-        """Hand a topic over to another table, with its open partitions and what is under way to them.
+        """Move a topic to another table, with its open partitions and writes in flight.
 
         Args:
             name: the topic's name, which it keeps.
-            target: the table it goes to.
-            store: writes the move down; nothing has changed when it raises.
+            target: the other table.
+            store: stores the move. Nothing has changed if it raises.
 
         Raises:
-            UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: it may not
-                have it; InvalidConfig: streams of it are still to be removed; what `storage` raises.
+            UnknownTopic; TopicExists: the target has one of that name; InvalidTopicName: invalid there;
+            InvalidConfig: its old streams are still to be removed; errors of `storage`.
         """
         await to_the_end(self._move(name, target, store))
 
     async def _move(self, name: str, target: "TopicTable", store: Callable[[Topic], Coroutine[Any, Any, None]]) -> None:
-        # The caller makes one move at a time, so two tables never wait for each other.
+        # The caller makes one move at a time, so there is no deadlock.
         async with self.changing, target.changing:
             live = self.changeable(name)
             target.check_free(name, distinct=False)
-            # What it had before it was converted is noted here, and elsewhere it may come to have it again.
+            # Streams from before a conversion are noted here, and the topic may get them again elsewhere.
             await self.storage.topics.finish_deletions(live.topic)
             try:
                 await store(live.topic)
@@ -394,7 +393,7 @@ class TopicTable(KnownTopics):
             await self.hand_over(live, target)
 
     async def hand_over(self, live: LiveTopic, target: "TopicTable") -> None:
-        """A topic is in another table by now; whoever holds `changing` of both calls this. It is never in neither."""
+        """Move a topic to another table. The caller holds `changing` of both, so it is never in neither."""
         self._remove(live)
         live.configure(resolve(live.topic.config, target.defaults))
         target.add(live)

@@ -1,4 +1,1 @@
-"""The classic consumer group: join, sync, heartbeat, leave, commit.
-
-Pure: time and new ids are arguments. May import `groups`, and not the balanced group.
-"""
+"""The classic consumer group: join, sync, heartbeat, leave, commit. Pure. May not import the balanced group."""

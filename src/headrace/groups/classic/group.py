@@ -1,7 +1,7 @@
 """The classic consumer group: a member assigns partitions, the server coordinates.
 
-It is the part of `groups.group.Group` that Kafka consumers join. Modules: `requests` (members' requests), `rebalance`
-(the join phase), `offset_commit` (committed offsets), `membership` (the data that they work on).
+`groups.group.Group` contains it. Modules: `requests` (members' requests), `rebalance` (the join phase), `offset_commit`
+(committed offsets), `membership` (their data).
 """
 
 from collections.abc import Hashable, Mapping
@@ -34,20 +34,11 @@ from headrace.groups.turn import Deadlines, Turn
 
 
 class ClassicGroup:
-    """The classic part of one group, which shares its committed offsets and timers."""
+    """The classic part of a group. It shares the group's committed offsets and timers."""
 
     def __init__(
         self, name: str, settings: GroupSettings, positions: CommittedOffsets, deadlines: Deadlines, others: OtherApis
     ) -> None:
-        """Start without members.
-
-        Args:
-            name: the group's name.
-            settings: limits and times.
-            positions: the group's committed offsets.
-            deadlines: the group's timers.
-            others: other APIs that use the group.
-        """
         self.name = name
         self._settings = settings
         self._group = Membership(others)
@@ -55,7 +46,7 @@ class ClassicGroup:
         self._deadlines = deadlines
 
     def take_up(self, stored: StoredGroup, turn: Turn) -> None:
-        """Restore the stored state. Committed offsets are already restored.
+        """Restore the stored state, after the committed offsets.
 
         A stable group continues. A group that lost a member or had no assignment waits for its members to rejoin.
         Absent members expire.
@@ -86,10 +77,8 @@ class ClassicGroup:
         if not settled:
             turn.set_timer(timers.rebalance(), group.longest_rebalance_ms())
 
-    # events
-
     def take(self, event: ClassicEvent, turn: Turn) -> None:
-        """Handle one event as part of a turn."""
+        """Handle one event."""
         match event:
             case TimerFired(key):
                 if turn.take_timer(key):
@@ -159,7 +148,6 @@ class ClassicGroup:
         self._watch_emptiness(turn)
 
     def _watch_emptiness(self, turn: Turn) -> None:
-        """Start the retention of offsets when the group becomes empty."""
         if self._group.state is GroupState.EMPTY and not turn.has_timer(timers.retention()):
             offset_commit.schedule_retention(self._group, self._positions, self._settings, turn)
 
@@ -179,8 +167,6 @@ class ClassicGroup:
         self._positions.clear()
         self._group.move_to(GroupState.DEAD)
 
-    # what others may see
-
     @property
     def state(self) -> GroupState:
         """The group's state."""
@@ -188,7 +174,7 @@ class ClassicGroup:
 
     @property
     def generation(self) -> int:
-        """The current generation; 0 before the first."""
+        """Current generation. 0: none yet."""
         return self._group.generation
 
     def may_go_on(self, request: Heartbeat) -> bool:
@@ -201,12 +187,12 @@ class ClassicGroup:
 
     @property
     def size(self) -> int:
-        """Return the number of members."""
+        """Number of members."""
         return len(self._group.members)
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return topics that members of this generation subscribe to; None if unknown."""
+        """Topics of this generation's subscriptions. None: unknown."""
         return self._group.subscribed
 
     def held_tokens(self) -> tuple[Hashable, ...]:
@@ -214,12 +200,12 @@ class ClassicGroup:
         return tuple(request.token for request in self._group.held())
 
     def positions(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """All committed offsets; a view, not a copy."""
+        """Return a view of all committed offsets."""
         return self._positions.all()
 
     @property
     def described_bytes(self) -> int:
-        """Return the approximate bytes of a description."""
+        """Approximate bytes of a description."""
         return self._group.member_bytes
 
     @property

@@ -38,7 +38,7 @@ class Member:
 
     @classmethod
     def restore(cls, stored: StoredMember) -> "Member":
-        """Return the stored member, without waiting requests."""
+        """Return the stored member."""
         member = cls.__new__(cls)
         member.member_id = stored.member_id
         member.instance_id = stored.instance_id
@@ -54,7 +54,7 @@ class Member:
         return member
 
     def stored(self) -> StoredMember:
-        """Return the stored form."""
+        """Return its stored form."""
         return StoredMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -72,8 +72,8 @@ class Member:
         return self.held_join is not None or self.held_sync is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Return the metadata for a protocol; empty if unsupported."""
-        # No generator, for speed with thousands of members.
+        """Return the metadata for a protocol, or empty bytes."""
+        # No generator: groups may have thousands of members.
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata

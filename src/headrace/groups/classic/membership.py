@@ -1,7 +1,7 @@
 """Members and generation of a classic group.
 
-This module keeps counts and indexes consistent and decides nothing. No operation is slower than one pass over the
-members, and operations per request are O(1).
+It keeps counts and indexes consistent and decides nothing. Operations per request are O(1); others take at most one
+pass over the members.
 """
 
 from collections import Counter
@@ -25,28 +25,28 @@ MEMBER_BYTES = 500
 
 
 def size_of(told: Join | Member) -> int:
-    """Return the bytes charged for a member: its protocols and the names in its id."""
+    """Return the bytes charged for a member."""
     size = sum(_PROTOCOL_BYTES + len(name.encode()) + len(metadata) for name, metadata in told.protocols)
     size += 2 * len(told.client_id.encode())
     return size if told.instance_id is None else size + 2 * len(told.instance_id.encode())
 
 
 class OtherApis(Protocol):
-    """How other APIs use the same group."""
+    """Use of the same group by other APIs."""
 
     def has_section(self, topic: str) -> bool:
-        """Return whether other APIs keep offsets of a topic."""
+        """Return whether they keep offsets of a topic."""
 
     def is_read(self, topic: str) -> bool:
-        """Return whether other APIs have members that read a topic."""
+        """Return whether they have members that read a topic."""
 
     @property
     def has_sections(self) -> bool:
-        """Whether any topic is kept."""
+        """Whether they keep offsets of any topic."""
 
     @property
     def any_read(self) -> bool:
-        """Whether any topic is read."""
+        """Whether they read any topic."""
 
 
 class Moved(NamedTuple):
@@ -77,7 +77,7 @@ class Membership:
         self.newcomer_seen = False
         """Whether a member joined during the current initial delay."""
         self.subscribed: frozenset[str] | None = frozenset()
-        """Topics that members of this generation read; None if unknown."""
+        """Topics of this generation's subscriptions. None: unknown."""
         self._moved: dict[str, tuple[str, str] | None] = {}
         """Changed ids -> previous client id and host; None: it was not a member."""
         self._instances: dict[str, str] = {}
@@ -93,14 +93,12 @@ class Membership:
         self._stored_unsettled = False
         self._stored_generation: int | None = None
 
-    # who is there
-
     def __len__(self) -> int:
         return len(self.members)
 
     @property
     def waiting_joins(self) -> int:
-        """Return the number of members with a held join."""
+        """Number of members with a held join."""
         return self._waiting_joins
 
     @property
@@ -110,7 +108,7 @@ class Membership:
 
     @property
     def member_bytes(self) -> int:
-        """Return approximate bytes of all members and pending ids."""
+        """Approximate bytes of members and pending ids."""
         return self.metadata_bytes + self.assigned_bytes + self._pending_bytes + MEMBER_BYTES * len(self.members)
 
     def instance(self, instance_id: str | None) -> str | None:
@@ -128,7 +126,7 @@ class Membership:
         return None if member_id in self.members else GroupError.UNKNOWN_MEMBER_ID
 
     def longest_rebalance_ms(self) -> int:
-        """The largest rebalance timeout among the members."""
+        """Return the largest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def join_members(self) -> tuple[JoinMember, ...]:
@@ -138,8 +136,6 @@ class Membership:
             JoinMember(member.member_id, member.instance_id, member.metadata(protocol))
             for member in self.members.values()
         )
-
-    # changes
 
     def move_to(self, state: GroupState) -> None:
         """Enter a state. Raises IllegalTransitionError for an invalid transition."""
@@ -158,7 +154,7 @@ class Membership:
         self.withdraw(member.member_id)
 
     def give_out(self, member_id: str) -> None:
-        """Remember an id assigned to a new member."""
+        """Record an id assigned to a new member."""
         if member_id not in self.pending:
             self.pending.add(member_id)
             self._pending_bytes += MEMBER_BYTES + len(member_id.encode())
@@ -170,7 +166,7 @@ class Membership:
             self._pending_bytes -= MEMBER_BYTES + len(member_id.encode())
 
     def remove(self, member_id: str) -> Member:
-        """Remove a member. The caller has answered its requests."""
+        """Remove a member. The caller answers its requests."""
         member = self.members.pop(member_id)
         self._moved.setdefault(member_id, (member.client_id, member.client_host))
         if member.held_join is not None:
@@ -243,7 +239,7 @@ class Membership:
         return True
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Give every member its assignment."""
+        """Set all assignments."""
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.assigned_bytes = sum(len(member.assignment) for member in self.members.values())
@@ -263,8 +259,6 @@ class Membership:
         else:
             protocol = self.protocol or ""
             self.subscribed = subscribed_topics(member.metadata(protocol) for member in self.members.values())
-
-    # protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Return whether these protocols are compatible with the group."""
@@ -291,17 +285,13 @@ class Membership:
             if not self._supporters[name]:
                 del self._supporters[name]
 
-    # held requests
-
     def held(self) -> Iterator[Join | Sync]:
-        """Return all held requests."""
+        """Yield all held requests."""
         for member in self.members.values():
             if member.held_join is not None:
                 yield member.held_join
             if member.held_sync is not None:
                 yield member.held_sync
-
-    # what storage knows
 
     @property
     def is_stored(self) -> bool:
@@ -320,7 +310,7 @@ class Membership:
         self._stored = set(self.members)
 
     def generation_changes(self) -> list[GroupChange]:
-        """Return changes for storage when a generation is assigned or the group is empty: everything."""
+        """Return all state to store, when a generation is assigned or the group is empty."""
         gone = self._stored.difference(self.members)
         changes: list[GroupChange] = [self._save_header(unsettled=False)]
         changes.extend(SaveMember(member.stored()) for member in self.members.values())
@@ -330,7 +320,7 @@ class Membership:
         return changes
 
     def replacement_changes(self, member: Member) -> list[GroupChange]:
-        """Return changes for storage when a static member got a new id within a generation."""
+        """Return changes to store when a static member got a new id within a generation."""
         changes: list[GroupChange] = [self._save_header(unsettled=False), SaveMember(member.stored())]
         changes.extend(DropMember(member_id) for member_id in self._departed)
         self._stored.add(member.member_id)
@@ -339,9 +329,9 @@ class Membership:
         return changes
 
     def unsettled_changes(self) -> list[GroupChange]:
-        """Return changes for storage of a generation without assignment, and of removed members.
+        """Return changes to store for removed members and a generation without assignment.
 
-        Generations are stored as they begin, so that no number is used twice after a restart.
+        A generation is stored as it begins, so that no number is used twice after a restart.
         """
         known = self._stored_unsettled and self._stored_generation == self.generation
         if known and not self._departed:

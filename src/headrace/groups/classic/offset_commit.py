@@ -43,8 +43,7 @@ def _check(group: Membership, positions: CommittedOffsets, request: Commit) -> G
         return error
     if request.generation != group.generation:
         return GroupError.ILLEGAL_GENERATION
-    # No member owns partitions before the next assignment. While members rejoin, they may commit what they are about to
-    # give up.
+    # No member owns partitions before the next assignment. While they rejoin, members may commit what they give up.
     return GroupError.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING_REBALANCE else None
 
 
@@ -73,7 +72,7 @@ def delete_offsets(
 
 
 def _in_use(group: Membership, topic: str) -> bool:
-    """With unreadable subscriptions, any topic may be in use."""
+    """Unreadable subscriptions may include any topic."""
     return group.subscribed is None or topic in group.subscribed or group.others.is_read(topic)
 
 
@@ -119,8 +118,8 @@ def is_nothing(group: Membership, positions: CommittedOffsets) -> bool:
 def _unused_since(group: Membership, partition: TopicPartition, position: OffsetAndMetadata) -> int | None:
     """Return since when an offset is unused (ms), as in Kafka but at least since its commit.
 
-    Never if another API keeps offsets of the topic. Without members, as for a simple consumer, each commit counts. In
-    an empty group, the time since it became empty counts. In a stable group, topics without subscription are unused.
+    None if another API keeps offsets of the topic. An empty group counts from when it became empty, or from the commit
+    of a simple consumer. In a stable group, topics without subscription are unused.
     """
     if group.others.has_section(partition.topic):
         return None

@@ -17,7 +17,7 @@ def watch(member: Member, turn: Turn) -> None:
 
 
 def dismiss(group: Membership, member_id: str, turn: Turn) -> None:
-    """Remove a member and its timer, and answer its requests with UNKNOWN_MEMBER_ID."""
+    """Remove a member and answer its requests with UNKNOWN_MEMBER_ID."""
     member = group.members[member_id]
     answer_held(group, member, turn, GroupError.UNKNOWN_MEMBER_ID)
     group.remove(member_id)
@@ -76,7 +76,7 @@ def _fail_syncs(group: Membership, turn: Turn) -> None:
 
 
 def end_if_complete(group: Membership, turn: Turn) -> None:
-    """End an open join phase when all members are in. An initial delay is completed unless no member is left."""
+    """End an open join phase when all members have joined. An initial delay ends early only without members."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if not group.members or (group.initial_remaining_ms is None and group.all_joined):
@@ -84,7 +84,7 @@ def end_if_complete(group: Membership, turn: Turn) -> None:
 
 
 def join_time_over(group: Membership, settings: GroupSettings, turn: Turn) -> None:
-    """Handle the join timer: extend an empty group's initial delay, or continue without absent members."""
+    """Handle the join timer: extend the initial delay, or continue without absent members."""
     remaining = group.initial_remaining_ms
     if remaining and group.newcomer_seen:
         group.newcomer_seen = False
@@ -125,7 +125,7 @@ def _begin_generation(group: Membership, turn: Turn) -> None:
     for member in group.members.values():
         join = group.release_join(member)
         if join is None:
-            # A static member that did not rejoin keeps its membership and session, and need not sync.
+            # A static member that did not rejoin keeps its session, and need not sync.
             continue
         member.is_new = False
         group.pending_sync.add(member.member_id)
@@ -134,7 +134,7 @@ def _begin_generation(group: Membership, turn: Turn) -> None:
 
 
 def joined(group: Membership, member: Member) -> JoinResult:
-    """Return the response that adds a member to the current generation."""
+    """Return a member's JoinGroup response for the current generation."""
     leads = group.leader == member.member_id
     return JoinResult(
         generation=group.generation,

@@ -23,7 +23,7 @@ from headrace.groups.turn import GROUP_BYTES, Turn
 
 
 def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> None:
-    """Handle a join: hold, answer or reject it."""
+    """Hold, answer or reject a join."""
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         turn.refuse(request, GroupError.INVALID_SESSION_TIMEOUT)
     elif not _has_room(group, settings, request) or not _has_bytes(group, settings, request, turn):
@@ -43,7 +43,7 @@ def join(group: Membership, settings: GroupSettings, request: Join, turn: Turn) 
 
 
 def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool:
-    """While preparing, only waiting joins count, so a group above its limit rejects the last ones."""
+    """While preparing, only waiting joins count: a group above its limit rejects the last ones."""
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
     match group.state:
         case GroupState.PREPARING_REBALANCE:
@@ -55,16 +55,13 @@ def _has_room(group: Membership, settings: GroupSettings, request: Join) -> bool
 
 
 def _has_bytes(group: Membership, settings: GroupSettings, request: Join, turn: Turn) -> bool:
-    """Return whether a member's data fits the group's and the server's limit.
-
-    A new member's assigned id must fit, too.
-    """
+    """Return whether a member's data, and a new member's assigned id, fit the limits of group and server."""
     if not request.member_id and len(group.pending) >= settings.max_size:
         return False
     member = group.members.get(request.member_id or group.instance(request.instance_id) or "")
     if member is None:
         growth = size_of(request)
-        # Only the id is kept now. Reject here rather than later.
+        # Only the id is kept now, but reject early.
         on_server = growth + MEMBER_BYTES + (0 if group.member_bytes else GROUP_BYTES)
     else:
         growth = on_server = size_of(request) - size_of(member)
@@ -102,13 +99,13 @@ def _join_known(group: Membership, settings: GroupSettings, request: Join, turn:
     if _needs_rebalance(group, member, request):
         _rejoin(group, settings, member, request, turn)
     else:
-        # Its first response may be lost: answer again.
+        # The first response may be lost.
         turn.reply(request.token, joined(group, member))
         watch(member, turn)
 
 
 def _needs_rebalance(group: Membership, member: Member, request: Join) -> bool:
-    """Return whether to rebalance. In Stable the leader's join always does, because it may have seen new partitions."""
+    """In Stable, the leader's join always rebalances: it may have seen new partitions."""
     if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
         return True
     return group.state is GroupState.STABLE and group.leader == member.member_id
@@ -118,7 +115,7 @@ def _rejoin(group: Membership, settings: GroupSettings, member: Member, request:
     group.update(member, request)
     previous = group.hold_join(member, request)
     if previous is not None:
-        # A repeated join. The client no longer waits for the first.
+        # The client no longer waits for its first join.
         error = GroupError.REBALANCE_IN_PROGRESS
         turn.reply(previous.token, JoinResult(error=error, member_id=member.member_id))
     if member.is_new:
@@ -153,7 +150,7 @@ def _join_static(group: Membership, settings: GroupSettings, request: Join, turn
 def _continued(group: Membership, member: Member, request: Join, leader_before: str | None) -> JoinResult:
     """Return the response to a restart that keeps the generation.
 
-    A restarted leader must not assign again. Old versions get the leader's previous id, so that they act as followers.
+    A restarted leader must not assign again. Older versions get the leader's previous id, and act as followers.
     """
     if not request.skip_assignment_supported:
         return msgspec.structs.replace(joined(group, member), leader=leader_before or "", members=())
@@ -161,7 +158,7 @@ def _continued(group: Membership, member: Member, request: Join, leader_before: 
 
 
 def sync(group: Membership, request: Sync, turn: Turn) -> bool:
-    """Handle a sync: hold, answer or reject it. Return True if the group became stable."""
+    """Hold, answer or reject a sync. Return whether the group became stable."""
     error = _check_sync(group, request)
     if error is not None:
         turn.refuse(request, error)
@@ -200,7 +197,7 @@ def _check_sync(group: Membership, request: Sync) -> GroupError | None:
 
 
 def _has_room_to_sync(group: Membership, request: Sync, turn: Turn) -> bool:
-    """Return whether the leader's assignments fit the server's limit. Those of others are ignored."""
+    """Return whether the leader's assignments fit. Those of others are ignored."""
     if group.leader != request.member_id or group.state is GroupState.STABLE:
         return True
     assigned = sum(len(request.assignments.get(member_id, b"")) for member_id in group.members)
@@ -208,7 +205,7 @@ def _has_room_to_sync(group: Membership, request: Sync, turn: Turn) -> bool:
 
 
 def _hold(member: Member, request: Sync, turn: Turn) -> None:
-    # Only the leader's assignments count, and they are applied at once.
+    # Only the leader's assignments count. They are applied at once.
     previous, member.held_sync = member.held_sync, msgspec.structs.replace(request, assignments={})
     if previous is not None:
         turn.reply(previous.token, SyncResult(error=GroupError.REBALANCE_IN_PROGRESS))
@@ -216,7 +213,6 @@ def _hold(member: Member, request: Sync, turn: Turn) -> None:
 
 
 def _assign(group: Membership, assignments: dict[str, bytes], turn: Turn) -> None:
-    """Store the leader's assignments and answer waiting syncs."""
     group.move_to(GroupState.STABLE)
     group.assign(assignments)
     turn.save(*group.generation_changes())
@@ -261,14 +257,14 @@ def leave(group: Membership, settings: GroupSettings, request: Leave, turn: Turn
     if len(group) < before:
         rebalance(group, settings, turn)
     else:
-        # If only unused ids left, a join phase may have waited for them.
+        # A join phase may have waited for unused ids.
         end_if_complete(group, turn)
     turn.reply(request.token, LeaveResult(members=results))
 
 
 def _let_go(group: Membership, who: Leaving, turn: Turn) -> GroupError | None:
     if not who.member_id:
-        # Tools name a static member by its instance id alone.
+        # Tools may name a static member by its instance id alone.
         current = group.instance(who.instance_id)
         if current is None:
             return GroupError.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
-"""The states of a classic group, and which may follow which."""
+"""States of a classic group and their transitions."""
 
 import re
 from enum import Enum
@@ -11,7 +11,7 @@ class GroupState(Enum):
 
         Empty ──join──► PreparingRebalance ──all rejoined, or time is up──► CompletingRebalance
           ▲                 │    ▲  ▲                                           │        │
-          └──nobody is left─┘    │  └──join, leave, expiry, sync time is up─────┘        │
+          └──no member left─┘    │  └──join, leave, expiry, sync time is up─────┘        │
                                  │                                                       │
                                  └──join, leave, expiry, sync time is up── Stable ◄──leader syncs
 
@@ -19,25 +19,25 @@ class GroupState(Enum):
     """
 
     EMPTY = "Empty"
-    """No members; perhaps positions, whose retention counts from here, and newcomers that were told their id.
+    """No members. Offsets expire from here. New members may have received their id.
 
-    Join opens a generation; commits come from outside the group only; sync, heartbeat: UNKNOWN_MEMBER_ID.
+    A join opens a generation. Commits come only from outside the group. Sync and heartbeat: UNKNOWN_MEMBER_ID.
     """
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waiting for the members to (re)join.
+    """Members are joining or rejoining.
 
-    Joins are held. Heartbeats are answered with REBALANCE_IN_PROGRESS and keep the member alive. Commits of the
-    present generation are taken: members commit what they hand back. Sync: REBALANCE_IN_PROGRESS.
+    Joins are held. Heartbeats return REBALANCE_IN_PROGRESS and renew the session. Commits of the current generation are
+    accepted, because members commit what they give up. Sync: REBALANCE_IN_PROGRESS.
     """
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The generation is known; waiting for the leader's assignment.
+    """The generation waits for the leader's assignment.
 
-    Syncs are held. Heartbeats are fine. Commits: REBALANCE_IN_PROGRESS. A changed or new member starts over.
+    Syncs are held. Heartbeats succeed. Commits: REBALANCE_IN_PROGRESS. A changed or new member restarts the join phase.
     """
     STABLE = "Stable"
-    """Everyone has an assignment. Sync answers with the stored one; a join of the leader or a change starts over."""
+    """All members have an assignment, and sync returns it. A join of the leader or a change restarts the join phase."""
     DEAD = "Dead"
-    """Deleted; the runner forgets it. Every request: UNKNOWN_MEMBER_ID, or GROUP_ID_NOT_FOUND for the tools."""
+    """Deleted. The runner removes it. All requests: UNKNOWN_MEMBER_ID, or GROUP_ID_NOT_FOUND for tools."""
 
 
 PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {

@@ -1,1 +1,1 @@
-"""The balanced consumer group: the server shares a topic's partitions out among the instances that ask for records."""
+"""The balanced consumer group: the server assigns a topic's partitions to instances."""

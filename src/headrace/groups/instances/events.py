@@ -1,7 +1,6 @@
-"""What instances ask of a balanced section, and its answers.
+"""Requests of instances to a balanced section, and their results.
 
-`token` names the request, as in `groups.events`. Each request tells how many partitions the topic has and for how long
-it keeps records: a section knows its topic only from them.
+`token` is as in `groups.events`. A section knows its topic's partitions and retention only from requests.
 """
 
 from collections.abc import Hashable
@@ -15,18 +14,18 @@ from headrace.groups.model import StoredStart
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What a section must know of its topic."""
+    """Properties of a section's topic."""
 
     name: str
     partitions: int
     retention_ms: int
-    """How long the section may be unused before it goes; below 0: for ever."""
+    """Time for which an unused section remains. Below 0: for ever."""
     id: UUID | None = None
-    """None: not known."""
+    """None: unknown."""
 
 
 class CreateCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """CreateGroupCursor: a name wants to take part. It is a member with its first get or heartbeat."""
+    """CreateGroupCursor. The name becomes a member with its first get or heartbeat."""
 
     token: Hashable
     topic: TopicFacts
@@ -34,13 +33,13 @@ class CreateCursor(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int
     commit_on_get: bool
     starts: tuple[StoredStart, ...] | None
-    """Where each partition of a new section begins; None: the section is thought to be there."""
+    """Start of each partition of a new section. None: the section should exist."""
     leader_epochs: tuple[int, ...] = ()
-    """Of each partition's log, as of then."""
+    """Current leader epoch of each partition."""
 
 
 class Get(msgspec.Struct, frozen=True, kw_only=True):
-    """GetMessages: commit what the cursor carries if it says so, and tell what to read. `Delivered` must follow."""
+    """GetMessages: commit the cursor's offsets if requested, and return what to read. `Delivered` must follow."""
 
     token: Hashable
     topic: TopicFacts
@@ -48,25 +47,25 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """What a get has read, told before it is answered."""
+    """Result of a get's read, sent before its response."""
 
     topic: str
     read: int
-    """The `Plan`'s."""
+    """Number of the `Plan`."""
     offsets: tuple[tuple[int, int], ...]
-    """(partition, next offset) of what goes out; empty when the get failed or its client has gone."""
+    """(Partition, next offset) of the response. Empty: the get failed or its client disconnected."""
     leader_epochs: tuple[tuple[int, int], ...] = ()
-    """(partition, leader epoch) of what goes out; everything in these logs up to there is what it was."""
+    """(Partition, leader epoch) of the response, up to which these logs are unchanged."""
     cuts: tuple[tuple[int, int, int], ...] = ()
-    """(partition, offset, leader epoch) of logs that lost their end in Redis: new records follow from that offset under
+    """(Partition, offset, leader epoch) of logs that lost their end in Redis. New records follow from that offset under
     that leader epoch.
     """
     token: Hashable | None = None
-    """Token of a request that waits until this is durable; None: no request."""
+    """Request that waits until this is durable, if any."""
 
 
 class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """ConsumerCommit: commit what the cursor carries."""
+    """ConsumerCommit: commit the cursor's offsets."""
 
     token: Hashable
     topic: TopicFacts
@@ -74,7 +73,7 @@ class CommitCursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """ConsumerHeartbeat: a sign of life."""
+    """ConsumerHeartbeat: renew the instance."""
 
     token: Hashable
     topic: TopicFacts
@@ -88,14 +87,14 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     topic: TopicFacts
     starts: tuple[StoredStart, ...]
     leader_epochs: tuple[int, ...] = ()
-    """Of each partition's log, as of then."""
+    """Current leader epoch of each partition."""
 
 
 InstanceRequest = CreateCursor | Get | CommitCursor | Beat | Update
 
 
 class CursorResult(msgspec.Struct, frozen=True):
-    """The cursor to go on with."""
+    """The next cursor."""
 
     cursor: GroupCursor
 
@@ -106,17 +105,17 @@ class ReadFrom(msgspec.Struct, frozen=True, gc=False):
     partition: int
     offset: int
     follows_log_start: bool
-    """Begins at the log start should that have moved beyond `offset`."""
+    """Starts at the log start offset if that has passed `offset`."""
     not_before_ms: int | None
-    """Begins at the first record of this time or later, at or behind `offset`; until there is one it has none."""
+    """Starts at the first record of this time or later, from `offset` on. Until one exists, nothing is read."""
     reached: int = -1
-    """Up to where anybody in the section has come, by the log as it was"""
+    """Highest offset that any instance reached, in the log"""
     leader_epoch: int = -1
-    """under this leader epoch; -1: not known."""
+    """of this leader epoch. -1: unknown."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a get is to read, in this order, and the cursor it answers with once it has added what it read."""
+    """Partitions for a get to read, in order, and its cursor, to which it adds the offsets read."""
 
     read: int
     cursor: GroupCursor
@@ -124,22 +123,22 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """It is known for good what a get has read."""
+    """A get's result is durable."""
 
 
 class Updated(msgspec.Struct, frozen=True):
-    """The positions are set."""
+    """The offsets are set."""
 
 
 class InstanceRefused(msgspec.Struct, frozen=True):
-    """The request was refused."""
+    """A rejected request."""
 
     kind: InstanceProblem
     message: str
     partition: int | None = None
 
     def error(self) -> InstanceError:
-        """The same as an exception."""
+        """Return it as an exception."""
         return InstanceError(self.kind, self.message, self.partition)
 
 

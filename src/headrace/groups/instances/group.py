@@ -1,9 +1,8 @@
-"""One balanced section of a group: its topic's partitions, shared out among the instances that ask for records.
+"""One balanced section of a group: its topic's partitions, assigned to instances.
 
-A pure state machine like the classic one, in which every request gets its response at once. `requests` handles
-GetMessages, ConsumerCommit and ConsumerHeartbeat. `rebalance` handles CreateGroupCursor and assigns partitions. Both
-work on a `section`. Its group (`groups.group`) has the committed offsets, and asks for durability and timers in the
-same turn.
+A pure state machine that answers each request at once. `requests` handles GetMessages, ConsumerCommit and
+ConsumerHeartbeat. `rebalance` handles CreateGroupCursor and assigns partitions. Both work on a `section`.
+`groups.group` has the committed offsets.
 """
 
 from collections.abc import Iterable
@@ -33,7 +32,7 @@ from headrace.machines.effects import Now
 
 
 class BalancedGroup:
-    """A section and what may happen to it."""
+    """A section and its events."""
 
     def __init__(self, section: Section) -> None:
         self._section = section
@@ -49,7 +48,7 @@ class BalancedGroup:
         settings: GroupSettings,
         turn: Turn,
     ) -> "BalancedGroup":
-        """Create a section. Each partition starts at its start offset, unless the group has a committed offset."""
+        """Create a section. Partitions start at their start offset, unless the group has a committed offset."""
         section = Section(group, topic, positions, settings, turn.now_ms)
         section.changed()
         fresh = cls(section)
@@ -60,7 +59,7 @@ class BalancedGroup:
     def restore(
         cls, group: str, stored: StoredBalanced, positions: CommittedOffsets, settings: GroupSettings, turn: Turn
     ) -> "BalancedGroup":
-        """Restore the stored section with new timeouts. Sets timers and changes nothing."""
+        """Restore the stored section with new timeouts. Sets timers only."""
         section = Section.restore(group, stored, positions, settings, turn)
         rebalance.aim_again(section, turn.ticks_ms)
         for member in section.instances.values():
@@ -71,13 +70,11 @@ class BalancedGroup:
 
     @property
     def topic_id(self) -> UUID | None:
-        """The id of its topic; None: not known."""
+        """Id of its topic. None: unknown."""
         return self._section.topic_id
 
-    # what happens
-
     def dismiss_silent(self, at_ms: int, turn: Turn) -> None:
-        """Remove silent instances, even if their timer has not fired. Runs before every event."""
+        """Remove silent instances. Runs before every event."""
         rebalance.dismiss_silent(self._section, at_ms, turn)
 
     def answer(self, request: InstanceRequest, turn: Turn) -> InstanceResult:
@@ -98,21 +95,19 @@ class BalancedGroup:
                 return Updated()
 
     def delivered(self, event: Delivered, turn: Turn) -> bool:
-        """Handle the result of a get, before its answer. Return whether its plan is still known."""
+        """Handle the result of a get. Return whether its plan is still known."""
         return requests.delivered(self._section, event, turn)
 
     def timer_fired(self, name: str, turn: Turn) -> None:
-        """An instance's timer fired and it was not silent: look again later."""
+        """Set the timer of an instance again that was not silent."""
         member = self._section.instances.get(name)
         if member is not None:
             rebalance.watch(self._section, member, turn)
 
     def look_again(self, turn: Turn, used_ms: int) -> bool:
-        """Handle the timer of use: check whether the section was unused for the retention time.
+        """Return whether the section was unused for the retention time.
 
-        Args:
-            turn: the current one.
-            used_ms: when another API last used the topic in this group.
+        `used_ms`: last use of the topic by another API in this group.
         """
         section = self._section
         section.used_ms = max(section.used_ms, used_ms)
@@ -144,11 +139,11 @@ class BalancedGroup:
             section.changed()
 
     def finish(self, turn: Turn) -> None:
-        """Settle what a turn has left to do; called at the end of each."""
+        """Finish a turn."""
         self._section.finish(turn)
 
     def cancel_timers(self, turn: Turn) -> None:
-        """Cancel every timer of the section, which is about to be dropped."""
+        """Cancel all timers before the section is dropped."""
         turn.cancel_timer(timers.unused(self._section.topic))
         for name in self._section.instances:
             turn.cancel_timer(timers.instance(self._section.topic, name))
@@ -167,7 +162,7 @@ class BalancedGroup:
         section = self._section
         if section.retention_ms >= 0:
             left_ms = section.used_ms + section.retention_ms - turn.now_ms
-            # An instance that is in keeps it, however long its timeout.
+            # A member keeps the section, however long its timeout.
             instances = section.instances.values()
             last_out_ms = max((each.seen_ms + each.timeout_ms + 1 - turn.ticks_ms for each in instances), default=0)
             turn.set_timer(timers.unused(section.topic), min(max(left_ms, last_out_ms), timers.LONGEST_MS))
@@ -203,43 +198,41 @@ class BalancedGroup:
         section.open_reads.clear()
         section.advance_offsets(moved, turn)
 
-    # what others may see
-
     @property
     def has_instances(self) -> bool:
-        """Return whether the section has instances."""
+        """Whether the section has instances."""
         return bool(self._section.instances)
 
     @property
     def is_settled(self) -> bool:
-        """Return whether no partition is waiting to move."""
+        """Whether no partition is waiting to move."""
         return all(holding.target is None for holding in self._section.holdings)
 
     def stored(self) -> StoredBalanced:
-        """The form in which it survives a restart."""
+        """Return the stored form."""
         return self._section.stored()
 
     @property
     def generation(self) -> int:
-        """How often ownership has changed."""
+        """Number of ownership changes."""
         return self._section.generation
 
     @property
     def size(self) -> int:
-        """How many instances there are."""
+        """Number of instances."""
         return len(self._section.instances)
 
     @property
     def names(self) -> Iterable[str]:
-        """Every instance, in the order in which they joined."""
+        """Instances in join order."""
         return self._section.instances
 
     def shares(self) -> dict[str, list[int]]:
-        """Instance -> the partitions it holds, in the order in which they joined."""
+        """Return the partitions of each instance, in join order."""
         return {name: self._section.held_by(name) for name in self._section.instances}
 
     def reservations(self, now: Now) -> list[Reservation]:
-        """Every partition with its position and holder."""
+        """Return every partition with its offset and owner."""
         section = self._section
         found = []
         for index, holding in enumerate(section.holdings):

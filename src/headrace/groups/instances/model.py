@@ -1,7 +1,7 @@
-"""What balanced groups and their APIs share: where a group starts, and the cursor an instance carries.
+"""Types of balanced groups and their APIs: start positions and cursors.
 
-Source of the terms: OCI Streaming's CreateGroupCursor, GetMessages and GetGroup. An offset in here is always the next
-one to read, as in Kafka; an API that shows the last one committed subtracts.
+The terms are those of OCI Streaming's CreateGroupCursor, GetMessages and GetGroup. Offsets are the next to read, as in
+Kafka. An API that returns the last committed one subtracts.
 """
 
 from enum import Enum
@@ -10,22 +10,22 @@ import msgspec
 
 
 class StartKind(Enum):
-    """Where a group begins to read. The values are OCI's names."""
+    """Start of a group, with OCI's names."""
 
     TRIM_HORIZON = "TRIM_HORIZON"
-    """The oldest record; while nothing is committed, the oldest remaining one."""
+    """The oldest record. Until the first commit, the oldest remaining one."""
     LATEST = "LATEST"
-    """Whatever is published from now on."""
+    """Records published from now on."""
     AT_TIME = "AT_TIME"
-    """The first record with the time or a later one; the time may lie in the future."""
+    """The first record at or after a time, which may be in the future."""
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A start as a client asks for it."""
+    """A requested start."""
 
     kind: StartKind
     time_ms: int | None = None
-    """Milliseconds since the epoch; needed for AT_TIME, else unused."""
+    """Milliseconds since the epoch, for AT_TIME."""
 
 
 class GroupCursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,25 +34,25 @@ class GroupCursor(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     instance: str
     incarnation: int
-    """Which CreateGroupCursor of the group it comes from. The newest one used under a name may commit."""
+    """Number of its CreateGroupCursor. The newest one used under a name may commit."""
     epoch: int
-    """Raised by UpdateGroup: offsets of an older one are not committed."""
+    """Incremented by UpdateGroup. Offsets of an older epoch are not committed."""
     generation: int
-    """How often ownership had changed when it was issued: tells whether a partition has been away since."""
+    """Number of ownership changes when it was issued. Shows whether a partition has moved since."""
     timeout_ms: int
     commit_on_get: bool
     offsets: tuple[tuple[int, int], ...] = ()
-    """(partition, next offset), in the order they were read: delivered by this chain, and not committed when this
-    cursor was issued."""
+    """(Partition, next offset) in reading order: delivered by this chain, and not committed when the cursor was issued.
+    """
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
-    """One partition of a group, as tools see it."""
+    """A partition of a group, as shown to tools."""
 
     partition: int
     committed: int | None
-    """The committed position (next offset); None when nothing was committed since the group was made or updated."""
+    """Committed offset. None: no commit since the group was created or updated."""
     instance: str | None
-    """The owner; None: no owner."""
+    """Owner, if any."""
     reserved_until_ms: int | None
-    """When the reservation ends without further requests; None: no owner."""
+    """End of the reservation without further requests. None: no owner."""

@@ -1,7 +1,7 @@
-"""Members and partitions of a balanced section: who enters, and which partitions move to whom.
+"""Members of a balanced section, and the movement of its partitions.
 
-Cursors are created, names come in with their first request, and newer cursors take over. Partitions move as they become
-free, or as their owners give them up.
+Members enter with their first request, and newer cursors replace older ones. Partitions move when they are free, or
+when their owners give them up.
 """
 
 from collections import Counter
@@ -15,19 +15,16 @@ from headrace.groups.instances.section import Instance, Section
 from headrace.groups.turn import Turn
 
 
-# Who shall have which partition: shares that differ by one at most, with as few moves as possible.
-#
-# Pure and deterministic: the same members, holders and intentions give the same answer.
+# Targets: shares that differ by at most one, with as few moves as possible. Deterministic.
 def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> dict[str, int]:
-    """Return how many partitions each member should have. Quotas differ by one at most.
+    """Return the number of partitions for each member. They differ by at most one.
 
-    Larger quotas go to members with most partitions, then to those with most intended ones, then to the oldest, so that
-    partitions do not move unnecessarily.
+    Larger quotas go to members with most partitions, then most intended ones, then to the oldest, to avoid moves.
 
     Args:
-        members: in the order in which they joined; at least one.
+        members: at least one, in join order.
         holders: owner by partition.
-        intended: partition -> next owner, as decided before.
+        intended: partition -> next owner, from earlier decisions.
     """
     held = Counter(holders)
     coming = Counter(intended.values())
@@ -37,10 +34,10 @@ def quotas(members: Sequence[str], holders: Sequence[str | None], intended: Mapp
 
 
 def share_out(members: Sequence[str], holders: Sequence[str | None], intended: Mapping[int, str]) -> list[str]:
-    """Return the target member of each partition; arguments as for `quotas`.
+    """Return the target member of each partition.
 
     A member keeps partitions up to its quota, preferably those without an intended owner. Intentions are kept if
-    possible. The rest goes to the members with the largest deficit.
+    possible. The rest goes to members with the largest deficit.
     """
     left = quotas(members, holders, intended)
     shall: list[str | None] = [None] * len(holders)
@@ -53,7 +50,7 @@ def share_out(members: Sequence[str], holders: Sequence[str | None], intended: M
         if shall[partition] is None and left.get(member, 0) > 0:
             shall[partition] = member
             left[member] -= 1
-    # Free ones first, because others are not available to their next owner yet.
+    # Free ones first: others are not available to their next owner yet.
     for partition in sorted(range(len(holders)), key=lambda partition: (holders[partition] is not None, partition)):
         if shall[partition] is None:
             member = max(members, key=lambda name: left[name])
@@ -63,7 +60,7 @@ def share_out(members: Sequence[str], holders: Sequence[str | None], intended: M
 
 
 def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
-    """Remove members silent for longer than their timeout at `at_ms` (ticks), and reassign their partitions."""
+    """Remove members that are silent at `at_ms` (ticks), and reassign their partitions."""
     silent = [member for member in section.instances.values() if member.is_silent(at_ms)]
     for member in silent:
         del section.instances[member.name]
@@ -77,7 +74,7 @@ def dismiss_silent(section: Section, at_ms: int, turn: Turn) -> None:
 
 
 def rebalance(section: Section, turn: Turn) -> None:
-    """Grant free partitions, and decide which partitions owners must give up."""
+    """Grant free partitions, and decide which ones owners must give up."""
     if not section.instances:
         for holding in section.holdings:
             holding.aim(None, turn.ticks_ms)
@@ -90,7 +87,7 @@ def rebalance(section: Section, turn: Turn) -> None:
 
 
 def aim_again(section: Section, ticks_ms: int) -> None:
-    """Decide again after a restart which partitions must move. Nothing is granted or stored."""
+    """Decide after a restart which partitions must move. Grants and stores nothing."""
     if section.instances:
         for holding, due in zip(section.holdings, _shares(section), strict=True):
             holding.aim(None if holding.owner in (None, due) else due, ticks_ms)
@@ -105,8 +102,8 @@ def _shares(section: Section) -> list[str]:
 def hand_over(section: Section, member: Instance, turn: Turn) -> None:
     """Move partitions from a member during its own request.
 
-    It gives up partitions without records in flight. It may keep others while it commits or sends heartbeats. If it
-    does neither for its timeout, it loses them.
+    It gives up partitions without records in flight. It may keep others while it commits or sends heartbeats, and loses
+    them if it does neither for its timeout.
     """
     given = False
     for index in section.held_by(member.name):
@@ -125,7 +122,7 @@ def hand_over(section: Section, member: Instance, turn: Turn) -> None:
 
 
 def create_cursor(section: Section, request: CreateCursor, turn: Turn) -> GroupCursor:
-    """The first cursor of a chain. A name that is in the section has restarted; another comes in when it asks."""
+    """Return the first cursor of a chain. If the name is a member, the instance has restarted."""
     section.incarnations += 1
     section.changed()
     cursor = GroupCursor(
@@ -144,7 +141,7 @@ def create_cursor(section: Section, request: CreateCursor, turn: Turn) -> GroupC
 
 
 def check_cursor(section: Section, cursor: GroupCursor) -> None:
-    """Raise InstanceError for a cursor that this section has not created: it is of one that was here before."""
+    """Raise InstanceError for a cursor of an earlier section."""
     if cursor.epoch < section.created_ms:
         raise InstanceError(InstanceProblem.INVALID_CURSOR, f"group {section.group!r} has not made this cursor")
 
@@ -152,14 +149,14 @@ def check_cursor(section: Section, cursor: GroupCursor) -> None:
 def is_outdated(section: Section, cursor: GroupCursor) -> bool:
     """Return whether a newer cursor of the same name is in use.
 
-    An outdated cursor neither commits nor extends a reservation.
+    An outdated one neither commits nor extends a reservation.
     """
     member = section.instances.get(cursor.instance)
     return member is not None and cursor.incarnation < member.incarnation
 
 
 def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
-    """Return the member of a cursor that is not outdated, and renew it. Add it if necessary."""
+    """Renew or add the member of a current cursor, and return it."""
     member = section.instances.get(cursor.instance)
     if member is None:
         member = section.instances[cursor.instance] = Instance(cursor, turn.ticks_ms)
@@ -175,7 +172,7 @@ def enter(section: Section, cursor: GroupCursor, turn: Turn) -> Instance:
 
 
 def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
-    """Handle a restarted instance: its earlier records in flight can no longer be committed."""
+    """The earlier records in flight of a restarted instance can no longer be committed."""
     member.begin(cursor.incarnation, cursor.timeout_ms, cursor.commit_on_get, turn.ticks_ms)
     section.changed()
     for index in section.held_by(member.name):
@@ -184,6 +181,6 @@ def _take_over(section: Section, member: Instance, cursor: GroupCursor, turn: Tu
 
 
 def watch(section: Section, member: Instance, turn: Turn) -> None:
-    """Set the timer of a member's timeout. Its requests do not move the timer, because they are frequent."""
+    """Set the timer of a member's timeout. Frequent requests do not move it."""
     overdue_ms = member.seen_ms + member.timeout_ms + 1
     turn.set_timer(timers.instance(section.topic, member.name), overdue_ms - turn.ticks_ms)

@@ -1,4 +1,4 @@
-"""GetMessages, ConsumerCommit and ConsumerHeartbeat: every request of an instance may move partitions."""
+"""GetMessages, ConsumerCommit and ConsumerHeartbeat. Each request of an instance may move partitions."""
 
 from bisect import bisect_right
 
@@ -10,15 +10,15 @@ from headrace.groups.instances.section import Holding, Instance, OpenRead, Secti
 from headrace.groups.turn import Turn
 
 _NOTHING_KEPT = 0
-"""The number of a read of which nothing is kept."""
+"""Number of reads without state."""
 _FROM_LOG_START = StartKind.TRIM_HORIZON
 
 
 def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
-    """Commit what the previous request delivered, rebalance, and return what to read.
+    """Commit the records of the previous get, rebalance, and return what to read.
 
     Raises:
-        InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION; then nothing has changed.
+        InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION. Nothing has changed.
     """
     check_cursor(section, cursor)
     if is_outdated(section, cursor):
@@ -36,7 +36,7 @@ def get(section: Section, cursor: GroupCursor, turn: Turn) -> Plan:
 
 
 def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
-    """Commit without reading. Raises InstanceError: INVALID_CURSOR, UNRESERVED_PARTITION; then nothing has changed."""
+    """Commit without reading. Raises InstanceError (INVALID_CURSOR, UNRESERVED_PARTITION) with nothing changed."""
     check_cursor(section, cursor)
     if is_outdated(section, cursor):
         if cursor.offsets:
@@ -44,8 +44,7 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
         return cursor
     check_commit(section, cursor)
     if cursor.instance in section.instances or section.valid_offsets(cursor):
-        # A commit without offsets makes no member, but speaks for one. With offsets, it is of an instance whose
-        # reservation has lapsed, and extends it.
+        # Without offsets, a commit only renews a member. With offsets, it extends a lapsed reservation.
         member = enter(section, cursor, turn)
         commit_offsets(section, member, cursor, turn)
         member.extended_ms = turn.ticks_ms
@@ -56,9 +55,9 @@ def commit(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
 
 
 def beat(section: Section, cursor: GroupCursor, turn: Turn) -> GroupCursor:
-    """Renew an instance, or add it. Raises InstanceError: INVALID_CURSOR.
+    """Renew or add an instance. Raises InstanceError: INVALID_CURSOR.
 
-    The next cursor is the same one: heartbeats may run concurrently with gets, on an older chain.
+    The cursor does not change: heartbeats may run concurrently with gets.
     """
     check_cursor(section, cursor)
     if not is_outdated(section, cursor):
@@ -78,7 +77,7 @@ def _plan(section: Section, member: Instance, cursor: GroupCursor) -> Plan:
         holding = holdings[index]
         read = _read_from(section, index, known.get(index, -1) if known else -1)
         if holding.target is not None and read.offset >= holding.delivered:
-            # To be given up: nothing new is read. What is in flight is read again when the answer was lost.
+            # It must be given up: read only records in flight again, in case the response was lost.
             continue
         holding.readers += 1
         holding.exposed = True
@@ -101,9 +100,8 @@ def _in_turn(section: Section, member: Instance, cursor: GroupCursor) -> list[in
 
 
 def _read_from(section: Section, index: int, known: int) -> ReadFrom:
-    """From where the chain of gets has come to, if it is ahead of the position."""
     position, epoch = section.standing(index)
-    # `max` takes a fifth of the time that this does, for each of thousands of partitions.
+    # `max` takes five times as long, for thousands of partitions.
     offset = known if known > position else position  # noqa: FURB136
     holding = section.holdings[index]
     reached, start = holding.delivered, holding.start
@@ -122,7 +120,7 @@ def _for_outdated(section: Section, cursor: GroupCursor) -> Plan:
 
 
 def delivered(section: Section, event: Delivered, turn: Turn) -> bool:
-    """Before a get's answer, mark its records as in flight in tenures that have not ended.
+    """Before a get's response, mark its records as in flight in tenures that have not ended.
 
     Returns: Whether its plan is known, or it can commit nothing.
     """
@@ -172,7 +170,7 @@ def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> Non
         if index in offsets:
             holding.delivered = max(holding.delivered, offsets[index])
             if epochs.get(index, -1) > section.leader_epoch(index):
-                # Whether the log still has what earlier owners were given was not asked.
+                # It is not known whether the log still has the records of earlier owners.
                 _keep_tenure(section, holding)
             holding.leader_epoch = max(holding.leader_epoch, epochs.get(index, -1))
             in_hand.append(index)
@@ -182,10 +180,10 @@ def _take(section: Section, read: OpenRead, event: Delivered, turn: Turn) -> Non
 
 
 def check_commit(section: Section, cursor: GroupCursor) -> None:
-    """Raise InstanceError UNRESERVED_PARTITION if a cursor has offsets of a partition that another instance has taken.
+    """Raise InstanceError (UNRESERVED_PARTITION) for offsets of a partition that another instance has taken.
 
-    A silent or slow instance loses a partition only when another one gets it. Offsets of partitions that it gave up
-    itself, or that were reset, are ignored without error.
+    An instance loses a partition only when another one gets it. Offsets of partitions that it gave up itself, or that
+    were reset, are ignored.
     """
     if not cursor.offsets or cursor.epoch != section.epoch:
         return
@@ -202,13 +200,13 @@ def _lost(member: Instance | None, index: int) -> int:
 
 
 def unreserved(index: int) -> InstanceError:
-    """The refusal to commit in a partition."""
+    """Return the error of a commit in a partition."""
     message = f"Trying to commit unreserved partition {index}"
     return InstanceError(InstanceProblem.UNRESERVED_PARTITION, message, index)
 
 
 def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn: Turn) -> None:
-    """Commit a checked cursor's offsets. Offsets never decrease, so a repeated older request is harmless."""
+    """Commit a checked cursor's offsets. They never decrease, so a repeated older request is harmless."""
     ahead: dict[int, int] = {}
     for index, offset in section.offsets_of(member, cursor).items():
         position = section.position(index)
@@ -223,7 +221,7 @@ def commit_offsets(section: Section, member: Instance, cursor: GroupCursor, turn
 
 
 def learn_flight(section: Section, member: Instance, cursor: GroupCursor) -> None:
-    """Learn from a cursor which records are in flight, after a restart of the server."""
+    """Restore from a cursor which records are in flight, after a restart of the server."""
     for index, offset in section.offsets_of(member, cursor).items():
         holding = section.holdings[index]
         holding.delivered = max(holding.delivered, offset)
