@@ -1,4 +1,4 @@
-"""The server side of the Kafka protocol: listener, connections, scheduling of requests, responses in order.
+"""Server side of the Kafka protocol: listener, connections, request scheduling, ordered responses.
 
-May import what `kafka` may import: the broker, and no storage. Of `kafka.apis` only the listener imports anything.
+It may import what `kafka` may import. Only the listener imports `kafka.apis`.
 """

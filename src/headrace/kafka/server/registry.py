@@ -1,7 +1,6 @@
-"""Registry of the Kafka APIs that a listener serves.
+"""Registry of the Kafka APIs. ApiVersions and `docs/kafka-apis.md` are built from it.
 
-ApiVersions and `docs/kafka-apis.md` are built from these registrations. Each registration must name the required
-permissions; there is no default.
+Each registration must name the required ACLs. There is no default.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
@@ -34,7 +33,7 @@ Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
 
 
 class Served(RequestContext, eq=False):
-    """A request that serves itself when its turn comes."""
+    """A request that serves itself."""
 
     def serve(self) -> None:
         """Answer, now or later."""
@@ -42,7 +41,7 @@ class Served(RequestContext, eq=False):
 
 
 class WaitsFor(Enum):
-    """Events other than storage that requests of an API may wait for without a limit."""
+    """Events other than storage for which requests may wait without a limit."""
 
     RECORDS = "records"
     """Responses leave at once: consumers get records before the producer gets its response."""
@@ -65,9 +64,8 @@ class Api(msgspec.Struct, frozen=True):
     refusal: Refusal | None
     """None: no part can be refused, since no permission is needed."""
     keep: Callable[[Any, RequestContext], bool] | None
-    """Copies a long request that would otherwise be overwritten while it is authorized in slices. It returns False for
-    a
-    short request. None: requests stay valid.
+    """Copies a long request before it is authorized in slices, and returns False for a short one. None: requests stay
+    valid.
     """
     most_bytes: int
     """Maximum bytes of a request; `socket.request.max.bytes` also applies."""
@@ -83,13 +81,13 @@ class Api(msgspec.Struct, frozen=True):
     """Whether a timeout also applies to the requests that wait after the one that timed out."""
 
     def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
-        """Return each rule that a request needs of `context.principal`, with each resource."""
+        """Yield each rule of a request with each resource."""
         for rule in self.needs:
             for resource in rule.resources(request, context):
                 yield rule, resource
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
-        """Remove the refused parts from a request."""
+        """Remove refused parts from a request."""
         assert self.refusal is not None
         return self.refusal.take_out(request, context, refused)
 
@@ -101,7 +99,7 @@ MOST_BYTES = 4 << 20
 
 
 class Shortcut(msgspec.Struct, frozen=True):
-    """A fast path for simple requests of an API, without the message tables."""
+    """A fast path for simple requests of an API."""
 
     begin: Callable[[ResponseChannel, memoryview, int, int, bool], Served | None]
     """Creates a request from a simple frame; None: the frame is not simple.
@@ -139,22 +137,20 @@ def register(
         request: request class.
         oldest: first advertised version.
         newest: last advertised version.
-        needs: required permissions, see `kafka.required_acls`; `ANYBODY` if none.
-        refusal: how requests are refused; None: by `each`, or as a whole with an error code.
-        each: items that are answered one by one, see `kafka.server.executor`. The decorated function returns the
-            function for one item, or the response.
-        keep: see `Api.keep`.
+        needs: required ACLs, see `kafka.required_acls`; `ANYBODY` if none.
+        refusal: refuses requests. By default `each` does, or an error code for the whole request.
+        each: items with separate responses, see `kafka.server.executor`.
+        keep: see `Api`.
         refused_below: lower versions are advertised and refused.
-        most_bytes: a larger request closes its connection before it is read.
-        element_bytes: minimum average bytes of an element; a request with smaller ones closes its connection.
-        bound: timeout, see `kafka.server.timeouts`; None: the handler limits the wait. An API without a refusal must
-            not use storage.
-        waits_for: other events that it may wait for, see `WaitsFor`.
-        urgent: see `Api.urgent`.
-        one_gives_up_all: see `Api.one_gives_up_all`.
+        most_bytes: see `Api`.
+        element_bytes: see `Api`.
+        bound: timeout. None: the handler limits the wait. An API without a refusal must not use storage.
+        waits_for: see `Api`.
+        urgent: see `Api`.
+        one_gives_up_all: see `Api`.
 
     Raises:
-        ValueError: the API is already registered, a version is unknown to the codec, or its needs cannot be refused.
+        ValueError: the API is registered already, a version is unknown, or its needs cannot be refused.
     """
 
     def add(decorated: Callable[[Any, RequestContext], Any]) -> Handler:
