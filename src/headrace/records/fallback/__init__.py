@@ -1,4 +1,4 @@
-"""The functions of the C extensions in Python, for machines without a compiler.
+"""The functions of the C extensions in Python, for installations without a compiler.
 
-Pure, as all of `records`. Choose between both with `records.accelerator`.
+Pure, as all of `records`, whose `accelerator` selects one of both.
 """
