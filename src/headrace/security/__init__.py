@@ -1,4 +1,4 @@
 """Authorization, quotas and TLS.
 
-Knows no broker, listener or storage: it may import only `records`, `text` and `aio`. `access` and `quotas` are pure.
+It may import only `records`, `text` and `aio`. `access` and `quotas` are pure.
 """

@@ -1,1 +1,1 @@
-"""How the brokers of a keyspace ask each other: over their HTTP listeners, with seals that only they can make."""
+"""Requests between the brokers of a keyspace: HTTP with signatures that only brokers can create."""
