@@ -29,10 +29,7 @@ def create(
 ) -> Starlette:
     """Create the application.
 
-    Args:
-        health: checks the server, with a timeout.
-        mounts: routes of other HTTP APIs.
-        otherwise: handles unknown paths; None: a plain text error.
+    `health` must have a timeout. `mounts` are routes of other APIs, and `otherwise` handles unknown paths.
     """
 
     async def healthz(_: Request) -> Response:

@@ -1,6 +1,6 @@
 """HTTP connection: uvicorn's protocol with timeouts and limits.
 
-Input is parsed in slices, so that other connections are served in between. Pipelined requests wait unparsed.
+Input is parsed in slices, so that other connections are served in between.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with limits, timeouts, JSON errors, and an extension that drops the connection."""
+    """uvicorn's protocol with limits, timeouts and JSON errors."""
 
     listener: ClassVar[ConnectionOwner]
     """Each listener has a separate subclass."""
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
     # Life of the connection
 
     def connection_made(self, transport: Any) -> None:
-        """Accept the client, or refuse it if there are too many."""
+        """Accept the client."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._writer = _Writer(transport)
@@ -285,7 +285,7 @@ class Connection(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             except httptools.HttpParserUpgrade as upgrade:
-                # Upgrades are not supported. Handle the request as usual.
+                # Upgrades are not supported.
                 rest = rest[upgrade.args[0] :]
                 if self._framed:
                     self._read_body()

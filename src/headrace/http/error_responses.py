@@ -1,4 +1,4 @@
-"""JSON responses of the HTTP listener, with a request id as in OCI's API."""
+"""JSON responses of the HTTP listener, as in OCI's API."""
 
 from uuid import uuid4
 

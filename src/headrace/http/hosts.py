@@ -1,9 +1,8 @@
 """Check of `Host` and `Origin` against DNS rebinding.
 
 A web page in a local browser can send requests to loopback. With DNS rebinding, its name resolves to this server, and
-the browser gives it the responses. Such a request has the page's name in `Host`. A request from a page of another
-server has its name in `Origin` (RFC 6454). Pages of other servers on this machine differ in the port only, and are
-detected by `Sec-Fetch-Site` (Fetch Metadata, W3C).
+is in `Host`. Requests from pages of other servers have their name in `Origin` (RFC 6454). Pages of other servers on
+this machine are detected by `Sec-Fetch-Site` (Fetch Metadata, W3C).
 """
 
 import ipaddress
@@ -40,12 +39,7 @@ class Hosts:
     """The valid names of this server."""
 
     def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
-        """Accept loopback's names and these.
-
-        Args:
-            own: names and addresses of the listener.
-            allowed: `headrace.http.hosts`; `*` allows all names.
-        """
+        """Accept loopback's names, and these; `allowed` is `headrace.http.hosts`, with `*` for all names."""
         names = {each.strip() for each in (*own, *allowed)}
         self._any = ANY in names
         self._allowed = frozenset(_plain(each) for each in allowed)
@@ -57,11 +51,7 @@ class Hosts:
     ) -> Refused | None:
         """Return why a request is refused, or None.
 
-        Args:
-            headers: headers as received, with names in lower case.
-            http_version: such as `1.1`. Version 1.0 needs no `Host`.
-            local: local address of the connection.
-            method: such as `GET`.
+        `headers` have names in lower case. HTTP 1.0 needs no `Host`. `local` is the local address of the connection.
         """
         host: bytes | None = None
         origin: bytes | None = None
@@ -103,7 +93,7 @@ class Hosts:
 
 
 class HostCheck:
-    """An ASGI application that refuses requests with other names."""
+    """An ASGI application that refuses other names."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app = app

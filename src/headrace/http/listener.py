@@ -1,4 +1,4 @@
-"""The HTTP listener: uvicorn on a bound socket, in the server's event loop.
+"""The HTTP listener: uvicorn on a bound socket.
 
 uvicorn's `serve` would take over signals and logging, so its parts are called separately.
 """
@@ -42,15 +42,7 @@ class HttpListener:
         limits: ConnectionLimits | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Create a listener on a bound socket, which `stop` closes.
-
-        Args:
-            app: answers the requests.
-            sock: bound, not yet listening.
-            clock: clock of the timeouts.
-            limits: connection limits; None: the number of descriptors.
-            tls: TLS configuration.
-        """
+        """Create a listener on a bound socket, not yet listening, which `stop` closes."""
         self._sock = sock
         self._clock = clock or SystemClock()
         self._limits = limits or ConnectionLimits(_MOST, _MOST)
@@ -102,18 +94,18 @@ class HttpListener:
         return len(self._connections)
 
     def admit(self, connection: Connection, host: str) -> str:
-        """Accept a connection, or return the reason to close it."""
+        """See `ConnectionOwner`."""
         self._connections.add(connection)
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
         return self._limits.admit(host)
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
-        """Return the principal of a client certificate: ANONYMOUS without one, None if no rule matches."""
+        """See `ConnectionOwner`."""
         return ANONYMOUS if self._tls is None else principal_of(transport, self._tls.mapping)
 
     def forget(self, connection: Connection, host: str) -> None:
-        """Remove a lost connection."""
+        """See `ConnectionOwner`."""
         if connection in self._connections:
             self._connections.discard(connection)
             self._limits.forget(host)

@@ -1,7 +1,7 @@
 """A large page for many clients, some of which may read slowly.
 
-Concurrent requests share a page, which is sent in pieces. A connection that does not read holds one piece, and blocks
-no other request. A few older pages are kept for clients that still read them.
+Concurrent requests share a page, which is sent in pieces. A connection that does not read holds one piece. A few older
+pages are kept.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,13 +26,7 @@ class SharedPages:
     """A page that changes."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]], media_type: str, reads: ReadBudget) -> None:
-        """Create it.
-
-        Args:
-            make: builds the page.
-            media_type: its type.
-            reads: counts unsent bytes. Responses never wait for it, as monitoring is needed when memory is short.
-        """
+        """`reads` counts unsent bytes, but responses never wait for it: monitoring is needed when memory is short."""
         self.media_type = media_type
         self.reads = reads
         self._make = make

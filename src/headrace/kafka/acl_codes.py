@@ -112,13 +112,13 @@ def filter_of(given: Any) -> AclFilter:
 
 
 def check_enabled(enabled: bool) -> None:
-    """Raise RequestError (SECURITY_DISABLED, with Kafka's message) if ACLs are disabled."""
+    """Raise RequestError (SECURITY_DISABLED) if ACLs are disabled."""
     if not enabled:
         raise RequestError(Code.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
 def authorized(context: RequestContext, kind: ResourceType, name: str) -> int:
-    """Return the client's operations, one bit each (KIP-430), or all if ACLs are disabled."""
+    """Return the client's operations, one bit each (KIP-430)."""
     broker = context.broker
     grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
     return sum(_BITS[each] for each in SUPPORTED[kind] if grants is None or grants.may(each, kind, name))

@@ -1,6 +1,6 @@
-"""Removal of unauthorized parts from requests. Handlers never see these parts.
+"""Removal of unauthorized parts from requests, before their handlers.
 
-Each API defines how to remove a part and how to respond to it. The response does not depend on whether a name exists.
+Responses do not depend on whether a refused name exists.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -152,7 +152,7 @@ def parts(
 
 
 def topic_named(part: Any, _: Any, __: RequestContext) -> Iterable[Place]:
-    """Yield the topic of a part with a topic's name."""
+    """Yield the topic of a part."""
     yield ResourceType.TOPIC, part.name
 
 

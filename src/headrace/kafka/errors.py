@@ -1,7 +1,4 @@
-"""Error codes of the Kafka protocol for errors of the broker. Source: Kafka protocol guide, "Error codes".
-
-A test checks that every error of `topics.errors` and `groups.errors` has a code.
-"""
+"""Error codes for errors of the broker. Source: Kafka protocol guide, "Error codes"."""
 
 from enum import IntEnum
 
@@ -82,7 +79,7 @@ class Code(IntEnum):
 
 
 def error_name(error: int | str) -> str:
-    """Return Kafka's name of an error code. Other errors are names already."""
+    """Return Kafka's name of an error code."""
     if isinstance(error, str):
         return error
     return Code(error).name if error in Code._value2member_map_ else str(error)
@@ -114,13 +111,13 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.MessageTooLarge: Code.MESSAGE_TOO_LARGE,
     topics.UnsupportedCompression: Code.UNSUPPORTED_COMPRESSION_TYPE,
     topics.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    # The error of the batch before it. After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka would send all unacknowledged
-    # batches in a new producer epoch, and duplicate stored ones.
+    # After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka would send all unacknowledged batches in a new producer epoch, and
+    # duplicate stored ones.
     topics.BehindRefused: Code.KAFKA_STORAGE_ERROR,
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
-    # No client retries it, and all clients know it (Kafka 0.10.2). It does not blame the record.
+    # No client retries it, and all clients know it (Kafka 0.10.2).
     topics.OffsetsExhausted: Code.POLICY_VIOLATION,
-    # Clients retry these after a lookup of the leader, which suits short failures of Redis and full memory.
+    # Clients retry these after a lookup of the leader.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.PartitionOffline: Code.KAFKA_STORAGE_ERROR,
@@ -141,7 +138,7 @@ _GROUPS: dict[GroupError, Code] = {error: Code[error.name] for error in GroupErr
 
 
 def code_of(error: Exception | GroupError | None) -> Code:
-    """Return the code of an error: NONE for None, and UNKNOWN_SERVER_ERROR for an unknown error."""
+    """Return the code of an error: NONE for None, and UNKNOWN_SERVER_ERROR for others."""
     if error is None:
         return Code.NONE
     if isinstance(error, GroupError):

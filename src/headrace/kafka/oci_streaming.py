@@ -1,12 +1,11 @@
 """Features that the Kafka endpoint of OCI Streaming lacks, for `oci.kafka=strict`.
 
 Oracle documents compacted topics, idempotent producers, transactions, Kafka Streams, added partitions and "some
-administrative APIs" as not implemented. It documents the Admin API from 0.10.1.0 on, with CreateTopics and
-DeleteTopics. Clients report an API that is not advertised: "The broker does not support INIT_PRODUCER_ID".
+administrative APIs" as not implemented, and the Admin API from 0.10.1.0 on. Clients report an API that is not
+advertised: "The broker does not support INIT_PRODUCER_ID". Retention and partitions of a stream are fixed. The
+service's users, policies and limits replace those of a broker.
 
-Retention and partitions of a stream are fixed at its creation. Users, policies and limits of the service replace those
-of a broker. Sources: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka"; UpdateStreamDetails;
-helidon-io/helidon#6718.
+Sources: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka"; UpdateStreamDetails; helidon-io/helidon#6718.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Batches of Produce requests from append to response.
-
-Most requests have one batch for one partition, and bypass the codec's structures.
-"""
+"""Batches of Produce requests from append to response."""
 
 import asyncio
 from abc import abstractmethod
@@ -54,9 +51,9 @@ _ATTRIBUTES, _CODEC = 5, 7
 
 
 class Placing:
-    """`Late` of a Produce request whose batches are still being appended, which continues without its client.
+    """`Late` of a Produce request whose batches are still being appended.
 
-    With acks=0, clients may disconnect after the last send.
+    It continues without its client, as clients with acks=0 disconnect early.
     """
 
     __slots__ = ()
@@ -92,13 +89,7 @@ class Pending:
     ) -> None:
         """Start with `left` partitions without a result.
 
-        Args:
-            context: the request.
-            response: its response, to be completed.
-            left: see above.
-            silent: whether there is no response (acks=0).
-            wait_ms: timeout for replicas, or 0 for none.
-            settled: resolved when the response is complete, instead of a send.
+        `silent`: no response (acks=0). `wait_ms`: timeout for replicas, or 0. `settled`: resolved instead of a send.
         """
         self._context = context
         self._response = response
@@ -108,14 +99,14 @@ class Pending:
         self._told = 0
         self._settled = settled
         self._wait_ms = wait_ms
-        self._kept = 0  # bytes of the request that this object must release
+        self._kept = 0  # bytes of the request to release
 
     def due_ms(self, context: RequestContext) -> int:
         """See `Late.due_ms`."""
         return context.seen_ms + most_ms(self._wait_ms)
 
     def answer(self, context: RequestContext) -> None:
-        """Send the response with timeouts for partitions without a result."""
+        """See `Late.answer`."""
         if self._silent:
             context.finish_without_response()
         else:
@@ -135,7 +126,7 @@ class Pending:
         self._left += 1
 
     def abandon(self) -> None:
-        """Keep the request's bytes counted until its appends end: its client is gone."""
+        """Keep the request counted until its appends end."""
         if self._left:
             self._kept, self._context.kept = self._context.kept, 0
 
@@ -160,7 +151,7 @@ class Pending:
 
 
 class BatchAppend:
-    """The append of one batch, and its part of the response."""
+    """The append of one batch."""
 
     __slots__ = ()
 
@@ -244,7 +235,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
 
 
 class SingleBatch(BatchAppend, Served, eq=False):
-    """A Produce request with one batch for one partition."""
+    """A Produce request with one batch."""
 
     topic: str = ""
     index: int = 0
@@ -304,12 +295,12 @@ def log_refused(context: RequestContext, topic: str, partition: int, error: Exce
 
 
 def most_ms(wait_ms: int) -> int:
-    """Return the timeout in ms of a request that waits `wait_ms` for replicas."""
+    """Return the timeout in ms."""
     return max(wait_ms or UNSAID_MS, LEAST_MS)
 
 
 def unsettled(partition: int) -> Answer:
-    """Return the response for a partition without a result."""
+    """Return the response without a result."""
     return Answer(
         index=partition,
         error_code=Code.REQUEST_TIMED_OUT,
@@ -321,7 +312,7 @@ def unsettled(partition: int) -> Answer:
 
 
 def refuse(answer: Answer, error: Exception) -> None:
-    """Write an error into the response for a partition."""
+    """Write an error into a response."""
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
@@ -335,10 +326,7 @@ def opens_batches(broker: Broker, topic: str) -> bool:
 
 
 def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
-    """Copy a batch that is less than half of its request, since keeping it would keep the whole request.
-
-    `size` is that of the request. Caches count the batch only.
-    """
+    """Copy a batch that is less than half of its request, which it would keep in memory."""
     if type(batch) is bytearray or 2 * len(batch) >= size:
         return batch
     return bytearray(batch)

@@ -1,4 +1,4 @@
-"""Constructors of the rules with which Kafka APIs declare the required ACLs.
+"""Rules for the ACLs that Kafka APIs require.
 
 Their functions get a request and its context, as a topic may be named by id.
 """
@@ -41,17 +41,14 @@ def transactional_ids(operation: Operation, names: Names) -> RequiredAcls:
 def cluster(
     operation: Operation, when: Callable[[Any], bool] = lambda request: True, *, instead: Instead = None
 ) -> RequiredAcls:
-    """Require an operation on the cluster for requests selected by `when`."""
+    """Require an operation on the cluster if `when`."""
     return _rule(
         operation, ResourceType.CLUSTER, lambda request, context: (CLUSTER_NAME,) if when(request) else (), instead
     )
 
 
 def server(operation: Operation, when: Callable[[Any], bool], which: str) -> RequiredAcls:
-    """Require an operation on the server for requests selected by `when`.
-
-    `which` describes them in the documentation.
-    """
+    """Require an operation on the server if `when`; `which` is for the documentation."""
     return _rule(
         operation,
         ResourceType.CLUSTER,
@@ -103,7 +100,7 @@ def its_transaction(request: Any, _: RequestContext) -> Iterable[str]:
 
 
 def names_of(asked: Iterable[Any] | None, context: RequestContext) -> Iterable[str]:
-    """Yield topic names, looked up by `topic_id` if the name is null, without unknown ids."""
+    """Yield topic names, looked up by `topic_id` if null, without unknown ids."""
     for topic in asked or ():
         name = topic.name if topic.name is not None else _name(topic.topic_id, context)
         if name is not None:

@@ -1,1 +1,1 @@
-"""Encoding of the Kafka protocol: message tables in one notation, compiled at import. No I/O."""
+"""Encoding of the Kafka protocol. No I/O."""

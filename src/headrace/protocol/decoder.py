@@ -1,7 +1,7 @@
 """Generates the Python that decodes one version of one message.
 
-One precompiled struct reads adjacent fields of fixed width and the next length. Lengths are checked against the
-remaining bytes before memory is allocated.
+One precompiled struct reads adjacent fields of fixed width and the next length. Lengths are checked before memory is
+allocated.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ Decode = Callable[[wire.Buffer, int, int], Any]
 def build_decoder(table: MessageTable, version: int, classes: Classes) -> Decode:
     """Return the function `(buffer, position, most)` that decodes a body to the end of the buffer.
 
-    `most` limits the elements of all arrays and the tagged fields together. It raises DecodeError, struct.error,
-    IndexError or UnicodeDecodeError.
+    `most` limits array elements and tagged fields in total. It raises DecodeError, struct.error, IndexError or
+    UnicodeDecodeError.
     """
     emitter = _Decoder(version, version >= table.flexible_from, classes)
     emitter.message(table.root)
@@ -59,15 +59,14 @@ class _Decoder:
         if _has_records(root, self._version):
             source.line("view = buf if type(buf) is memoryview else memoryview(buf)")
         result = self._struct(root, root.name)
-        # As in Kafka, bytes after a request are ignored. librdkafka's Metadata request for all topics (v9 and later)
-        # has three extra bytes.
+        # As in Kafka. librdkafka's Metadata request for all topics (v9 and later) has three extra bytes.
         if not root.name.endswith("Request"):
             source.indent("if p != end:")
             source.line('raise DecodeError(f"{end - p} bytes left over")')
             source.dedent()
         source.line(f"return {result}")
 
-    # Fixed-width items wait in `_pending`, as (format, target), for the next item of variable width.
+    # Fixed-width items wait in `_pending`, as (format, target).
 
     def _add(self, code: str, target: str) -> None:
         self._pending.append((code, target))
@@ -163,7 +162,6 @@ class _Decoder:
         self.source.dedent()
 
     def _string(self, field: Field, local: str, path: str) -> None:
-        """Read short strings inline, and long ones by a function."""
         source = self.source
         nullable = field.nullable_in(self._version)
         length = source.local("n")
@@ -272,7 +270,7 @@ class _Decoder:
             source.line(f'bad_tag("{path}.{field.name}", {stop}, p)')
             source.dedent()
             source.dedent()
-        # Unknown tags, and known ones that were read, end here.
+        # Unknown and repeated tags end here.
         source.line(f"p = {stop}")
         source.dedent()
 

@@ -1,7 +1,7 @@
 """Generates the Python that encodes one version of one message.
 
-The generated function joins small pieces. One precompiled struct writes adjacent fields of fixed width, the next
-one-byte length and an empty tag section. Record batches are separate chunks, and are not copied.
+One precompiled struct writes adjacent fields of fixed width, the next one-byte length and an empty tag section. Record
+batches are separate chunks, and are not copied.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ Classes = dict[str, type[Any]]
 
 
 class Encoded:
-    """An array element that is already encoded in the message's version."""
+    """An array element that is already encoded."""
 
     __slots__ = ("_element", "data")
 
     def __init__(self, element: Any, data: bytes) -> None:
-        """`element` serves reads of attributes. Its arrays may be empty."""
+        """`element` serves reads of attributes."""
         self._element = element
         self.data = data
 
@@ -31,7 +31,7 @@ class Encoded:
 
 
 class EncodedArray:
-    """An array that is already encoded in the message's version. It has a length, and iterates over nothing."""
+    """An array that is already encoded. It has a length, and iterates over nothing."""
 
     __slots__ = ("_count", "data")
 
@@ -62,10 +62,7 @@ def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode
 def build_pieces_encoder(
     table: MessageTable, version: int, classes: Classes, part: Structure | None = None
 ) -> EncodePieces:
-    """As `build_encoder`, but return a generator that yields after each array element.
-
-    With `part`, encode only that structure.
-    """
+    """As `build_encoder`, but return a generator that yields after each array element. `part`: encode only it."""
     structure = part or table.root
     emitter = _Encoder(version, version >= table.flexible_from, classes, in_pieces=True)
     emitter.message(structure)
@@ -103,7 +100,7 @@ class _Encoder:
         source.line('out.append(b"".join(parts))')
         source.dedent()
 
-    # Fixed-width items wait in `_pending`, as (format, expression), for the next item of variable width.
+    # Fixed-width items wait in `_pending`, as (format, expression).
 
     def _add(self, code: str, expression: str) -> None:
         self._pending.append((code, expression))
@@ -323,7 +320,6 @@ _DEFAULTS: dict[type[Any], Any] = {}
 
 
 def _shared_default(cls: type[Any]) -> Any:
-    """Return a shared instance with all defaults. Do not change it."""
     if cls not in _DEFAULTS:
         _DEFAULTS[cls] = cls()
     return _DEFAULTS[cls]

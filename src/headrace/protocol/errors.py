@@ -6,7 +6,7 @@ class CodecError(Exception):
 
 
 class DecodeError(CodecError):
-    """The bytes are not a message of this version. As in Kafka, close the connection."""
+    """The bytes are not such a message. As in Kafka, close the connection."""
 
 
 class EncodeError(CodecError):

@@ -1,4 +1,4 @@
-"""Lines of generated Python with the names that they use."""
+"""Generated Python."""
 
 from typing import Any
 

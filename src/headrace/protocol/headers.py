@@ -1,4 +1,4 @@
-"""Headers of requests and responses, which depend on the API and its version."""
+"""Headers of requests and responses."""
 
 import struct
 from typing import Final
@@ -24,7 +24,7 @@ def _is_flexible(api_key: int, api_version: int) -> bool:
 def decode_request_header(buffer: wire.Buffer, position: int) -> tuple[int, int, int, str | None, int]:
     """Return API key, version, correlation id, client id, and position of the body. Raises DecodeError.
 
-    Unknown APIs have no tagged fields. The client id is a plain nullable string also in header version 2 (KIP-511).
+    The client id is a plain nullable string also in header version 2 (KIP-511).
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(buffer, position)
@@ -63,7 +63,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """Return the header of a response.
 
-    That of ApiVersions has no tagged fields, as the client may not know the versions of the server (KIP-511).
+    That of ApiVersions has no tagged fields, as the client may not know the server's versions (KIP-511).
     """
     if api_key != _API_VERSIONS and _is_flexible(api_key, api_version):
         return _CORRELATION.pack(correlation_id) + b"\0"
@@ -71,7 +71,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def decode_response_header(buffer: wire.Buffer, position: int, api_key: int, api_version: int) -> tuple[int, int]:
-    """Return correlation id and position of the body of a response. Raises DecodeError."""
+    """Return correlation id and position of the body. Raises DecodeError."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(buffer, position)
         position += _CORRELATION.size

@@ -1,4 +1,4 @@
-"""Classes of messages, built from tables. The codec of a version is compiled at its first use."""
+"""Classes of messages. The codec of a version is compiled at its first use."""
 
 import struct
 from collections.abc import Callable, Collection, Iterator
@@ -24,8 +24,7 @@ T = TypeVar("T")
 class Message(msgspec.Struct, gc=False):
     """A request or response body of any version.
 
-    Fields that a version lacks are not written, and have their default when read. Structures are mutable and compare by
-    value.
+    Fields that a version lacks are not written, and have their default when read.
     """
 
     API_KEY: ClassVar[int] = -1
@@ -42,8 +41,7 @@ class Message(msgspec.Struct, gc=False):
     def decode(cls, buffer: Buffer, position: int, version: int, most: int = NO_LIMIT) -> Self:
         """Decode a body up to the end of the buffer; records fields are views of it.
 
-        Raises DecodeError for invalid bytes or more than `most` array elements and tagged fields in total, and
-        UnsupportedVersionError.
+        Raises DecodeError for invalid bytes or more than `most` elements in total, and UnsupportedVersionError.
         """
         decoder = cls._decoders[version]
         try:
@@ -52,10 +50,7 @@ class Message(msgspec.Struct, gc=False):
             raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
     def encode(self, version: int) -> list[Chunk]:
-        """Return the body as chunks, with records as they were given.
-
-        Raises EncodeError if a value does not fit its type, and UnsupportedVersionError.
-        """
+        """Return the body as chunks. Raises EncodeError, UnsupportedVersionError."""
         encoder = self._encoders[version]
         chunks: list[Chunk] = []
         try:
@@ -83,8 +78,8 @@ class Message(msgspec.Struct, gc=False):
     def encode_around(cls, part: Any, fields: Collection[str], version: int) -> list[bytes]:
         """Return an encoded structure, cut at numbers of 8 bits or more.
 
-        `fields` are in the order of the structure. Fields that the version lacks make no cut. With the pieces,
-        structures that differ only in these numbers are much faster to encode.
+        `fields` are in the order of the structure. With the pieces, structures that differ only in these numbers are
+        much faster to encode.
         """
         zeros = cls._encoded(msgspec.structs.replace(part, **dict.fromkeys(fields, 0)), version)
         pieces, begun = [], 0

@@ -1,4 +1,4 @@
-"""All message classes, built from the tables. `stubs` writes messages.pyi for type checkers."""
+"""All message classes. `stubs` writes messages.pyi for type checkers."""
 
 from headrace.protocol.message import Chunk, Message, Records, build_message
 from headrace.protocol.notation import MessageTable, parse

@@ -69,7 +69,7 @@ class Field:
 
     @property
     def may_be_none(self) -> bool:
-        """Whether the value may be None: nullable, records, or a tagged structure."""
+        """Whether the value may be None."""
         is_struct = self.struct is not None and not self.is_array
         return self.nullable is not None or self.kind == "records" or (is_struct and self.tag is not None)
 
@@ -110,7 +110,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class MessageTable:
-    """A request or response. If no version is flexible, `flexible_from` is above all versions."""
+    """A request or response. Without flexible versions, `flexible_from` is above all versions."""
 
     api_key: int
     versions: Versions
@@ -151,7 +151,6 @@ def _parse_message(lines: list[_Line]) -> MessageTable:
 
 
 def _parse_fields(lines: list[_Line], depth: int, known: dict[str, Structure]) -> tuple[Field, ...]:
-    """Return the fields at `depth`, and add their structures to `known`."""
     starts = [index for index, line in enumerate(lines) if line.depth == depth]
     if lines and (not starts or starts[0] != 0):
         raise ValueError(f"line {lines[0].number}: indented too far")

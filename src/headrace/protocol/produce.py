@@ -1,7 +1,6 @@
-"""A faster codec for the most common Produce request and its response.
+"""A faster codec for Produce requests with one batch for one partition, and their responses.
 
-Most requests have one batch for one partition. With small batches, the message tables would take most of the time.
-Tests compare the results with those of the tables.
+Tests compare the results with those of the message tables.
 """
 
 from collections.abc import Callable
@@ -46,7 +45,7 @@ def plain_accepted(
     log_start_offset: int,
     /,
 ) -> bytes:
-    """Return the same as `accepted`, without the C extension."""
+    """`accepted` without the C extension."""
     pack, size, name, ending = _shape(version, topic)
     if version < 5:
         return pack(size, correlation_id, name, partition, 0, base_offset, log_append_time_ms, ending)
@@ -55,7 +54,6 @@ def plain_accepted(
 
 @lru_cache(maxsize=4096)
 def _shape(version: int, topic: str) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-    """Return the packing function, size, and bytes before and after the partition's result."""
     name = topic.encode()
     if version >= _FLEXIBLE_FROM:
         # No tags in the header, one topic, one partition.

@@ -1,4 +1,4 @@
-"""Helpers of generated code: variable-length integers, number arrays, tagged fields, UUIDs."""
+"""Helpers of generated code."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """Return the position after a section of unknown tagged fields."""
+    """Return the position after unknown tagged fields."""
     count, position = read_varint(buffer, position)
     end = len(buffer)
     for _ in range(count):
@@ -61,7 +61,7 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
 
 def bad_length(field: str, length: int, left: int) -> NoReturn:
-    """Raise for a negative or too large length or count."""
+    """Raise for an invalid length or count."""
     if length < 0:
         raise DecodeError(f"{field}: null or negative length")
     raise DecodeError(f"{field}: length {length}, but {left} bytes are left")
@@ -124,7 +124,7 @@ COMPACT_STRINGS: Final = (PLAIN_STRINGS[0], *PLAIN_STRINGS)
 
 
 class NumberArrays:
-    """Number arrays of one type, written with their count and read without."""
+    """Number arrays of one type."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -147,7 +147,7 @@ class NumberArrays:
         return struct.pack(f">i{count}{self._code}", count, *values)
 
     def read(self, buffer: Buffer, position: int, count: int) -> list[Any]:
-        """Read `count` elements; the caller has checked the length."""
+        """Read elements; the caller has checked the length."""
         if count < SMALL:
             return list(self._read[count](buffer, position))
         return list(struct.unpack_from(f">{count}{self._code}", buffer, position))

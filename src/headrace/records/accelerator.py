@@ -33,7 +33,7 @@ class ColumnBuilder(Protocol):
         end_offset: int,
         /,
     ) -> None:
-        """Start a decompressed records section; only rows in `first_offset` to `end_offset` (exclusive) count."""
+        """Start a decompressed records section; rows of `first_offset` to `end_offset` (exclusive) count."""
 
     def fill(self) -> bool:
         """Read records until the batch ends (True) or the columns are full (False). Raises CorruptBatch."""

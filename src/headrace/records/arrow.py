@@ -1,4 +1,4 @@
-"""Record batches as Arrow record batches for Spark's Kafka source. The only module that needs pyarrow."""
+"""Record batches as Arrow record batches for Spark. The only module that needs pyarrow."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -50,12 +50,8 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches (base offset, bytes) in `first_offset` to `end_offset` (exclusive).
 
-    Results have at most `max_rows` rows and about `max_bytes` bytes, unless a single record is larger. As in Spark's
-    Kafka source, a record without a timestamp (-1 ms) has the last millisecond of 1969, and one without headers has
-    null. Control batches have no rows.
-
-    Raises:
-        BatchError: a batch is unreadable, or exceeds `limit` bytes decompressed.
+    As in Spark's Kafka source, a record without a timestamp (-1 ms) has the last millisecond of 1969, and one without
+    headers has null. Control batches have no rows. Raises BatchError.
     """
     columns = accelerator.open_columns(max_rows, max_bytes, include_headers)
     arrays = _compiled_arrays if accelerator.available else _pure_arrays
@@ -89,7 +85,6 @@ def _record_batch(arrays: list[Any], topic: str, partition: int) -> pa.RecordBat
 
 
 def _compiled_arrays(taken: Any, include_headers: bool) -> list[Any]:
-    """Wrap the buffers of `_compiled.Columns.take` without a copy."""
     rows, key, value, offset, timestamp, timestamp_type, headers = taken
     types = schema(include_headers)
 

@@ -43,7 +43,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Compression of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & 7
 
     @property
@@ -87,10 +87,7 @@ def check(batch: Buffer) -> BatchHeader:
 
 
 def peek(batch: Buffer) -> BatchHeader:
-    """Return the header of one batch whose CRC is already checked, with any counts or control bit.
-
-    Raises as `check` for lengths and magic.
-    """
+    """Return the header of one batch without a check of CRC and counts. Raises as `check`."""
     return _make(BatchHeader, accelerator.peek(batch))
 
 
@@ -100,10 +97,7 @@ def read_header(header: Buffer) -> BatchHeader:
 
 
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
-    """Set the broker's timestamp (ms) for all records of a writable batch, and update the CRC.
-
-    Records keep their deltas, which readers ignore.
-    """
+    """Set the broker's timestamp (ms) for all records of a batch, and update the CRC. Readers ignore the deltas."""
     attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
     _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
@@ -111,7 +105,7 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
 
 
 def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Set producer id, epoch and first sequence of a writable batch, and update the CRC."""
+    """Set producer id, epoch and first sequence of a batch, and update the CRC."""
     _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _sign(batch)
 

@@ -1,4 +1,4 @@
-"""Build record batches from records: for APIs without batches, tests and benchmarks."""
+"""Build record batches from records."""
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
@@ -58,7 +58,7 @@ _MAX_DELTA = 2**31 - 1
 def build_empty(first_offset: int, next_offset: int) -> bytes:
     """Return a batch without records that ends before `next_offset`, as Kafka's compaction creates.
 
-    It starts at `first_offset`, or as close to it as possible.
+    It starts as close to `first_offset` as possible.
     """
     base_offset = max(first_offset, next_offset - 1 - _MAX_DELTA)
     batch = bytearray(HEADER_SIZE)
@@ -71,15 +71,9 @@ def build_empty(first_offset: int, next_offset: int) -> bytes:
 def build_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, rows: int, timestamp: int, *, codec: int = 0, max_bytes: int
 ) -> Iterator[bytearray]:
-    """Yield batches of two Arrow columns without headers, with no Python object per record.
+    """Yield batches of two Arrow columns (None: all null) without headers, with no Python object per record.
 
-    Args:
-        key: binary or string; None: all null.
-        value: the same.
-        rows: number of rows.
-        timestamp: milliseconds, the same for all.
-        codec: compression.
-        max_bytes: maximum of a batch's uncompressed records, unless a single one is larger.
+    `max_bytes` limits a batch's uncompressed records, unless a single one is larger.
     """
     row = 0
     while row < rows:
@@ -105,11 +99,8 @@ def build_rows(
 ) -> tuple[int, bytearray]:
     """Build a batch of rows with their offsets, times and headers, and return the next row and the batch.
 
-    `append_time`: the times are LogAppendTime, all the same. `max_bytes` limits the records, unless a single one is
-    larger.
-
-    Raises:
-        ValueError: columns are inconsistent, or offsets not ascending.
+    `append_time`: LogAppendTime, the same for all. `max_bytes`: see `build_columns`. Raises ValueError for inconsistent
+    columns or offsets that are not ascending.
     """
     section = accelerator.encode_rows(*rows, start, stop, max_bytes)
     records, following, last_delta, base_timestamp, max_timestamp = section

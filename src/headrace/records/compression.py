@@ -1,4 +1,4 @@
-"""Codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+"""Codecs of a record batch.
 
 Every reader passes a limit, as client data may expand greatly.
 """
@@ -23,7 +23,7 @@ _FIRST_GUESS = 8  # times the compressed size; JSON seldom exceeds it
 _NEXT_GUESS = 4
 _LEAST_BUFFER = 64 * 1024
 _LARGE_BUFFER = 4 * 1024 * 1024
-# Java's snappy stream: a header, then raw snappy blocks, each after its length. librdkafka writes raw snappy.
+# Java's snappy stream: a header, then raw snappy blocks after their lengths. librdkafka writes raw snappy.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK = 32 * 1024
@@ -54,7 +54,7 @@ def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """Compress a records section for all Kafka clients. Raises UnknownCodec."""
+    """Compress a records section. Raises UnknownCodec."""
     if codec == NONE:
         return data
     if codec == GZIP:
@@ -75,7 +75,7 @@ def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
     size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
     while True:
         if size > _LARGE_BUFFER:
-            # Unwritten memory is free there, so use the limit.
+            # Unwritten memory is free there.
             size = limit
         output = _room(size)
         try:
@@ -128,7 +128,6 @@ def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
 
 def _decompress_raw_snappy(data: memoryview, limit: int) -> memoryview:
     try:
-        # Raw snappy begins with the length, and the decoder enforces it.
         size = cramjam.snappy.decompress_raw_len(data)
         if size > limit:
             raise BatchTooLarge(f"records take more than the {limit} bytes left, {size} in one snappy block")

@@ -1,6 +1,6 @@
 """Distribute messages of a REST API to partitions, and build batches.
 
-`_compiled.publish` does the same in one pass for common bodies, and returns None for others.
+`_compiled.publish` does the same in one pass for common bodies.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,7 @@ def share(
 ) -> Shares:
     """Distribute messages (key, value), and build a batch for each partition.
 
-    Args:
-        messages: in the order of the request.
-        partitions: number of partitions.
-        now_ms: timestamp of all messages.
-        seed: 64 bits that determine the partitions of messages without a key.
-        left_out: number of first messages to skip.
+    `seed` (64 bits) determines the partitions of messages without a key. The first `left_out` messages are skipped.
     """
     places = []
     by_place: dict[int, list[tuple[bytes | None, bytes]]] = {}

@@ -74,7 +74,7 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
 
 def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
-    """Return entries of XRANGE as record batches; see `fallback.streams.build_batches`."""
+    """See `fallback.streams.build_batches`."""
     return _batches(entries, bits, limit, read_fields)
 
 

@@ -1,4 +1,4 @@
-"""Header `traceparent` of W3C Trace Context in records, found without decoding them."""
+"""Header `traceparent` of W3C Trace Context, found without decoding records."""
 
 import re
 
@@ -14,14 +14,13 @@ MOST = 16
 
 _DECOMPRESSED = 1 << 20
 """Maximum decompressed bytes."""
-# Name and value after their lengths as zigzag varints, 11 and 55 bytes. A match within a value counts: it names a
-# trace, too.
+# Name and value after their lengths as zigzag varints, 11 and 55 bytes. A match within a value counts, too.
 _HEADER = re.compile(rb"\x16traceparent\x6e(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
 _TEXT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def is_traceparent(text: str) -> bool:
-    """Return whether a text is valid in version 00, the only one."""
+    """Return whether a text is valid in version 00."""
     return _TEXT.fullmatch(text) is not None
 
 

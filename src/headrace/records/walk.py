@@ -1,4 +1,4 @@
-"""Iterate over the records of a batch. Records are unchecked, so unreadable ones raise CorruptBatch."""
+"""Iterate over the records of a batch. Unreadable ones raise CorruptBatch."""
 
 from typing import NamedTuple
 
@@ -30,11 +30,7 @@ def payload(header: BatchHeader, batch: Buffer, limit: int = LIMIT) -> Buffer:
 
 
 def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Record]:
-    """Return the records of a batch at `base_offset`, none for a control batch.
-
-    Raises:
-        BatchError: the batch is unreadable, or exceeds `limit` bytes decompressed.
-    """
+    """Return the records of a batch at `base_offset`, none for a control batch. Raises BatchError."""
     header = peek(batch)
     if header.is_control:
         return []
@@ -71,20 +67,10 @@ def some(
     most_headers: int,
     limit: int,
 ) -> Some:
-    """Return some records whose keys contain `part`; other threads can run.
+    """Return some records from `first_offset` on whose keys contain `part`; other threads can run.
 
-    Args:
-        batch: the batch; its base offset is ignored.
-        base_offset: actual base offset.
-        first_offset: first offset to return.
-        part: bytes of the key; empty: all records.
-        most: maximum number of records.
-        most_bytes: bytes of keys, values and headers after which to stop.
-        most_headers: maximum headers per record.
-        limit: maximum bytes of the batch decompressed.
-
-    Raises:
-        BatchError: as `records`, up to the last record.
+    They are at most `most`, none after `most_bytes` of keys, values and headers, with at most `most_headers` headers
+    each. Raises BatchError.
     """
     header = peek(batch)
     if header.is_control:
@@ -110,7 +96,7 @@ def some(
 def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
     """Return offset and timestamp (ms) of the first record at or after a timestamp, or None.
 
-    Other threads can run. Raises BatchError as `records`, up to that record.
+    Other threads can run. Raises BatchError.
     """
     return search(batch, base_offset, 0, timestamp)[0]
 

@@ -1,4 +1,4 @@
-"""SASL mechanisms of the Kafka listeners, with the check of passwords and tokens.
+"""SASL mechanisms of the Kafka listeners.
 
 It may import the broker and lower layers, but not storage or client.
 """

@@ -1,7 +1,7 @@
 """Public keys of token signatures: a JSON Web Key Set (RFC 7517) from a file or URL.
 
-Keys are read off the event loop. They are read again after a change of the file, after the refresh time, or for an
-unknown key id. Rereads are rate-limited, as any client can send tokens.
+Keys are read again after a change of the file, after the refresh time, or for an unknown key id. Rereads are
+rate-limited, as any client can send tokens.
 """
 
 import asyncio
@@ -85,7 +85,6 @@ class Keys:
     """Cached keys of a key set."""
 
     def __init__(self, url: str, refresh_ms: int, clock: Clock) -> None:
-        """Create without keys; they are read again after `refresh_ms`."""
         place = urlsplit(url)
         self._url = url
         self._file = Path(unquote(place.path)) if place.scheme == "file" else None
@@ -214,7 +213,6 @@ def _parsed(url: str, content: bytes) -> tuple[Key, ...]:
 
 
 def _key(entry: Any) -> Key | None:
-    """Return a key, or None if it is not for signatures or its type is unknown."""
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
         return None
     kind, curve = entry.get("kty"), entry.get("crv")

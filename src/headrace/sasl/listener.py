@@ -82,7 +82,7 @@ class ListenerLogins:
 
         Args:
             broker: virtual cluster of users.
-            users: users with passwords, if any.
+            users: users with passwords.
             pools: logs OCI users in to the virtual clusters of stream pools.
             tokens: checks tokens of OAUTHBEARER.
             is_pool_name: whether a name is an OCI user's.

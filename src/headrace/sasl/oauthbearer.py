@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER (RFC 7628, KIP-255): login with a token of another service."""
+"""SASL OAUTHBEARER (RFC 7628, KIP-255)."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,6 @@ class OAuthBearer:
     """A login by OAUTHBEARER: one message, and a second one after an error."""
 
     def __init__(self, check: Callable[[str], Awaitable[Bearer]], admitted: Callable[[Bearer], Admitted]) -> None:
-        """Create a login; `check` raises LoginRefused."""
         self._check = check
         self._admitted = admitted
         self._refused: LoginRefused | None = None

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802). scramp parses messages and computes proofs, which takes a few hashes."""
+"""SCRAM (RFC 5802). scramp computes the proofs, which takes a few hashes."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,6 @@ class Scram:
     """A login by SCRAM: two tokens, each with a response."""
 
     def __init__(self, mechanism: Mechanism, users: Users, admitted: Callable[[str], Admitted]) -> None:
-        """Create a login; `admitted` returns the login of a user."""
         self._mechanism = mechanism
         self._users = users
         self._admitted = admitted

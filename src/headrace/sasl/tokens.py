@@ -38,7 +38,6 @@ class Tokens:
     """Checks tokens."""
 
     def __init__(self, keys: Keys, rules: TokenRules, clock: Clock) -> None:
-        """Create; `clock` determines whether a token has expired."""
         self._keys = keys
         self._rules = rules
         self._clock = clock
@@ -64,7 +63,7 @@ class Tokens:
         return found[0]
 
     def _verified(self, token: str, key: Key) -> dict[str, Any]:
-        """Return the claims of a token with a valid signature. `_bearer` checks the times by our clock."""
+        """Return the claims of a signed token. `_bearer` checks the times by our clock."""
         rules = self._rules
         return jwt.decode(
             token,

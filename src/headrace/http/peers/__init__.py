@@ -1,1 +1,1 @@
-"""Requests between the brokers of a keyspace: HTTP with signatures that only brokers can create."""
+"""Signed HTTP requests between the brokers of a keyspace."""

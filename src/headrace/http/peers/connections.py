@@ -1,4 +1,4 @@
-"""HTTP/1.1 client for other brokers, with persistent connections. It supports what their listeners use."""
+"""HTTP/1.1 client for the listeners of other brokers, with persistent connections."""
 
 import asyncio
 import ssl
@@ -36,7 +36,6 @@ class Connections:
     """Connections to brokers."""
 
     def __init__(self, tls: Tls) -> None:
-        """`tls` returns the context for HTTPS."""
         self._tls = tls
         self._idle: dict[str, list[Streams]] = {}
 
@@ -105,7 +104,6 @@ class Connections:
 
 
 async def _answer(reader: asyncio.StreamReader) -> PeerAnswer:
-    """Read a response. Raises ValueError, IndexError, EOFError if it is invalid."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(lines[0].split(" ", 2)[1])
     headers = {}

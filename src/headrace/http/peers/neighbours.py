@@ -1,7 +1,7 @@
 """Detect at once that the process of another broker has ended.
 
 The kernel closes its connections and refuses new ones. Each broker holds connections to the next ones in the ring of
-node ids. Missing heartbeats detect failures of hosts and networks.
+node ids. Missing heartbeats detect other failures.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Neighbours:
     """Neighbors of one broker."""
 
     def __init__(self, node_id: int, connections: Connections, ended: Callable[[Member], None]) -> None:
-        """Create without neighbors; `ended` is called for each broker whose process has ended."""
+        """`ended` is called for each broker whose process has ended."""
         self._node_id = node_id
         self._connections = connections
         self._ended = ended
@@ -71,8 +71,7 @@ class Neighbours:
         """Wait until the state of each neighbor is known, or cannot be known soon.
 
         A client that loses a connection requests leaders, and librdkafka retries only after 1 to 2 s, so the response
-        must be current. The kernel closes connections one by one. Therefore each neighbor is asked: an ending process
-        does not respond.
+        must be current. Each neighbor is asked, as an ending process does not respond.
         """
         now = asyncio.get_running_loop().time()
         asked = (each for each in self._held | self._doubted.keys() if self._slow.get(each, 0.0) <= now)
@@ -98,7 +97,6 @@ class Neighbours:
             asyncio.get_running_loop().call_later(_DOUBTED_S, self._trust, member)
 
     def _trust(self, member: Member) -> None:
-        """Clear the doubt: the broker responds, or has left the membership."""
         fenced_reason = self._doubted.pop(member, None)
         if fenced_reason is not None:
             fenced_reason.set()

@@ -1,4 +1,4 @@
-"""Execution of requests by their owner, local or remote, with retries during a takeover."""
+"""Execution of requests by their owner, with retries during a takeover."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +26,7 @@ class Peers:
     """The other brokers, for a listener."""
 
     def __init__(self, ownership: Ownership, seals: PeerSigner, clock: Clock, session_ms: int, tls: Tls) -> None:
-        """Create; `seals` sign requests, and `session_ms` is the time until a silent broker is declared dead."""
+        """`session_ms` is the time until a silent broker is declared dead."""
         self.ownership = ownership
         self.seals = seals
         self.clock = clock
@@ -36,15 +36,9 @@ class Peers:
     async def owner_does(
         self, key: str, here: Callable[[], Awaitable[T]], there: Callable[[Member], Awaitable[T]]
     ) -> T:
-        """Execute a request at the owner of a key, and retry with the next owner after NotHere.
+        """Execute a request `here` or `there`, and retry with the next owner after NotHere.
 
-        Args:
-            key: key of `Ownership.owner_of`.
-            here: executes it on this server.
-            there: executes it on another broker.
-
-        Raises:
-            NotHere: for longer than a takeover takes. Other errors of `here` and `there`.
+        Raises NotHere for longer than a takeover takes, and other errors of both.
         """
         ownership = self.ownership
         deadline_ms = self.clock.ticks_ms() + self._patience_ms
@@ -71,8 +65,7 @@ class Peers:
     ) -> PeerAnswer:
         """Send a request to another broker.
 
-        Raises:
-            Lost: it is unreachable, or left the cluster membership first. It may have handled the request.
+        Raises Lost if it is unreachable or leaves the cluster membership. It may have handled the request.
         """
         self._connections.retain({each.http for each in self.ownership.others})
         seal = self.seals.seal(method, target, body, principal, self.clock.now_ms())

@@ -1,7 +1,6 @@
-"""HMAC signatures of requests between brokers of a keyspace, with their principal. Pure.
+"""HMAC signatures of requests between brokers, with their principal. Pure.
 
-A signature is JSON and an HMAC-SHA256 for one method, target and body. Only brokers can read the secret in the
-keyspace.
+A signature is for one method, target and body. Only brokers can read the secret in the keyspace.
 """
 
 import hashlib
@@ -50,8 +49,7 @@ class PeerSigner:
     def read(self, value: str, method: str, target: bytes, now_ms: int) -> SignedRequest:
         """Verify a signature without the body (see `covers`).
 
-        Raises:
-            InvalidPeerSignature: with the reason, for the log.
+        Raises InvalidPeerSignature with the reason, for the log.
         """
         text, _, mac = value.partition(".")
         try:

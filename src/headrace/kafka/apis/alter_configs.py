@@ -1,9 +1,8 @@
 """AlterConfigs (33), versions 0-2.
 
 Behavior
-- Replaces the configuration of a topic. A key that is not in the request gets its default again. `headrace.storage`,
-  `offset.sequence.bits` and `headrace.adopted` never change. Clients that support IncrementalAlterConfigs (44) should
-  use that.
+- Replaces the configuration of a topic. Keys that are not in the request get their defaults, except `headrace.storage`,
+  `offset.sequence.bits` and `headrace.adopted`, which never change. Use IncrementalAlterConfigs (44) instead.
 - A change of a broker setting is INVALID_REQUEST: the broker reads its settings when it starts.
 
 Version notes

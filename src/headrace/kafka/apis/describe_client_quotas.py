@@ -1,10 +1,10 @@
 """DescribeClientQuotas (48), versions 0-1 (KIP-546, KIP-612).
 
 Behavior
-- Lists the quotas of this virtual cluster for the users, client ids and addresses that match a filter, by entity.
-- An entity type that Kafka does not know is UNSUPPORTED_VERSION. A filter that contradicts itself is INVALID_REQUEST.
-  Messages are Kafka's.
-- Lists quotas as they are set. It does not return the quotas that apply to a certain client.
+- Lists the quotas of this virtual cluster for the users, client ids and addresses that match a filter, by entity. These
+  are configured quotas, not the effective ones of a client.
+- An unknown entity type is UNSUPPORTED_VERSION. A filter that contradicts itself is INVALID_REQUEST. Messages are
+  Kafka's.
 
 Version notes
 - 1: flexible.

@@ -1,9 +1,9 @@
 """DescribeQuorum (55), versions 0-2 (KIP-595).
 
 Behavior
-- There is no controller quorum. Any broker can decide for the cluster, and stores the decision in Redis. The broker
-  that responds is the only voter and the leader, as it is the controller in Metadata. Other live brokers are observers.
-- Offsets are the number of the cluster membership, which every broker knows: no broker lags.
+- There is no controller quorum: any broker can decide for the cluster, and stores the decision in Redis. The broker
+  that responds is the leader and only voter, and other live brokers are observers.
+- Offsets are the number of the cluster membership, so no broker lags.
 - As in Kafka, any other partition than `__cluster_metadata-0` is UNKNOWN_TOPIC_OR_PARTITION.
 
 Version notes

@@ -4,8 +4,7 @@ Behavior
 - No topics selects all that the client may describe. Topics are not created.
 - A page has at most `response_partition_limit` partitions, and at most 2,000 (Kafka's default of
   `max.request.partition.size.limit`). `next_cursor` is the first partition of the next page.
-- Partitions before the cursor are omitted. A cursor with a negative partition, or of a topic that the request does not
-  name, is INVALID_REQUEST for each topic: the response has no error for the whole request.
+- A cursor with a negative partition, or of a topic that the request does not name, is INVALID_REQUEST for each topic.
 - Each topic has its authorized operations. There are no eligible leader replicas, as all replicas are in sync.
 """
 

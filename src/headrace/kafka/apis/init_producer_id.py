@@ -5,8 +5,8 @@ Behavior
 - A transactional id is refused: this server has no transactions.
 
 Version notes
-- 2: flexible. 3: a producer may send its id and epoch to get a higher epoch (KIP-360). It gets a new id, which has the
-  same effect without transactions. 4: another error code for a fenced producer.
+- 2: flexible. 3: a producer may send its id and epoch (KIP-360). It gets a new id, which has the same effect without
+  transactions. 4: another error code for a fenced producer.
 """
 
 from headrace.kafka.denied import No, whole

@@ -1,8 +1,7 @@
 """ListPartitionReassignments (46), version 0 (KIP-455).
 
 Behavior
-- Partitions move in one step when brokers start or stop. So no reassignment is ever in progress, and the response is
-  empty. As in Kafka, topics and partitions that do not exist are omitted.
+- The response is empty: partitions move in one step when brokers start or stop, so no reassignment is ever in progress.
 """
 
 from headrace.kafka.required_acls import cluster

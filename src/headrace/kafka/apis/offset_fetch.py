@@ -237,8 +237,7 @@ def _merged(
 async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
     """Return the topics of the response for one group, and an error code.
 
-    `wanted` is the group's part of the request, or the request itself in versions with one group. `structures` are the
-    response classes of a topic and of a partition.
+    `wanted` is the group's part of the request. `structures` are the response classes of a topic and of a partition.
     """
     broker = context.broker
     refused = await broker.groups.ready(wanted.group_id)

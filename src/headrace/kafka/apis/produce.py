@@ -9,7 +9,6 @@ Behavior
   stored later. If an idempotent producer sends it again, the response has its offset.
 - acks=all waits for the replicas that `min.insync.replicas` requires, at most for the timeout of the request. By
   default that is the primary only, and acks=1 and acks=all have the same effect.
-- A request with one batch for one partition, the usual case, takes a faster path.
 
 Version notes
 - 0-2: old librdkafka compresses only for brokers that list them (KAFKA-18659). Magic 0 and 1 are not supported.

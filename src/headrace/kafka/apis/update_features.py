@@ -1,8 +1,8 @@
 """UpdateFeatures (57), versions 0-2 (KIP-584).
 
 Behavior
-- There are no features, and ApiVersions names none. Every update is INVALID_UPDATE_VERSION for the whole request, with
-  Kafka's message, even with `validate_only`.
+- There are no features. Every update is INVALID_UPDATE_VERSION for the whole request, with Kafka's message, even with
+  `validate_only`.
 - An empty list is accepted.
 
 Version notes

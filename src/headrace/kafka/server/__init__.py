@@ -1,4 +1,1 @@
-"""Server side of the Kafka protocol: listener, connections, request scheduling, ordered responses.
-
-It may import what `kafka` may import. Only the listener imports `kafka.apis`.
-"""
+"""Server side of the Kafka protocol. It may import what `kafka` may. Only the listener imports `kafka.apis`."""

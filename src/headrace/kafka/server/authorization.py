@@ -13,7 +13,7 @@ _LONG = 16 << 10
 
 
 def may(context: Served, grants: Grants) -> bool:
-    """Return whether a simple request is fully authorized. Otherwise decode it completely."""
+    """Return whether a simple request is fully authorized."""
     for rule in SHORTCUTS[context.api_key].needs:
         known = grants.known(rule)
         for name in rule.names(context, context):
@@ -24,7 +24,7 @@ def may(context: Served, grants: Grants) -> bool:
 
 
 def serve(api: Api, request: Any, context: RequestContext, grants: Grants) -> Coroutine[Any, Any, Any] | None:
-    """Call the API's handler with the authorized part of a request."""
+    """Call the handler with the authorized part of a request."""
     if context.size > _LONG and (api.keep is None or api.keep(request, context)):
         return _serve_long(api, request, context, grants)
     refused = None

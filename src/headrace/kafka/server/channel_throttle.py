@@ -1,4 +1,4 @@
-"""Throttling of one connection whose client exceeds a quota (KIP-219)."""
+"""Throttling of a connection (KIP-219)."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,6 @@ class ChannelThrottle:
     __slots__ = ("_clock", "_ended", "_order", "_over", "_timer", "_until_ms")
 
     def __init__(self, order: Order, clock: Clock, over: Callable[[], None]) -> None:
-        """Create it; `over` continues the requests that `order` delays."""
         self._order = order
         self._clock = clock
         self._over = over
@@ -32,14 +31,11 @@ class ChannelThrottle:
             return
         context.account = RequestQuota(limits, self._clock)
         if context.api_key == PRODUCE and (wait_ms := context.account.produced(context.size)):
-            # Later requests wait from now on: many could be in flight before the response.
+            # Later requests wait from now on, not only after the response.
             self.mute(wait_ms)
 
     def mute(self, wait_ms: int) -> None:
-        """Delay requests for at least `wait_ms` from now.
-
-        Requests of a lost client do not wait, but count for its next connections.
-        """
+        """Delay requests for at least `wait_ms` from now, except those of a lost client."""
         if self._ended:
             return
         self._until_ms = max(self._until_ms, self._clock.ticks_ms() + wait_ms)
@@ -56,7 +52,7 @@ class ChannelThrottle:
         self._over()
 
     def then(self, wait_ms: int, end: Callable[[], None]) -> None:
-        """Call `end` after a delay. Use this for a connection that is never served."""
+        """Call `end` after a delay."""
         self._timer = self._clock.call_at(self._clock.ticks_ms() + wait_ms, end)
 
     def end(self) -> None:

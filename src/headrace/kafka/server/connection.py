@@ -1,6 +1,6 @@
 """One client connection: serves requests and sends responses in request order.
 
-Work per loop turn and memory per connection are limited, see docs/limits.md.
+Limits are in docs/limits.md.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Connection(Framing):
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
         self._muting = ChannelThrottle(self._order, self.broker.clock, self.resume)
         self._going_on = False  # a turn for waiting requests is scheduled
-        self._unopened = False  # the first waiting request is large, and waits for a slot
+        self._unopened = False  # the first waiting request waits for a slot
         self._serving = False  # responses are written together after the requests
         self._flushing = False
         self._seen = -1  # requests counted at the last idle check
@@ -97,7 +97,6 @@ class Connection(Framing):
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Log the reason and close after complete responses."""
-        # Later requests end, too, even if the client has left.
         self._drop_held()
         if not self._closed:
             self._closed = True
@@ -121,7 +120,7 @@ class Connection(Framing):
             self.close("idle (connections.max.idle.ms)", expected=True)
 
     def abort(self, reason: str) -> None:
-        """Log the reason and close at once, without the unsent responses."""
+        """Log the reason and close without the unsent responses."""
         self._closed = True
         self._drop_held()
         _log.warning("connection closed", client=self.client_host, reason=reason)
@@ -129,7 +128,7 @@ class Connection(Framing):
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """Return received bytes of the request and unsent bytes, or None if no other client waits for this one."""
+        """Return received and unsent bytes, or None if no other client waits for this one."""
         frame = self._frame
         # Requests of a throttled client occupy memory.
         sending = self._memory.short and (
@@ -143,7 +142,7 @@ class Connection(Framing):
     # Bytes in
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Serve the complete frames. Immediate responses leave in one write."""
+        """Serve the complete frames."""
         now = self._now = perf_counter()
         lane = self.broker.lane
         if not lane.turn_began:
@@ -273,10 +272,7 @@ class Connection(Framing):
         return task
 
     def cancel_tasks(self) -> bool:
-        """Cancel all tasks but those that wait for storage, and return whether any remain.
-
-        Call it again, as those may then wait for other members.
-        """
+        """Cancel all tasks but those that wait for storage, and return whether any remain. Call it again for those."""
         for task, context in self._tasks.items():
             if context is None or not context.stays:
                 task.cancel()
@@ -302,7 +298,7 @@ class Connection(Framing):
         return True
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Set principal and virtual cluster after a login."""
+        """See `ResponseChannel.enter`."""
         audit = admitted.broker.access.audit
         audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener_name)
         self._take_over(admitted)
@@ -313,13 +309,13 @@ class Connection(Framing):
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
     def hold_up(self, context: RequestContext) -> None:
-        """Delay later requests until this one has its response."""
+        """See `ResponseChannel.hold_up`."""
         context.alone = True
         self._order.exclusive += 1
 
     @property
     def is_busy(self) -> bool:
-        """Whether another request is in flight."""
+        """See `ResponseChannel.is_busy`."""
         return self._order.kept > 0
 
     def _begin(self, context: RequestContext) -> None:
@@ -354,7 +350,7 @@ class Connection(Framing):
         self._order.quota = 0
 
     def mute(self, wait_ms: int) -> None:
-        """Serve no new requests for `wait_ms`."""
+        """See `ResponseChannel.mute`."""
         self._muting.mute(wait_ms)
 
     async def _complete(self, later: Coroutine[Any, Any, Any], context: RequestContext) -> None:
@@ -372,7 +368,7 @@ class Connection(Framing):
             self.ended(context)
 
     def answer_overdue(self, now_ms: int) -> Iterator[None]:
-        """Send timeouts to requests that storage delays, one per step. Their work continues."""
+        """Send timeouts to overdue requests, one per step. Their work continues."""
         for context in overdue_among(self._waiting, now_ms):
             yield
             if context.done or self._closed:
@@ -386,7 +382,7 @@ class Connection(Framing):
             self._pause_reading()
 
     def ended(self, context: RequestContext) -> None:
-        """Release memory of a request that completed after its response."""
+        """See `ResponseChannel.ended`."""
         freed = self._order.let_go(context)
         if freed:
             self._memory.free(freed)
@@ -400,7 +396,7 @@ class Connection(Framing):
     # Answers out
 
     def finished(self, context: RequestContext) -> None:
-        """Schedule due responses for one write: after the current requests, or at the end of this loop turn."""
+        """See `ResponseChannel.finished`. Responses leave after the current requests or this loop turn."""
         key = context.api_key
         order = self._order
         if key == PRODUCE:

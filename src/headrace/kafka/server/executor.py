@@ -1,7 +1,7 @@
 """Requests with many items, each with its own response (`register(..., each=...)`).
 
-The handler returns the function for one item. Other requests are served between items. After a timeout, no more items
-are started. An item that raises gets an error code.
+The handler returns the function for one item. After a timeout, no more items are started. An item that raises gets an
+error code.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ def the_cluster(_: Any, __: Any, ___: RequestContext) -> Iterable[Place]:
 
 
 def with_name(topic: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
-    """Return a function for `Each.of_topic`, given the response class of a topic."""
+    """Return a function for `Each.of_topic`, given the class of a topic."""
     return lambda asked, partitions: topic(name=asked.name, partitions=partitions)
 
 
@@ -67,7 +67,7 @@ class Each(msgspec.Struct, frozen=True):
         return self.of_topic(item, [self.outcome(asked, *no) for asked in item.partitions])
 
     def handler(self, decorated: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
-        """Return the handler of an API, given its registered function."""
+        """Return the handler of an API."""
 
         async def handle(request: Any, context: RequestContext) -> Any:
             begun = decorated(request, context)

@@ -1,7 +1,7 @@
 """Split the bytes of a connection into requests, and decode these.
 
-All connections share a read buffer for small frames. A larger frame gets separate memory, which its batches keep: bytes
-are copied once. A request that must wait is kept here with later bytes, and reading is paused.
+All connections share a read buffer for small frames. A larger frame gets separate memory, which its batches keep. A
+request that must wait is kept here, and reading is paused.
 """
 
 import asyncio
@@ -65,10 +65,10 @@ class Listener(Protocol):
         """Remove a lost connection."""
 
     def end_later(self, connection: Any) -> None:
-        """Drop a closed connection if its client does not read the remaining responses."""
+        """Drop a closed connection if its client reads nothing."""
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an unsupported version of ApiVersions (KIP-511)."""
+        """See `api_versions.refusal`."""
 
 
 class Framing(asyncio.BufferedProtocol, ABC):
@@ -99,7 +99,7 @@ class Framing(asyncio.BufferedProtocol, ABC):
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
         """Serve the request at `start:stop`, or return False if it must wait.
 
-        `owned`: the buffer is not overwritten by the next read. `in_turn`: the connection has its turn after a wait.
+        `owned`: the buffer is not overwritten. `in_turn`: the connection has its turn after a wait.
         """
 
     @abstractmethod
@@ -134,7 +134,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
         return self._scratch_view
 
     def _take_unread(self) -> None:
-        """Read bytes that the event loop has not delivered before the disconnect."""
         while not self._closed and (count := unread(self.transport, self.get_buffer(-1))):
             self.buffer_updated(count)
 
@@ -183,7 +182,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._drop_held()
 
     def _hold_read(self, nbytes: int) -> None:
-        """Append to the waiting bytes. Needed only at the end of a connection."""
         self._held = memoryview(bytearray(self._held) + self._scratch_view[:nbytes])
         self._count_held(nbytes)
 
@@ -257,14 +255,7 @@ class NotServed(Exception):
 def decode_request(
     frame: memoryview, channel: ResponseChannel, served: Mapping[int, Api]
 ) -> tuple[Api, RequestContext, Any]:
-    """Decode a request of a channel, given the listener's APIs.
-
-    Returns:
-        The API, the context and the request, or None for an unsupported version of ApiVersions (KIP-511).
-
-    Raises:
-        NotServed: the request is malformed or not supported.
-    """
+    """Return API, context and request, or None for an unsupported version of ApiVersions. Raises NotServed."""
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         api = served.get(key)
@@ -283,6 +274,6 @@ def decode_request(
 
 
 def client_id_of(frame: memoryview, start: int) -> str:
-    """Return the client id of the request at `start`, or an empty string."""
+    """Return the client id of the request at `start`."""
     size = int.from_bytes(frame[start + 8 : start + 10], "big", signed=True)
     return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""

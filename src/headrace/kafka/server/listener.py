@@ -67,19 +67,7 @@ class KafkaListener:
         tls: Tls | None = None,
         restriction: Restriction | None = None,
     ) -> None:
-        """Create a listener.
-
-        Args:
-            broker: serves the requests.
-            max_request_bytes: `socket.request.max.bytes`; a larger frame closes its connection.
-            max_idle_ms: `connections.max.idle.ms`, or -1 for no limit.
-            name: name of the listener.
-            logins: authentication, if required.
-            counters: counters of the server.
-            limits: connection limits of all listeners, by default from the settings for this one.
-            tls: TLS configuration.
-            restriction: APIs to refuse.
-        """
+        """Create a listener. `limits` are shared by all listeners."""
         apis.load()
         self.served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
         self.telling = logs_requests(structlog.get_logger())
@@ -144,7 +132,7 @@ class KafkaListener:
     async def _look_for_overdue(self) -> None:
         """Answer overdue requests until cancelled.
 
-        One loop is cheaper than a timer per request. It uses the event loop's time, as a test clock may jump by days.
+        One loop is cheaper than a timer per request. It uses the event loop's time, as a test clock may jump.
         """
         while True:
             pace = self.broker.lane.pace()
@@ -166,7 +154,7 @@ class KafkaListener:
     # Admission
 
     def admit(self, connection: Connection) -> None:
-        """Accept a connection, or close it if it exceeds a limit."""
+        """See `frames.Listener`."""
         self.connections.add(connection)
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
@@ -192,13 +180,13 @@ class KafkaListener:
             connection.mute(wait_ms)
 
     def end_later(self, connection: Connection) -> None:
-        """Drop a closed connection if its client does not read the remaining responses."""
+        """See `frames.Listener`."""
         clock = self.broker.clock
         end = partial(connection.abort, f"closed for {_STALLED_MS // 1000} s, and its answers not taken")
         self._ending[connection] = clock.call_at(clock.ticks_ms() + _STALLED_MS, end)
 
     def forget(self, connection: Connection) -> None:
-        """Remove a lost connection."""
+        """See `frames.Listener`."""
         if (ending := self._ending.pop(connection, None)) is not None:
             ending.cancel()
         self.connections.discard(connection)
@@ -252,5 +240,5 @@ class KafkaListener:
                 connection.close(f"its virtual cluster {cluster} was deleted", expected=True)
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an unsupported version of ApiVersions (KIP-511)."""
+        """See `frames.Listener`."""
         context.answer(api_versions.refusal(context), version=0)

@@ -1,7 +1,7 @@
 """SASL login state of one connection (KIP-43, KIP-152, KIP-368).
 
-Tokens follow the handshake in SaslAuthenticate requests, or as bare tokens after version 0. As in Kafka, any other
-request during the login closes the connection.
+Tokens follow in SaslAuthenticate requests, or bare after version 0. As in Kafka, any other request closes the
+connection.
 """
 
 from enum import Enum, auto
@@ -80,7 +80,7 @@ class Login:
         return self._name
 
     def admits(self, api_key: int) -> bool:
-        """Return whether a request of this API is valid now, while `pending`."""
+        """Return whether a request is valid while `pending`."""
         return api_key in _ADMITTED.get(self._step, ())
 
     def begin(self, mechanism: str, version: int) -> Code:
@@ -100,11 +100,7 @@ class Login:
         return self._step in {_Step.TOKEN, _Step.RAW}
 
     async def take(self, token: bytes) -> Answer:
-        """Check a token; a login sets the connection's principal.
-
-        Raises:
-            LoginRefused: close the connection. Raised after a delay.
-        """
+        """Check a token. Raises LoginRefused after a delay; close the connection then."""
         assert self._logins is not None
         assert self._mechanism is not None
         before = self._step

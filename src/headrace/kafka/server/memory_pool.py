@@ -1,4 +1,4 @@
-"""Memory of requests from their first byte to their response."""
+"""Memory of requests."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -36,12 +36,11 @@ class Request(Protocol):
 class MemoryPool:
     """Counts the bytes of requests (`queued.max.request.bytes`).
 
-    Without free memory, reading is paused. To prevent deadlocks of incomplete requests, one connection may always
-    continue, up to `socket.request.max.bytes`.
+    Without free memory, reading is paused. One connection may always continue, as incomplete requests could deadlock.
     """
 
     def __init__(self, limit: int) -> None:
-        """Create an empty pool, without a limit if `limit` is negative."""
+        """A negative `limit` is none."""
         self.limit = limit
         self.used = 0
         self.pressed: Callable[[], None] | None = None
@@ -67,7 +66,7 @@ class MemoryPool:
         return is_next
 
     def had_turn(self, sender: Sender, *, waits: bool) -> None:
-        """End a sender's turn, and give free slots to the next one. `waits`: it needs another turn."""
+        """End a sender's turn; `waits`: it needs another one."""
         if self._unopened:
             if not waits:
                 self._unopened.pop(sender, None)
@@ -79,7 +78,7 @@ class MemoryPool:
         self._opened += 1
 
     def settle(self, request: Request) -> None:
-        """Free the slot of a request that is answered or waits."""
+        """Free the slot of a large request."""
         if not request.large:
             return
         request.large = False
@@ -91,7 +90,7 @@ class MemoryPool:
             sender.resume()
 
     def park(self, request: Request, more: int) -> bool:
-        """Count a waiting request and `more` bytes, and return whether it may wait without a limit."""
+        """See `RequestContext.may_wait`."""
         request.size += more
         self.used += more
         request.parked = request.size
@@ -130,7 +129,7 @@ class MemoryPool:
             self._go_on()
 
     def may_grow(self, sender: Sender, size: int) -> bool:
-        """Return whether a sender may use `size` more bytes."""
+        """Return whether a sender may use more bytes."""
         if self.limit < 0 or self.used + size <= self.limit:
             return True
         if self._favoured is None:
@@ -169,7 +168,6 @@ class Frame:
     __slots__ = ("_bytes", "_filled", "_memory", "_sender", "_view", "size")
 
     def __init__(self, size: int, begun: memoryview, memory: MemoryPool, sender: Sender) -> None:
-        """Create a frame of `size` announced bytes that begins with `begun`."""
         self.size = size
         self._memory = memory
         self._sender = sender
@@ -204,7 +202,7 @@ class Frame:
         self._memory.add(more)
 
     def took(self, count: int) -> bool:
-        """Count received bytes, and return whether the frame is complete."""
+        """Count received bytes, and return whether it is complete."""
         self._filled += count
         return self._filled == self.size
 

@@ -1,7 +1,4 @@
-"""Registry of the Kafka APIs. ApiVersions and `docs/kafka-apis.md` are built from it.
-
-Each registration must name the required ACLs. There is no default.
-"""
+"""Registry of the Kafka APIs, for ApiVersions and `docs/kafka-apis.md`."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
@@ -41,7 +38,7 @@ class Served(RequestContext, eq=False):
 
 
 class WaitsFor(Enum):
-    """Events other than storage for which requests may wait without a limit."""
+    """Events other than storage that requests may wait for."""
 
     RECORDS = "records"
     """Responses leave at once: consumers get records before the producer gets its response."""
@@ -81,7 +78,7 @@ class Api(msgspec.Struct, frozen=True):
     """Whether a timeout also applies to the requests that wait after the one that timed out."""
 
     def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
-        """Yield each rule of a request with each resource."""
+        """Yield the rules of a request with their resources."""
         for rule in self.needs:
             for resource in rule.resources(request, context):
                 yield rule, resource
@@ -131,23 +128,10 @@ def register(
     urgent: bool = False,
     one_gives_up_all: bool = False,
 ) -> Callable[[Callable[[Any, RequestContext], Any]], Handler]:
-    """Register the decorated function as the handler of an API.
+    """Register the decorated function as the handler of an API; see `Api` for the arguments.
 
-    Args:
-        request: request class.
-        oldest: first advertised version.
-        newest: last advertised version.
-        needs: required ACLs, see `kafka.required_acls`; `ANYBODY` if none.
-        refusal: refuses requests. By default `each` does, or an error code for the whole request.
-        each: items with separate responses, see `kafka.server.executor`.
-        keep: see `Api`.
-        refused_below: lower versions are advertised and refused.
-        most_bytes: see `Api`.
-        element_bytes: see `Api`.
-        bound: timeout. None: the handler limits the wait. An API without a refusal must not use storage.
-        waits_for: see `Api`.
-        urgent: see `Api`.
-        one_gives_up_all: see `Api`.
+    `needs` must be `ANYBODY` if no ACL is required. By default, `each` or an error code refuses requests. With `each`
+    (see `kafka.server.executor`), the function returns the function for one item, or the response.
 
     Raises:
         ValueError: the API is registered already, a version is unknown, or its needs cannot be refused.

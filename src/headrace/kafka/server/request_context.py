@@ -61,10 +61,10 @@ class ResponseChannel(Protocol):
         """Send due responses in request order."""
 
     def ended(self, context: "RequestContext") -> None:
-        """Handle the end of a request's work, after its response or the loss of its client."""
+        """Release the memory of a request that completed after its response."""
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Set the principal after a login by a mechanism."""
+        """Set principal and virtual cluster after a login."""
 
     def hold_up(self, context: "RequestContext") -> None:
         """Delay later requests until this one has its response."""
@@ -83,7 +83,7 @@ class ResponseChannel(Protocol):
         """Serve no requests for the throttle time `wait_ms`."""
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Log the reason, at debug level if it is `expected`, and close."""
+        """Log the reason, at debug level if `expected`, and close."""
 
 
 class Late(Protocol):
@@ -103,7 +103,7 @@ class Late(Protocol):
 class RequestContext(msgspec.Struct, eq=False):
     """A request in flight. It is answered exactly once, in any order; the channel sends in request order.
 
-    After a timeout (`give_up`), its work continues, and is counted until it completes.
+    After a timeout (`give_up`), its work continues.
     """
 
     channel: ResponseChannel
@@ -152,14 +152,14 @@ class RequestContext(msgspec.Struct, eq=False):
     async def reserve(self, size: int) -> None:
         """Wait for about `size` bytes of budget, held until the response has left.
 
-        Call it at most once per response: a second reservation could deadlock. Skip it for small responses.
+        Call it at most once: a second reservation could deadlock. Skip it for small responses.
         """
         assert not self.held, "this answer is counted already"
         if size >= _WORTH_COUNTING:
             self.held += await self.channel.broker.reads.acquire(size, size)
 
     async def reserve_parts(self, sizes: Mapping[str, int]) -> set[str]:
-        """Reserve memory for a response in parts, given the bytes of each, and return the first parts that fit."""
+        """Reserve memory for the first parts of a response that fit, and return them."""
         room = self.channel.broker.reads.limit
         total = 0
         fitting: set[str] = set()
@@ -175,7 +175,7 @@ class RequestContext(msgspec.Struct, eq=False):
     async def ask_group(self, group: str, event: Request) -> Result:
         """Send a request to a group and return its result.
 
-        It is not sent if it times out before the group is loaded, as later requests could overtake it.
+        After a timeout before the group is loaded, it is not sent, as later requests could overtake it.
         """
         return await self.broker.groups.request(group, event, lambda: self.done)
 
@@ -225,22 +225,22 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:
-        """Node id, host and port of each live broker's listener of the same name, by node id."""
+        """Node id, host and port of each live broker, by node id."""
         broker = self.channel.broker
         own = (broker.node_id, *self.advertised)
         others = ((each.node_id, each.at(self.channel.listener_name)) for each in broker.ownership.others)
         return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
     def count_change(self, partitions: int, *, strict_from: int | None) -> None:
-        """Count partitions before their creation or deletion against `controller_mutation_rate` (KIP-599).
+        """Count partitions against `controller_mutation_rate` (KIP-599) before their creation or deletion.
 
-        `strict_from` is the first version with THROTTLING_QUOTA_EXCEEDED, which this raises, or None.
+        From version `strict_from` on, this may raise RequestError THROTTLING_QUOTA_EXCEEDED.
         """
         if self.account is not None:
             self.account.change(partitions, strict=strict_from is not None and self.version >= strict_from)
 
     def changed(self, what: str) -> None:
-        """Log a change by this request, such as `topic orders created`."""
+        """Log a change by this request."""
         audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
         audit.changed(str(self.principal), self.channel.client_host, operation, what, request=self.correlation_id)
 
@@ -267,7 +267,7 @@ class RequestContext(msgspec.Struct, eq=False):
         self._send(body, FINDERS[type(response)](response))
 
     async def answer_in_pieces(self, response: Any) -> None:
-        """Encode a long response in slices, and send it."""
+        """Encode and send a long response."""
         body: list[Any] = []
         pace = self.broker.lane.pace()
         if self.account is not None:

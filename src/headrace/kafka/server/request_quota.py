@@ -1,4 +1,4 @@
-"""Quota usage of one request, and the throttle time after its response (KIP-219).
+"""Quota usage of one request (KIP-219).
 
 The response leaves at once, with the throttle time. Then the connection is not served for that time.
 """
@@ -41,14 +41,14 @@ class RequestQuota:
             self._resumed = perf_counter()
 
     def pause(self) -> None:
-        """Stop to measure, as the request waits or has ended."""
+        """Stop to measure."""
         requests = self._limits.requests
         if requests is None or not self._resumed:
             return
         spent = perf_counter() - self._resumed
         self._resumed = 0.0
         if self._settled:
-            # The time to write the response counts for the next request.
+            # The time to write the response counts for the next one.
             requests.add(spent * _PERCENT, self._clock.ticks_ms())
         else:
             self._spent += spent
@@ -67,7 +67,7 @@ class RequestQuota:
         return self.wait_ms
 
     def produced(self, size: int) -> int:
-        """Count bytes of a Produce request, and return the throttle time."""
+        """Count bytes of a Produce, and return the throttle time."""
         if self._limits.produce is not None:
             self._wait(self._limits.produce.charge(size, self._clock.ticks_ms()))
         return self.wait_ms
@@ -85,7 +85,7 @@ class RequestQuota:
     def change(self, partitions: int, *, strict: bool) -> None:
         """Count partitions before their creation or deletion.
 
-        If `strict` (KIP-599), this raises RequestError THROTTLING_QUOTA_EXCEEDED, and counts nothing.
+        If `strict` (KIP-599), raise RequestError THROTTLING_QUOTA_EXCEEDED without counting.
         """
         if self._limits.mutations is not None:
             wait_ms, allowed = self._limits.mutations.charge(partitions, self._clock.ticks_ms(), strict=strict)

@@ -1,7 +1,7 @@
 """Decide which requests of a connection are served now.
 
 As in Kafka, a connection has one request in flight. However, a Produce may follow a Produce, so that Redis gets their
-batches together. Long work waits for its turn.
+batches together.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ class Order:
         self._packed = False  # only short requests and simple Produce requests are served
 
     def begin_slice(self, now: float, turn_began: float) -> None:
-        """Start a slice at `now`, given the start of the first one in this loop turn (`time.perf_counter`)."""
+        """Start a slice at `now` (`time.perf_counter`)."""
         self._until = now + SLICE_S
         served_s = now - turn_began
         self.crowded = served_s >= TURN_S
@@ -76,7 +76,7 @@ class Order:
         self.kept_bytes += context.kept
 
     def let_go(self, context: RequestContext) -> int:
-        """Stop counting a kept request, and return the released bytes."""
+        """Stop counting a kept request, and return its bytes."""
         kept, context.kept = context.kept, 0
         if kept:
             self.kept -= 1
@@ -106,7 +106,7 @@ class Order:
         )
 
     def must_wait_for_others(self, key: int) -> bool:
-        """Return whether a request must wait for earlier ones or for the client."""
+        """Return whether a request must wait for earlier ones or the client."""
         if self.exclusive:
             return True
         if key == PRODUCE:
@@ -123,7 +123,7 @@ class Order:
         return perf_counter() >= self._until
 
     def must_wait_if_not_plain(self, size: int) -> bool:
-        """Return whether a Produce request must wait unless it has a single partition."""
+        """Return whether a Produce with several partitions must wait."""
         return self._packed and size > _SHORT
 
     @property

@@ -1,6 +1,6 @@
-"""Responses of one connection, sent in request order.
+"""Responses of one connection, in request order.
 
-Bytes that the kernel does not take count against the broker's read budget.
+Unsent bytes count against the broker's read budget.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ UNWRITTEN = 64 << 10
 
 
 class Answers:
-    """Due responses, and written ones that the client has not read."""
+    """Due and unsent responses."""
 
     __slots__ = ("_counted", "_logs_requests", "_memory", "_order", "held")
 
@@ -115,7 +115,7 @@ class Answers:
         return more <= UNWRITTEN or reads.used <= reads.limit
 
     def taken(self, reads: ReadBudget) -> None:
-        """Release the budget: the client has read all responses."""
+        """Release the budget."""
         held, self.held = self.held, 0
         if held:
             reads.release(held)

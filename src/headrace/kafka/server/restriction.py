@@ -1,4 +1,4 @@
-"""Restriction of a listener to the APIs of a smaller endpoint, applied when it is created.
+"""Restriction of a listener to fewer APIs.
 
 Withheld APIs are not advertised, and a request for one closes the connection. Other APIs can refuse parts of requests.
 """

@@ -1,4 +1,4 @@
-"""Timeout responses, created by the refusal of each API."""
+"""Timeout responses."""
 
 from collections.abc import Iterable, Reversible
 from copy import copy
@@ -62,7 +62,7 @@ class TimeoutResponses(msgspec.Struct, eq=False):
 
 
 def overdue_among(waiting: Reversible[RequestContext], now_ms: int) -> list[RequestContext]:
-    """Return overdue requests of a connection, in order of arrival. New ones start to wait at `now_ms` (ticks)."""
+    """Return overdue requests in order of arrival. New ones start to wait at `now_ms` (ticks)."""
     _see(waiting, now_ms)
     overdue = []
     for context in waiting:

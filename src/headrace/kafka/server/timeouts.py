@@ -1,8 +1,7 @@
-"""Timeouts of requests that wait for Redis, and the error codes of their responses.
+"""Timeouts of requests that wait for Redis.
 
-A paused Redis neither responds nor disconnects. After the timeout, the client gets a retriable error. The work
-continues, and its memory stays counted. Kafka does the same for slow replicas, after `timeout_ms` or
-`offsets.commit.timeout.ms`.
+A paused Redis neither responds nor disconnects. After the timeout, the client gets a retriable error, and the work
+continues. Kafka does the same for slow replicas, after `timeout_ms` or `offsets.commit.timeout.ms`.
 """
 
 from collections.abc import Callable

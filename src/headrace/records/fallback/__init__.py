@@ -1,4 +1,1 @@
-"""The functions of the C extensions in Python, for installations without a compiler.
-
-Pure, as all of `records`, whose `accelerator` selects one of both.
-"""
+"""The functions of the C extensions in Python, selected by `records.accelerator`."""

@@ -1,6 +1,6 @@
-"""Records and columns in Python, read by aiokafka's compiled code; `_compiled` does the same.
+"""Records and columns in Python, read by aiokafka's compiled code.
 
-aiokafka is imported at the first use: it imports asyncio and its client (0.2 s).
+aiokafka is imported at the first use, as it imports asyncio and its client (0.2 s).
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def _saturated(number: int) -> int:
 
 @dataclass(slots=True)
 class Rows:
-    """Columns as lists of the same length; `headers` is empty if they are not included."""
+    """Columns as lists of the same length; `headers` may be empty."""
 
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
@@ -147,13 +147,9 @@ def read(
     base_timestamp: int,
     fixed_timestamp: int | None,
 ) -> Iterator[Any]:
-    """Yield aiokafka's records (offset, timestamp, key, value, headers) of a decompressed section.
+    """Yield aiokafka's records of a decompressed section. Raises CorruptBatch.
 
-    The payload is wrapped in an uncompressed batch. aiokafka reads varints beyond its buffer, so zeros after the end
-    stop it.
-
-    Raises:
-        CorruptBatch: invalid lengths, remaining bytes, or offsets that are not ascending.
+    The payload is wrapped in an uncompressed batch. aiokafka reads varints beyond its buffer, so zeros stop it.
     """
     if not 0 <= count <= len(payload) // _SHORTEST:
         raise CorruptBatch(f"{count} records in {len(payload)} bytes")
@@ -190,8 +186,7 @@ def find(
 ) -> tuple[int, int] | None:
     """Return offset and timestamp of the first record at or after `first_offset` and `not_before`, or None.
 
-    Without `not_before`, that of the first record with the largest timestamp. Raises CorruptBatch for unreadable
-    records up to there.
+    Without `not_before`, that of the first record with the largest timestamp. Raises CorruptBatch.
     """
     latest: tuple[int, int] | None = None
     source = read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
@@ -238,14 +233,8 @@ def some(
 ) -> tuple[list[tuple[_R, int]], int, int, int]:
     """Return some records with their numbers of headers, and the place to continue.
 
-    That is an offset, the bytes of the payload before it, and the number of records from there on. C code uses these to
-    read no record twice. This function reads them again.
-
-    Records are at or after `first_offset`, with keys that contain `part`. There are at most `most`, none after
-    `most_bytes` of keys, values and headers, each with at most `most_headers` headers.
-
-    Raises:
-        CorruptBatch: unreadable records up to there.
+    That is an offset, the bytes of the payload before it, and the number of later records, with which C code reads no
+    record twice. `most` counts records, and `most_bytes` their keys, values and headers. Raises CorruptBatch.
     """
     found: list[tuple[_R, int]] = []
     size = 0

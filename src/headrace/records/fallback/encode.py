@@ -64,7 +64,7 @@ _NULL = varint(-1)
 
 
 def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
-    """Return the section of records (key, value, timestamp in ms, headers) with offset deltas from 0."""
+    """Return the section of records with offset deltas from 0."""
     _check_int64(base_timestamp)
     out: list[bytes] = []
     for offset_delta, (key, value, timestamp, headers) in enumerate(records):
@@ -84,12 +84,9 @@ def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
 def encode_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
 ) -> tuple[bytes, int]:
-    """Return the section of rows from `start` on, without headers, all at the base timestamp, and the next row.
+    """Return the section of rows from `start` on, all at the base timestamp, and the next row.
 
-    It has at least one row, and at most `max_bytes` unless a single row is larger.
-
-    Raises:
-        ValueError: no rows, or inconsistent columns.
+    It has at least one row, and at most `max_bytes` unless a single row is larger. Raises ValueError.
     """
     if start < 0 or stop <= start or max_bytes < 1:
         raise ValueError("no rows to encode, or no room")
@@ -148,10 +145,7 @@ def encode_rows(
 ) -> Section:
     """Return the section of rows with offsets, timestamps (microseconds, truncated to ms) and headers.
 
-    It has at least one row, and ends before `max_bytes` or an offset delta of 2^31 - 1.
-
-    Raises:
-        ValueError: no rows, inconsistent columns, offsets that are not ascending, or a header without a name.
+    It has at least one row, and ends before `max_bytes` or an offset delta of 2^31 - 1. Raises ValueError.
     """
     if start < 0 or stop <= start or max_bytes < 1:
         raise ValueError("no rows to encode, or no room")

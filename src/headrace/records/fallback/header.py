@@ -1,6 +1,6 @@
-"""Header check and CRC without the C extension, with the same rules and errors.
+"""Header check and CRC without the C extension. Tests compare both.
 
-Tests compare both. google-crc32c is imported at the first use, as the extension does not need it.
+google-crc32c is imported at the first use, as the extension does not need it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _CONTROL = 0x20
 
 
 def crc32c(data: Buffer, crc: int = 0, /) -> int:
-    """Return the CRC-32C; `crc` is the value so far. google-crc32c takes `bytes` only, so others are copied."""
+    """Return the CRC-32C; `crc` is the value so far. google-crc32c takes `bytes` only."""
     return _extend()(crc, data if isinstance(data, bytes) else bytes(data))
 
 
@@ -39,7 +39,7 @@ def _extend() -> Callable[[int, bytes], int]:
 
 
 def peek(batch: Buffer, /) -> HeaderFields:
-    """Return the 13 header fields, without a check of the CRC. Raises CorruptBatch, UnsupportedMagic, InvalidBatch."""
+    """See `records.batch.peek`."""
     size = len(batch)
     if size <= 16:
         raise CorruptBatch(f"{size} bytes are no record batch")
@@ -69,7 +69,7 @@ def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, /)
 
 
 def check(batch: Buffer, /) -> HeaderFields:
-    """Return the 13 header fields of a batch from a client. Raises as `records.batch.check`."""
+    """See `records.batch.check`."""
     fields = peek(batch)
     _, _, _, _, crc, attributes, last_offset_delta, _, _, producer_id, producer_epoch, base_sequence, count = fields
     found = crc32c(memoryview(batch)[_CRC_STARTS:])

@@ -1,4 +1,4 @@
-"""Messages of a REST API in Python; `_compiled.Messages` and `_compiled.publish` write the same bytes.
+"""Messages of a REST API in Python; `_compiled` writes the same bytes.
 
 As in OCI Streaming's Message, key and value are base64, and a missing key is null. A missing value is empty, as the
 field is required. There are no headers.
@@ -38,13 +38,7 @@ class PureMessages:
     """A JSON array of limited size: `write` batches, then `take`."""
 
     def __init__(self, most_count: int, most_bytes: int, most_message: int = MOST_MESSAGE) -> None:
-        """Start empty.
-
-        Args:
-            most_count: maximum messages.
-            most_bytes: maximum bytes of all keys and values; the first message may exceed it.
-            most_message: maximum bytes of one message; larger ones are skipped.
-        """
+        """The first message may exceed `most_bytes`. Messages above `most_message` bytes are skipped."""
         self._most_count = most_count
         self._most_bytes = most_bytes
         self._most_message = most_message
@@ -67,21 +61,10 @@ class PureMessages:
         prefix: bytes,
         /,
     ) -> int:
-        """Add the records of a batch while there is room, and return the next offset.
+        """Add the records of a batch from `first_offset` and `not_before` (ms) on, and return the next offset.
 
-        Args:
-            payload: decompressed records section; the next five arguments describe it as in `records.walk`.
-            count: number of records.
-            last_offset_delta: of the batch.
-            base_offset: of the batch.
-            base_timestamp: of the batch, milliseconds.
-            fixed_timestamp: common timestamp (log append time), or None.
-            first_offset: first offset to add.
-            not_before: earliest timestamp (ms) to add, or None.
-            prefix: start of each message, up to `"key":`.
-
-        Raises:
-            CorruptBatch: the records are unreadable. None of this batch was added.
+        `prefix` is the start of each message, up to `"key":`. For the batch, see `records.walk`. After CorruptBatch,
+        none of it was added.
         """
         before = len(self._texts), self.count, self.size, self.full, self.passed_over
         source = columns.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
@@ -98,7 +81,7 @@ class PureMessages:
         return base_offset + last_offset_delta + 1
 
     def _put(self, record: Any, prefix: bytes) -> bool:
-        """Add one message or skip a large one, and return False if it is full."""
+        """Return False if it is full."""
         size = len(record.key or b"") + len(record.value or b"")
         if size > self._most_message:
             self.passed_over += 1
@@ -141,7 +124,7 @@ def publish(
 
 
 def receipts(places: Buffer, told: list[Told | None], head: bytes, tail: bytes, /) -> bytes:
-    """Return an entry for each place, separated by commas. Raises ValueError for a place without a result.
+    """Return an entry for each place. Raises ValueError for a place without a result.
 
     `told[n + 1]` has the texts for place n, and `told[0]` those for left-out messages. `head` and `tail` surround all
     entries.

@@ -1,4 +1,4 @@
-"""Records as entries of Redis Streams and back, in Python; `_streams` does the same in C.
+"""Records as entries of Redis Streams and back, in Python.
 
 Headers are one field: a JSON array of `[name, value]`. Both are text, or `{"base64": "..."}` if they are not UTF-8. A
 value may be null.
@@ -27,7 +27,7 @@ def encode_headers(headers: ByteHeaders) -> bytes:
 
 
 def decode_headers(text: bytes) -> ByteHeaders | None:
-    """Return headers from their field, also from an object of names and texts, or None if it is neither."""
+    """Return headers from their field, also from a JSON object, or None."""
     try:
         found = json.loads(text)
         pairs = list(found.items()) if isinstance(found, dict) else found
@@ -142,8 +142,7 @@ def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader
     """Return entries as record batches of about `limit` bytes, each record at the offset of its id.
 
     Args:
-        entries: `[id, [name, value, ...]]` in order, `[id, None]` for a deleted one, or `[id, bytes]` for one that is
-            too large.
+        entries: `[id, [name, value, ...]]`, `[id, None]` for a deleted one, or `[id, bytes]` for one that is too large.
         bits: bits of an offset for the sequence.
         limit: bytes; a larger record has a separate batch.
         read_fields: returns the record of other fields, or None.

@@ -1,4 +1,4 @@
-"""Kafka ACLs: principals, resources, and allowed or denied operations.
+"""Kafka ACLs.
 
 Source: Apache Kafka documentation, "Authorization and ACLs"; KIP-11, KIP-290 (prefixes).
 """

@@ -1,8 +1,7 @@
 """Authorize principals by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
 
-A deny overrides all allows. Without a matching ACL only super users have access, unless
-`allow.everyone.if.no.acl.found`. `make test LANE=security` compares this with Kafka's class. A check costs a few
-look-ups for any number of ACLs.
+A deny overrides all allows. `make test LANE=security` compares this with Kafka's class. A check costs a few look-ups
+for any number of ACLs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -126,13 +125,7 @@ class Authorizer:
     def __init__(
         self, acls: Iterable[Acl] = (), super_users: frozenset[str] = frozenset(), *, allow_unless_told: bool = False
     ) -> None:
-        """Create it.
-
-        Args:
-            acls: unique ACLs.
-            super_users: principals with all rights (`super.users`).
-            allow_unless_told: `allow.everyone.if.no.acl.found`.
-        """
+        """`allow_unless_told` is `allow.everyone.if.no.acl.found`."""
         self.super_users = super_users
         self.allow_unless_told = allow_unless_told
         self._types: dict[ResourceType, _Names] = {}

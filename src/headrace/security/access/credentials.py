@@ -1,4 +1,4 @@
-"""SCRAM credentials (RFC 5802, RFC 7677), which also verify passwords of other mechanisms. Pure."""
+"""SCRAM credentials (RFC 5802, RFC 7677), also for passwords of other mechanisms. Pure."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Configuration of the Kafka listeners, and the check of their exposure. Pure.
+"""Configuration of the Kafka listeners. Pure.
 
 Source: Apache Kafka documentation, "Security", "Listener Configuration" (KIP-103).
 """
@@ -49,12 +49,9 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 def parse(listeners: str, protocol_map: str, advertised: str) -> tuple[Listener, ...]:
-    """Parse the settings of the listeners. Raises ValueError.
+    """Parse `listeners`, `listener.security.protocol.map` and `advertised.listeners`. Raises ValueError.
 
-    Args:
-        listeners: `listeners`, such as `PLAINTEXT://127.0.0.1:9092,SASL_SSL://:9093`.
-        protocol_map: `listener.security.protocol.map`.
-        advertised: `advertised.listeners`; others advertise their listen address.
+    Listeners that are not in the last one advertise their listen address.
     """
     protocols = _protocols(protocol_map)
     told = dict(_addresses("advertised.listeners", advertised))

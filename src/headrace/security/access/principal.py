@@ -70,7 +70,7 @@ class Mapping:
         self._rules = tuple(_parse(text))
 
     def name(self, distinguished: str) -> str | None:
-        """Return the principal's name for a distinguished name (RFC 2253), or None without a match."""
+        """Return the principal's name for a distinguished name (RFC 2253), or None."""
         if len(distinguished) > _LONGEST:
             return None
         for rule in self._rules:

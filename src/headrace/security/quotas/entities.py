@@ -1,7 +1,6 @@
-"""Quota entities and values, and the quota that applies to a client.
+"""Quota entities and values. The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
 
-An entity is a user, a client id, both, or an address. The name None is the default for others. The rules are Kafka's
-(KIP-13, 124, 257, 546, 599, 612).
+An entity is a user, a client id, both, or an address. The name None is the default for others.
 """
 
 import ipaddress

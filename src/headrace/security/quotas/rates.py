@@ -39,8 +39,8 @@ class Rate:
     """Amounts of the last windows, as Kafka's `Rate` over a `WindowedSum` (KIP-13, KIP-219).
 
     A window begins with the first amount after the previous one, and expires after the length of all windows without a
-    change. One more window may overlap that time. The rate is the total divided by the time since the oldest window
-    began, but at least all windows but one, so that a new client is not measured over a fraction of a second.
+    change. The rate is the total divided by the time since the oldest window began, but at least all windows but one,
+    so that a new client is not measured over a fraction of a second.
     """
 
     __slots__ = ("_at", "_samples", "_windows")
@@ -69,7 +69,7 @@ class Rate:
         return self._samples[self._at]
 
     def measured(self, ticks_ms: int) -> tuple[float, int]:
-        """Return the rate per second, and the milliseconds over which it was measured."""
+        """Return the rate per second, and the ms over which it was measured."""
         windows = self._windows
         expired_ms = ticks_ms - windows.count * windows.length_ms
         total, began_ms = 0.0, ticks_ms
@@ -101,7 +101,7 @@ class TokenBucket:
     __slots__ = ("_left", "_seen_ms", "burst", "rate")
 
     def __init__(self, rate: float, burst: float, ticks_ms: int) -> None:
-        """Create a full bucket of `burst` tokens that refills with `rate` tokens per second."""
+        """Create a full bucket."""
         self.rate = rate
         self.burst = burst
         self._left = burst * _MS

@@ -1,4 +1,4 @@
-"""TLS contexts from PEM files (KIP-651), reloaded after changes, and principals of peer certificates.
+"""TLS contexts from PEM files (KIP-651), reloaded after changes.
 
 Alerts (RFC 8446, section 6) are sent here. Event loops drop OpenSSL's alert after a failed handshake, and many clients
 would then retry forever. They also wait for the client's close_notify, which the RFC does not require, and which idle
@@ -41,7 +41,6 @@ class TlsContexts:
     """The current context of a listener."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Read the files. Raises ValueError with the wrong file."""
         self.files = files
         self._stamp = _look(files)
         self._context = _load(files)
@@ -66,7 +65,6 @@ class PeerContext:
     """
 
     def __init__(self, files: TlsFiles | None) -> None:
-        """Create it without reading files; `files` are this server's."""
         self._files = files
         self._stamp: _Stamp = ()
         self._context: ssl.SSLContext | None = None
@@ -74,7 +72,7 @@ class PeerContext:
     def current(self) -> ssl.SSLContext:
         """Return the context for one connection, rebuilt only after changes, as that takes 27 ms of CPU.
 
-        Invalid changes are logged, and the old context is kept. Raises OSError or ssl.SSLError if no context exists.
+        See `TlsContexts.current`. Raises OSError or ssl.SSLError if no context exists.
         """
         stamp = () if self._files is None else _look(self._files)
         if self._context is None:
@@ -213,10 +211,7 @@ class _Secured(ssl.SSLObject):
             raise
 
     def _check_resumed(self) -> None:
-        """Reject expired certificates of TLS 1.2 sessions resumed by id, which OpenSSL does not check.
-
-        A new context has no sessions, so clients removed from the truststore are rejected.
-        """
+        """Reject expired certificates of TLS 1.2 sessions resumed by id, which OpenSSL does not check."""
         certificate = self.getpeercert() if self.session_reused else None
         if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
             error = ssl.SSLError("certificate has expired")
@@ -243,7 +238,7 @@ class _Secured(ssl.SSLObject):
 
 
 class AlertContext(ssl.SSLContext):
-    """A context that sends alerts for failed handshakes, and closes without waiting for the client."""
+    """A context that sends alerts, and closes without waiting for the client."""
 
     sslobject_class = _Secured
 

@@ -38,11 +38,7 @@ class _Issuer(msgspec.Struct, frozen=True):
 def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime) -> GeneratedFiles:
     """Write `ca.pem`, `ca-key.pem`, `server.pem` and `client.pem` (key and chain), readable for the owner only.
 
-    Args:
-        directory: created if missing.
-        hosts: names and addresses of the server, in addition to loopback.
-        client: common name of the client.
-        now: start of validity, with a time zone.
+    `hosts` are in addition to loopback, and `client` is a common name. `now` needs a time zone.
 
     Raises:
         FileExistsError: one of the files exists.

@@ -1,7 +1,7 @@
 """TLS handshakes and writes.
 
-A handshake counts as a connection, and has a timeout. Event loops encrypt a whole write before the socket takes any of
-it, and report nothing as unsent, so the writer is not paused. Therefore large writes are split.
+A handshake counts as a connection. Event loops encrypt a whole write before the socket takes any of it, and report
+nothing as unsent, so the writer is not paused. Therefore large writes are split.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class TlsAcceptor:
             limits: count a connection during its handshake; its protocol then counts it and calls `through`.
             listener: name for logs.
             protocol: creates the protocol of a connection.
-            failed: called after a failed handshake with the address, the listener and the reason.
+            failed: called with address, listener and reason of a failed handshake.
             late: returns ms before a rejection of an address; 0: accepted.
             turn: returns ms before the handshake; None: rejected.
         """
@@ -167,7 +167,7 @@ def _reason(error: Exception) -> str:
 
 
 def unread(transport: asyncio.BaseTransport, room: memoryview) -> int:
-    """Read client data that the event loop has not delivered before the disconnect; return the bytes in `room`.
+    """Read client data into `room` that the event loop has not delivered before the disconnect.
 
     uvloop drops such data if reading was paused.
     """
