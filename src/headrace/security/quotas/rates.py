@@ -39,8 +39,8 @@ class Rate:
     """Amounts of the last windows, as Kafka's `Rate` over a `WindowedSum` (KIP-13, KIP-219).
 
     A window begins with the first amount after the previous one, and expires after the length of all windows without a
-    change. The rate is the total divided by the time since the oldest window began, but at least all windows but one,
-    so that a new client is not measured over a fraction of a second.
+    change. The rate is the total divided by the time since the oldest window began, but at least all windows but one.
+    So a new client is not measured over a fraction of a second.
     """
 
     __slots__ = ("_at", "_samples", "_windows")
