@@ -1,4 +1,4 @@
-"""The HTTP listener: connections, host checks, startup gate, error responses. Requests between brokers in `peers`.
+"""The HTTP listener. Requests between brokers are in `peers`.
 
-Knows no API that is mounted on it. May import the broker and the layers below it, but not storage or client.
+It knows no mounted API. It may import the broker and lower layers, but not storage or client.
 """

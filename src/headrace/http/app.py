@@ -1,8 +1,4 @@
-"""Base application of the HTTP listener, with responses during startup and shutdown.
-
-It serves `/healthz` and `DELETE /_headrace/state`, and mounts pages and other APIs. During startup and shutdown it
-serves `/livez`, `/readyz`, and 503 for all other paths.
-"""
+"""Base application of the HTTP listener, with responses during startup and shutdown."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +15,7 @@ from headrace.http.error_responses import refusal, send_own
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """Server health as `/healthz` reports it."""
+    """Server health for `/healthz`."""
 
     version: str
     storage: bool
@@ -33,10 +29,7 @@ def create(
 ) -> Starlette:
     """Create the application.
 
-    Args:
-        health: checks the server once per request; must have a timeout.
-        mounts: routes of other HTTP APIs.
-        otherwise: handles unknown paths; None: a plain text error.
+    `health` must have a timeout. `mounts` are routes of other APIs, and `otherwise` handles unknown paths.
     """
 
     async def healthz(_: Request) -> Response:
@@ -48,8 +41,8 @@ def create(
         }
         if now.detail:
             answer["detail"] = now.detail
-        # A 503 removes a server from a load balancer. A partly working server must stay: all brokers share the same
-        # storage, so no other broker could serve its part.
+        # A 503 would remove the server from a load balancer. All brokers share the storage, so no other one could
+        # replace it.
         return Response(msgspec.json.encode(answer), 200 if now.storage else 503, media_type="application/json")
 
     application = Starlette(routes=[Route("/healthz", healthz), *mounts])
@@ -63,19 +56,10 @@ RESET_PATH = "/_headrace/state"
 
 
 class ResetCall:
-    """Deletes topics, groups, offsets, streams and pools for tests, as cloud emulators do.
-
-    Users and ACLs stay.
-    """
+    """Deletes topics, groups, offsets, streams and pools for tests. Users and ACLs stay."""
 
     def __init__(self, reset: Callable[[], Awaitable[None]], is_loopback: Callable[[str], bool], *, on: bool) -> None:
-        """Create the endpoint.
-
-        Args:
-            reset: deletes everything before it returns.
-            is_loopback: whether an address belongs to this machine.
-            on: `headrace.testing.reset`.
-        """
+        """Create the endpoint; `on` is `headrace.testing.reset`."""
         self._reset = reset
         self._is_loopback = is_loopback
         self._on = on
@@ -107,7 +91,7 @@ _UNKEPT = (b"cache-control", b"no-store")
 
 
 class Phase(Enum):
-    """Lifecycle phase of the server."""
+    """Phase of the server."""
 
     STARTING = "starting"
     OPEN = "open"
@@ -118,7 +102,6 @@ class StartupGate:
     """The outermost ASGI application."""
 
     def __init__(self) -> None:
-        """Create the gate in the starting phase."""
         self._phase = Phase.STARTING
         self._app: ASGIApp | None = None
         self._health: Callable[[], Awaitable[Health]] | None = None
@@ -129,12 +112,7 @@ class StartupGate:
         """Called when shutdown begins, to end requests of unlimited duration."""
 
     def open(self, app: ASGIApp, health: Callable[[], Awaitable[Health]]) -> None:
-        """Start serving.
-
-        Args:
-            app: answers the requests.
-            health: checks the server; must have a timeout.
-        """
+        """Start serving."""
         self._app, self._health = app, health
         self._phase = Phase.OPEN
 
@@ -180,6 +158,6 @@ class StartupGate:
         now = await self._health()
         if not now.storage:
             return 503, {"status": "failing", "detail": now.detail}
-        if self._phase is not Phase.OPEN:  # shutdown began during the storage check
+        if self._phase is not Phase.OPEN:  # shutdown began during the check
             return 503, {"status": self._phase.value}
         return 200, {"status": "ready"} | ({"detail": now.detail} if now.detail else {})

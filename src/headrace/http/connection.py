@@ -1,7 +1,6 @@
 """HTTP connection: uvicorn's protocol with timeouts and limits.
 
-Clients have a limited time to send a head and a body and to take a response. Input is parsed in slices, so that other
-connections are served in between. Pipelined requests wait unparsed.
+Input is parsed in slices, so that other connections are served in between.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ _log = structlog.get_logger("headrace.http")
 
 
 class Phase(Enum):
-    """Current wait of a connection."""
+    """What a connection waits for."""
 
     IDLE = "a request"
     HEAD = "the rest of a request's head"
@@ -60,23 +59,23 @@ class Phase(Enum):
 
 
 class ConnectionOwner(Protocol):
-    """Interface of a connection to its listener."""
+    """The listener, for its connections."""
 
     def admit(self, connection: "Connection", host: str) -> str:
-        """Accept a connection from an address; return the reason to close it, or an empty string."""
+        """Accept a connection, or return the reason to close it."""
 
     def forget(self, connection: "Connection", host: str) -> None:
         """Remove a lost connection."""
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
-        """Return the principal of a client's certificate; ANONYMOUS without one, None: no rule has a name for it."""
+        """Return the principal of a client certificate: ANONYMOUS without one, None if no rule matches."""
 
     def ticks_ms(self) -> int:
-        """Return the time, for timeouts."""
+        """Return monotonic time."""
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with limits, timeouts, JSON errors, and a way to drop the connection."""
+    """uvicorn's protocol with limits, timeouts and JSON errors."""
 
     listener: ClassVar[ConnectionOwner]
     """Each listener has a separate subclass."""
@@ -122,7 +121,7 @@ class Connection(HttpToolsProtocol):
     # Life of the connection
 
     def connection_made(self, transport: Any) -> None:
-        """Accept the client, or refuse it if there are too many."""
+        """Accept the client."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._writer = _Writer(transport)
@@ -139,12 +138,12 @@ class Connection(HttpToolsProtocol):
             self._certified = principal
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the memory that the connection holds."""
+        """Free the connection's memory."""
         self._held.clear()
         self.pipeline.clear()
         self.listener.forget(self, self._host)
         super().connection_lost(exc)
-        # uvicorn notifies only the last parsed request; earlier pipelined ones need this.
+        # uvicorn notifies only the last parsed request.
         if self._answering is not None:
             self._answering.disconnected = not self._answering.response_complete
             self._answering.message_event.set()
@@ -157,14 +156,8 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def look(self, ticks_ms: int, *, pressed: bool) -> None:
-        """Close the connection if its client has exceeded a timeout.
-
-        Args:
-            ticks_ms: monotonic time.
-            pressed: whether others wait for response memory.
-        """
+        """Close the connection after a timeout; `pressed`: others wait for response memory."""
         if self.transport.is_closing():
-            # The client may never take the rest.
             if not self._check_leaving(ticks_ms, pressed=pressed):
                 self._check_ending(ticks_ms)
             return
@@ -179,20 +172,20 @@ class Connection(HttpToolsProtocol):
                 self._time_out("head", HEAD_MS)
         elif self._phase is Phase.BODY:
             if self._stopped:
-                # Reading is paused: the client is not late.
+                # The client is not late while reading is paused.
                 self._since_ms = ticks_ms
             elif passed >= BODY_MS + self._body_bytes * 1000 // BODY_RATE:
                 self._time_out("body", BODY_MS)
 
     def _check_leaving(self, ticks_ms: int, *, pressed: bool) -> bool:
-        """Return whether a response is being sent; close the connection after its timeout."""
+        """Return whether a response is being sent, and close the connection after its timeout."""
         left = self.transport.get_write_buffer_size()
         if not left:
             self._untaken = 0
             return False
         if not self._untaken:
             self._leaving_ms = ticks_ms
-        # A client that takes single bytes must not block the others.
+        # Single bytes do not count as progress then.
         least = PRESSED_MS // 1000 * BODY_RATE if pressed else 1
         if left > self._untaken or self._untaken - left >= least:
             self._untaken, self._untaken_ms = left, ticks_ms
@@ -203,7 +196,7 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _check_ending(self, ticks_ms: int) -> None:
-        """Drop a closed connection whose client takes nothing: TLS hides unsent bytes of the socket."""
+        """Drop a closed connection whose client reads nothing. TLS hides unsent bytes of the socket."""
         if not self._ending_ms:
             self._ending_ms = ticks_ms
         elif ticks_ms - self._ending_ms >= UNTAKEN_MS:
@@ -242,7 +235,7 @@ class Connection(HttpToolsProtocol):
                 self._ask_for_turn()
                 break
             data = self._held.popleft()
-            # A body of known length is only copied, so take all of it.
+            # A body of known length is only copied.
             size = max(_SLICE, min(self._body_left, len(data)))
             if len(data) > size:
                 self._held.appendleft(data[size:])
@@ -262,7 +255,7 @@ class Connection(HttpToolsProtocol):
             self.loop.call_soon(self._take_turn)
 
     def go_on(self) -> None:
-        """Continue parsing if nothing else prevents it."""
+        """Continue to parse, if possible."""
         if self._held:
             self._ask_for_turn()
         elif not self._paused:
@@ -284,7 +277,7 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self, data: bytes | memoryview) -> None:
         self._progress = False
-        # Same as uvicorn's `data_received`, whose log lines lack the client.
+        # As uvicorn's `data_received`, whose log lines lack the client.
         rest = data
         while rest:
             try:
@@ -292,7 +285,7 @@ class Connection(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             except httptools.HttpParserUpgrade as upgrade:
-                # Upgrades are not supported: answer this and the following requests as usual.
+                # Upgrades are not supported.
                 rest = rest[upgrade.args[0] :]
                 if self._framed:
                     self._read_body()
@@ -303,9 +296,9 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(_TOO_LONG)
 
     def _read_body(self) -> None:
-        """Read the body of an upgrade request, as Java's HTTP client sends it.
+        """Read the body of an upgrade request, which Java's HTTP client sends.
 
-        Its parser takes the bytes after the head for another protocol or request.
+        The parser would take it for another protocol.
         """
         framing = (b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(_FromTheBody(self))
@@ -327,7 +320,7 @@ class Connection(HttpToolsProtocol):
             self.scope["extensions"][CERTIFIED] = {"principal": self._certified}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; raise ValueError if there are too many."""
+        """Take a header. Raises ValueError if there are too many."""
         self._progress = True
         self._fields += len(name) + len(value)
         self._count += 1
@@ -341,7 +334,7 @@ class Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start the application after the head."""
+        """Start the application."""
         self._rest(Phase.BODY)
         super().on_headers_complete()
         self.cycle.transport = self._writer  # type: ignore[assignment]
@@ -368,7 +361,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Same as uvicorn's, without its timer: the listener closes idle connections."""
+        """As uvicorn's, without its timer: the listener closes idle connections."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -389,18 +382,17 @@ class Connection(HttpToolsProtocol):
         """Refuse input that is not HTTP or too large."""
         reason = self._wrong or msg
         _log.warning("malformed request", client=self._host, reason=reason)
-        # Whether the error is in the body of a request with a valid head.
+        # The error may be in the body of a valid head.
         own = self.cycle is not None and self.cycle.more_body
         if own and self.pipeline:
             self.pipeline.popleft()
         elif self._answering is None or self._answering.response_complete or own:
             self._refuse(400, "CannotParseRequest", reason)
             return
-        # Otherwise a client would take it for the response to an earlier request.
+        # Clients would take an error now for the response to an earlier request.
         self._broken = reason
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with an OCI API error, and close."""
         headers, body = own_answer(refusal(code, message))
         head = b"".join(b"%b: %b\r\n" % header for header in (*headers, (b"connection", b"close")))
         self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
@@ -408,14 +400,13 @@ class Connection(HttpToolsProtocol):
 
 
 class _FromTheBody:
-    """Suppresses the events of a head that is parsed a second time."""
+    """Ignores the events of a head that is parsed a second time."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._head = True
 
     def on_headers_complete(self) -> None:
-        """Handle the end of that head, or of another request's."""
         if self._head:
             self._head = False
         else:
@@ -427,7 +418,7 @@ class _FromTheBody:
 
 
 class _Writer:
-    """Writer that drops responses to clients that have just left."""
+    """Drops responses to clients that have left."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -435,13 +426,12 @@ class _Writer:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send unless the client has left."""
         if not self._transport.is_closing():
             handshakes.write(self._transport, data)
 
 
 class _Flow(FlowControl):
-    """uvicorn's flow control for a connection that may have unparsed bytes."""
+    """uvicorn's flow control with unparsed bytes."""
 
     def __init__(self, transport: Any, connection: Connection) -> None:
         super().__init__(transport)

@@ -1,4 +1,4 @@
-"""Answers of the HTTP listener's own, whoever was asked: JSON under a request id, as those of OCI's API."""
+"""JSON responses of the HTTP listener, as in OCI's API."""
 
 from uuid import uuid4
 
@@ -9,7 +9,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def own_answer(told: dict[str, str]) -> tuple[Headers, bytes]:
-    """Return headers and body of this JSON object."""
+    """Return headers and body of a JSON response."""
     body = msgspec.json.encode(told)
     headers = [
         (b"opc-request-id", uuid4().hex.upper().encode()),
@@ -20,12 +20,12 @@ def own_answer(told: dict[str, str]) -> tuple[Headers, bytes]:
 
 
 def refusal(code: str, message: str) -> dict[str, str]:
-    """What tells why a request is not served, in the words of OCI's API."""
+    """Return an error in the form of OCI's API."""
     return {"code": code, "message": message}
 
 
 async def send_own(send: Send, status: int, told: dict[str, str], *more: tuple[bytes, bytes]) -> None:
-    """Answer an ASGI request; `more`: further headers."""
+    """Send a JSON response with `more` headers."""
     headers, body = own_answer(told)
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *more]})
     await send({"type": "http.response.body", "body": body})

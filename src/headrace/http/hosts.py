@@ -1,9 +1,8 @@
-"""Which names an HTTP request may call the server by, and which pages may send one: against DNS rebinding.
+"""Check of `Host` and `Origin` against DNS rebinding.
 
-A web page that a browser here has open can send requests to loopback. Its own name may be made to lead here (DNS
-rebinding), and then the browser takes the answers for the page's own. Such a request tells the page's name in `Host`,
-one from a page of another server in `Origin` (RFC 6454): neither is a name of this server. A page of another server on
-this machine has a name of ours with another port: of those, `Sec-Fetch-Site` (Fetch Metadata, W3C) tells.
+A web page in a local browser can send requests to loopback. With DNS rebinding, its name resolves to this server, and
+is in `Host`. Requests from pages of other servers have their name in `Origin` (RFC 6454). Pages of other servers on
+this machine are detected by `Sec-Fetch-Site` (Fetch Metadata, W3C).
 """
 
 import ipaddress
@@ -19,33 +18,28 @@ from headrace.http.error_responses import refusal, send_own
 ANY = "*"
 SETTING = "headrace.http.hosts"
 _LONGEST = 300
-"""Characters of an authority: a name has 253 (RFC 1035), a port 5."""
+"""Maximum characters of an authority: 253 for the name (RFC 1035), 5 for the port."""
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing (RFC 9110, 9.2.1)."""
+"""Methods without changes (RFC 9110, 9.2.1)."""
 _ELSEWHERE = frozenset({b"same-site", b"cross-site"})
 _ORIGIN = re.compile(r"https?://(.+)", re.IGNORECASE)
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why a request is not answered."""
+    """Why a request is refused."""
 
     status: int
     code: str
-    """In the words of OCI's API."""
+    """A code of OCI's API."""
     message: str
 
 
 class Hosts:
-    """The names that are this server's own."""
+    """The valid names of this server."""
 
     def __init__(self, own: Iterable[str] = (), allowed: Iterable[str] = ()) -> None:
-        """Take loopback's names and these.
-
-        Args:
-            own: names and addresses that the listener was given.
-            allowed: what the setting `headrace.http.hosts` allows besides; `*`: every name.
-        """
+        """Accept loopback's names, and these; `allowed` is `headrace.http.hosts`, with `*` for all names."""
         names = {each.strip() for each in (*own, *allowed)}
         self._any = ANY in names
         self._allowed = frozenset(_plain(each) for each in allowed)
@@ -55,13 +49,9 @@ class Hosts:
     def refusal(
         self, headers: Sequence[tuple[bytes, bytes]], http_version: str, local: str, method: str
     ) -> Refused | None:
-        """Why a request with these headers is refused; None: it may pass.
+        """Return why a request is refused, or None.
 
-        Args:
-            headers: names in lower case and values, as they were received.
-            http_version: such as `1.1`. Version 1.0, which no browser speaks any more, needs no `Host`.
-            local: the address of this machine that the connection came to.
-            method: such as `GET`.
+        `headers` have names in lower case. HTTP 1.0 needs no `Host`. `local` is the local address of the connection.
         """
         host: bytes | None = None
         origin: bytes | None = None
@@ -88,7 +78,7 @@ class Hosts:
         return None
 
     def _is_allowed_page(self, origin: bytes) -> bool:
-        """Whether its name was allowed, not only one that this server has, too."""
+        """Return whether the name is configured, and not only one of this server."""
         return self._any or _name_in(_page_of(origin)) in self._allowed
 
     def _is_own_page(self, origin: bytes, local: str) -> bool:
@@ -103,15 +93,14 @@ class Hosts:
 
 
 class HostCheck:
-    """An ASGI application that answers requests by foreign names itself, and leaves the others to another one."""
+    """An ASGI application that refuses other names."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
-        """Stand before `app`."""
         self._app = app
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or let it through."""
+        """Answer or pass one request."""
         refused = self._hosts.refusal(scope["headers"], scope["http_version"], scope["server"][0], scope["method"])
         if refused is None:
             await self._app(scope, receive, send)
@@ -121,19 +110,17 @@ class HostCheck:
 
 
 def _page_of(origin: bytes) -> bytes:
-    """The authority in an `Origin`; empty: there is none."""
     found = _ORIGIN.fullmatch(origin[: _LONGEST + 8].decode("latin-1"))
     return found[1].encode("latin-1") if found is not None else b""
 
 
 def _name_in(authority: bytes) -> str:
-    """The name, without a port; empty: it is no authority."""
     found = _AUTHORITY.fullmatch(authority.decode("latin-1").strip())
     return _plain(found[1] or found[2]) if found is not None else ""
 
 
 def _plain(name: str) -> str:
-    """A name in lower case without the root's dot, an address in its shortest form."""
+    """Return a name in lower case without the final dot, or an address in its shortest form."""
     text = name.strip("[]").partition("%")[0].lower().removesuffix(".")
     try:
         address = ipaddress.ip_address(text)

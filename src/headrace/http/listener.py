@@ -1,6 +1,6 @@
-"""The HTTP listener: uvicorn on a socket that is already bound, inside the server's own event loop.
+"""The HTTP listener: uvicorn on a bound socket.
 
-Signals and logging stay the server's: uvicorn is run piece by piece because its `serve` would take both over.
+uvicorn's `serve` would take over signals and logging, so its parts are called separately.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from headrace.security.tls.contexts import Tls, principal_of
 from headrace.security.tls.handshakes import TlsAcceptor
 
 _GRACE_S = 2
-"""How long `stop` waits for answers under way. A browser's idle connection does not count."""
+"""Maximum seconds for which `stop` waits for requests in flight, without idle connections."""
 _LOOK_MS = 1_000
-"""How often connections are looked at that may take too long."""
+"""Milliseconds between checks of timeouts."""
 _NEVER_S = 1 << 30
 _MOST = 1 << 31
 _log = structlog.get_logger("headrace.http")
@@ -42,23 +42,15 @@ class HttpListener:
         limits: ConnectionLimits | None = None,
         tls: Tls | None = None,
     ) -> None:
-        """Take over `sock`, bound and not yet listening; it is closed by `stop`.
-
-        Args:
-            app: answers the requests.
-            sock: where clients connect.
-            clock: by which they have to be in time; None: the machine's.
-            limits: how many connections there may be; None: as many as there are descriptors.
-            tls: what its connections begin with; None: they are not encrypted.
-        """
+        """Create a listener on a bound socket, not yet listening, which `stop` closes."""
         self._sock = sock
         self._clock = clock or SystemClock()
         self._limits = limits or ConnectionLimits(_MOST, _MOST)
         self.pressed: Callable[[], bool] = lambda: False
-        """Whether somebody waits for the memory that answers have."""
+        """Whether a response waits for memory."""
         self._connections: set[Connection] = set()
         self._empty = asyncio.Event()
-        """Set when the last connection is gone."""
+        """Set without connections."""
         self._look: Timer | None = None
         self.ticks_ms = self._clock.ticks_ms
         self._tls = tls
@@ -73,7 +65,7 @@ class HttpListener:
                 server_header=False,
                 http=self._protocol,
                 ws="none",
-                # Who says in a header where a request came from is not believed: there is no proxy known to us.
+                # No proxy is configured, so such headers are not trusted.
                 proxy_headers=False,
                 timeout_keep_alive=_NEVER_S,  # see Connection.look
             )
@@ -81,12 +73,12 @@ class HttpListener:
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Requests are answered once this returns."""
+        """Start to serve."""
         self._server.config.load()
         self._server.lifespan = self._server.config.lifespan_class(self._server.config)
         await self._server.startup(sockets=[self._sock] if self._tls is None else [])
         if self._tls is not None:
-            # As uvicorn makes its protocols.
+            # As uvicorn creates its protocols.
             server = self._server
             made = partial(self._protocol, config=server.config, server_state=server.server_state, app_state={})
             self._acceptor = TlsAcceptor(
@@ -98,22 +90,22 @@ class HttpListener:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """Number of connections."""
         return len(self._connections)
 
     def admit(self, connection: Connection, host: str) -> str:
-        """Take a connection from an address in; why it is to be closed instead, empty: it is not."""
+        """See `ConnectionOwner`."""
         self._connections.add(connection)
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
         return self._limits.admit(host)
 
     def principal_of(self, transport: asyncio.BaseTransport) -> Principal | None:
-        """Whom a client's certificate names; ANONYMOUS without one, None: no rule has a name for it."""
+        """See `ConnectionOwner`."""
         return ANONYMOUS if self._tls is None else principal_of(transport, self._tls.mapping)
 
     def forget(self, connection: Connection, host: str) -> None:
-        """A connection is gone."""
+        """See `ConnectionOwner`."""
         if connection in self._connections:
             self._connections.discard(connection)
             self._limits.forget(host)
@@ -131,7 +123,7 @@ class HttpListener:
         self._look_later()
 
     async def stop(self) -> None:
-        """Answer what is under way, then close every connection. Also fine when never started."""
+        """Answer requests in flight, then close all connections and the socket."""
         if self._running is None:
             self._sock.close()
             return
@@ -149,7 +141,6 @@ class HttpListener:
         await self._end_connections()
 
     async def _end_connections(self) -> None:
-        """Close those that wait for nothing at once, the others when they are answered; in the end all of them."""
         tasks = self._server.server_state.tasks
         for connection in tuple(self._connections):
             connection.shutdown()

@@ -1,7 +1,7 @@
-"""A large page that many clients may ask for at once and leave untaken.
+"""A large page for many clients, some of which may read slowly.
 
-All requests that wait have the same page, which is made once and leaves in pieces: an unread connection holds
-one piece, and no other request waits for it. Of older pages a few are kept for clients that still take them.
+Concurrent requests share a page, which is sent in pieces. A connection that does not read holds one piece. A few older
+pages are kept.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,42 +13,36 @@ from headrace.aio.single_flight import SingleFlight
 from headrace.broker.runtime.budget import ReadBudget
 
 PIECE = 64 << 10
-"""Bytes that leave at a time; the next piece waits until the client has taken most of them."""
+"""Bytes per piece. The next one waits until the client has read most of it."""
 MOST_KEPT = 8
-"""Pages that clients are taking. When one more is made, those who still take the oldest are disconnected."""
+"""Maximum pages that clients are reading. Clients of the oldest one are disconnected beyond it."""
 DRAIN = "headrace.drain"
-"""The ASGI extension that tells when answers have left: under `drain` it has a coroutine function."""
+"""ASGI extension with a coroutine function `drain` that waits for sent responses."""
 DROP = "headrace.drop"
-"""The ASGI extension that closes a connection: under `drop` it has a function without arguments."""
+"""ASGI extension with a function `drop` that closes the connection."""
 
 
 class SharedPages:
-    """One page of a server, as it changes."""
+    """A page that changes."""
 
     def __init__(self, make: Callable[[], Awaitable[bytes]], media_type: str, reads: ReadBudget) -> None:
-        """Have none.
-
-        Args:
-            make: makes the page.
-            media_type: what it is.
-            reads: counts what is on its way. Nothing waits for it: who watches a server does so when memory is short.
-        """
+        """`reads` counts unsent bytes, but responses never wait for it: monitoring is needed when memory is short."""
         self.media_type = media_type
         self.reads = reads
         self._make = make
         self._shared = SingleFlight(self._made)
         self._kept: dict[_Page, None] = {}
-        """The oldest first."""
+        """Oldest first."""
 
     async def answer(self) -> Response:
-        """The page as it is after this was called."""
+        """Return the page, built after this call."""
         return _Answer(self, await self._shared.get(None))
 
     async def _made(self, _: None) -> "_Page":
         return _Page(await self._make())
 
     def begin(self, page: "_Page", answer: "_Answer") -> None:
-        """An answer begins to leave."""
+        """Count a response that starts."""
         self.reads.take(PIECE if page in self._kept else PIECE + len(page.content))
         page.leaving.add(answer)
         self._kept[page] = None
@@ -57,7 +51,7 @@ class SharedPages:
                 slow.drop()
 
     def end(self, page: "_Page", answer: "_Answer") -> None:
-        """It has left, or its client is gone."""
+        """Count a response that was sent or dropped."""
         page.leaving.remove(answer)
         self.reads.release(PIECE)
         if not page.leaving:
@@ -66,16 +60,12 @@ class SharedPages:
 
 
 class _Page:
-    """A page as it was at one time."""
-
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.leaving: set[_Answer] = set()
 
 
 class _Answer(Response):
-    """An answer with a page."""
-
     def __init__(self, pages: SharedPages, page: _Page) -> None:
         super().__init__(media_type=pages.media_type, headers={"content-length": str(len(page.content))})
         self._pages = pages
@@ -83,7 +73,6 @@ class _Answer(Response):
         self.drop: Callable[[], None] = lambda: None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it piece by piece, and wait until it has left."""
         extensions = scope.get("extensions", {})
         self.drop = extensions.get(DROP, {}).get("drop", self.drop)
         drain: Callable[[], Awaitable[None]] | None = extensions.get(DRAIN, {}).get("drain")

@@ -1,5 +1,5 @@
-"""The Kafka protocol in the server: listener and connections in `server`, one file per API in `apis`.
+"""The Kafka protocol: listener and connections in `server`, one module per API in `apis`.
 
-The messages as bytes are in `headrace.protocol`. May import the broker and the layers below it, but not storage or
+`headrace.protocol` encodes the messages. This package may import the broker and lower layers, but not storage or
 client.
 """

@@ -1,6 +1,4 @@
-"""Access rules as the protocol writes them: numbers for types, patterns, operations and permissions.
-
-Also the authorized operations in a response (KIP-430), one bit for each.
+"""Numbers of ACLs in the protocol, and authorized operations (KIP-430).
 
 Source: Kafka's `ResourceType`, `PatternType`, `AclOperation` and `AclPermissionType`.
 """
@@ -44,12 +42,12 @@ _PATTERN_CODES = {pattern: code for code, pattern in PATTERNS.items()}
 _OPERATION_CODES = {operation: code for code, operation in OPERATIONS.items()}
 _PERMISSION_CODES = {allow: code for code, allow in PERMISSIONS.items()}
 UNASKED = -(2**31)
-"""The client did not ask for them."""
+"""The client did not request them."""
 _BITS = {operation: 1 << code for code, operation in OPERATIONS.items() if operation is not None}
 
 
 class Codes(NamedTuple):
-    """The numbers of one rule."""
+    """The numbers of one ACL."""
 
     type: int
     pattern: int
@@ -58,7 +56,7 @@ class Codes(NamedTuple):
 
     @classmethod
     def of(cls, acl: Acl) -> "Codes":
-        """Those of a rule."""
+        """Return those of an ACL."""
         return cls(
             _TYPE_CODES[acl.type],
             _PATTERN_CODES[acl.pattern],
@@ -73,7 +71,7 @@ def _known(what: str, code: int, codes: Any) -> None:
 
 
 def acl_of(creation: Any) -> Acl:
-    """The rule that is to be created. Raises RequestError (INVALID_REQUEST) for what could be none."""
+    """Return the ACL to create. Raises RequestError (INVALID_REQUEST)."""
     _known("resource type", creation.resource_type, TYPES)
     _known("pattern type", creation.resource_pattern_type, PATTERNS)
     _known("operation", creation.operation, OPERATIONS)
@@ -95,7 +93,7 @@ def acl_of(creation: Any) -> Acl:
 
 
 def filter_of(given: Any) -> AclFilter:
-    """What a filter means. Raises RequestError (INVALID_REQUEST) for numbers that mean nothing."""
+    """Return a filter. Raises RequestError (INVALID_REQUEST)."""
     _known("resource type", given.resource_type_filter, {_ANY, *TYPES})
     _known("pattern type", given.pattern_type_filter, {_ANY, _MATCH, *PATTERNS})
     _known("operation", given.operation, {_ANY, *OPERATIONS})
@@ -114,18 +112,18 @@ def filter_of(given: Any) -> AclFilter:
 
 
 def check_enabled(enabled: bool) -> None:
-    """Raises RequestError (SECURITY_DISABLED), in Kafka's words, where access rules do not count."""
+    """Raise RequestError (SECURITY_DISABLED) if ACLs are disabled."""
     if not enabled:
         raise RequestError(Code.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
 def authorized(context: RequestContext, kind: ResourceType, name: str) -> int:
-    """Return the operations granted to the client, one bit each (KIP-430); all of them where no access rules hold."""
+    """Return the client's operations, one bit each (KIP-430)."""
     broker = context.broker
     grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
     return sum(_BITS[each] for each in SUPPORTED[kind] if grants is None or grants.may(each, kind, name))
 
 
 def authorized_on_cluster(context: RequestContext) -> int:
-    """Return the operations granted on the cluster; 0 if not even Describe is."""
+    """Return the operations on the cluster."""
     return authorized(context, ResourceType.CLUSTER, CLUSTER_NAME)

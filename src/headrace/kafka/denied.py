@@ -1,7 +1,6 @@
-"""What becomes of a request of which something is not granted: that part never reaches its handler.
+"""Removal of unauthorized parts from requests, before their handlers.
 
-Each API says how what is refused is taken out of its requests, and how it is answered. Names that are refused are
-answered alike whether they exist or not.
+Responses do not depend on whether a refused name exists.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -28,57 +27,57 @@ _CODES = {
 
 
 class No(NamedTuple):
-    """Why something is refused, for the client."""
+    """The reason of a refusal, for the client."""
 
     code: Code
     message: str
 
 
 class Refused(dict[Place, No]):
-    """What a request may not have."""
+    """The refused resources of a request."""
 
     reason = ""
-    """The first thing that is refused, without its name."""
+    """The first refusal, without its name."""
 
     def add(self, rule: RequiredAcls, name: str, principal: Principal) -> None:
-        """Note a resource that the principal may not have."""
+        """Add a resource."""
         self.reason = self.reason or f"{rule.operation.value} {rule.type.value}"
         where = " of the server (the default virtual cluster)" if rule.of_server else ""
         message = cut(f"{principal} may not {rule.operation.value} {rule.type.value} {name}{where}")
         self.setdefault((rule.type, name), No(_CODES[rule.type], message))
 
     def first(self, places: Iterable[Place]) -> No | None:
-        """Why a part of a request that needs these is refused; None: it is not."""
+        """Return the first refusal of these resources, or None."""
         return next((self[place] for place in places if place in self), None)
 
 
 class Rest(NamedTuple):
-    """What is left of a request from which something was taken out."""
+    """The remainder of a request after a removal."""
 
     answer: Any | None = None
-    """The whole answer where there is nothing left to do."""
+    """The complete response if no part remains."""
     add: Callable[[Any], None] | None = None
-    """Adds to the answer what was taken out."""
+    """Adds refused parts to the response."""
 
 
 Steps = Generator[None, None, Rest]
 TakeOut = Callable[[Any, RequestContext, Refused], Steps]
-"""Takes what is refused out of a request, a small piece at each step, and returns the rest."""
+"""Removes refused parts from a request in small steps, and returns the remainder."""
 Hide = Callable[[Any, RequestContext, Grants], Iterator[None]]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """How an API refuses."""
+    """The functions that refuse requests of an API."""
 
     take_out: TakeOut
     hide: Hide | None = None
-    """Leaves out of an answer what its rules say must not be shown, step by step."""
+    """Removes from a response, in steps, what the client must not see."""
     begin: Callable[[RequestContext], Any] | None = None
-    """Makes the answer to a request of which nothing is left, where its handler does that (`always` of `parts`)."""
+    """Creates the response if no part remains and the handler would create it (`always` of `parts`)."""
 
 
 def drained(steps: Steps) -> Rest:
-    """Take all steps at once."""
+    """Run all steps."""
     while True:
         try:
             next(steps)
@@ -88,7 +87,7 @@ def drained(steps: Steps) -> Rest:
 
 
 def whole(answer: Callable[[Any, RequestContext, No], Any]) -> TakeOut:
-    """Whatever is refused, the request is: `answer` says so."""
+    """Refuse the whole request with `answer`."""
 
     def take_out(request: Any, context: RequestContext, refused: Refused) -> Steps:
         yield
@@ -98,7 +97,7 @@ def whole(answer: Callable[[Any, RequestContext, No], Any]) -> TakeOut:
 
 
 def by_error_code(api_key: int) -> TakeOut:
-    """As `whole`, where the response has room for one error. Raises ValueError where it has not."""
+    """Refuse the whole request with an error code. Raises ValueError if the response has none."""
     response = RESPONSES[api_key]
     fields = response.__struct_fields__
     if "error_code" not in fields:
@@ -122,14 +121,14 @@ def parts(
     *,
     always: bool = False,
 ) -> TakeOut:
-    """Parts of a request are refused one by one.
+    """Refuse parts of a request separately.
 
     Args:
-        field: the request's list of them.
-        needs: what one of them needs, given the part, the request and the request.
-        answer: what the response has for one that is refused.
-        into: the response's list of those.
-        always: whether the handler gets the request also where nothing is left in that list.
+        field: request field with the parts.
+        needs: returns the resources of a part, given the part, the request and its context.
+        answer: returns the response to a refused part.
+        into: response field for these.
+        always: whether to call the handler even if no part remains.
     """
 
     def take_out(request: Any, context: RequestContext, refused: Refused) -> Steps:
@@ -153,17 +152,17 @@ def parts(
 
 
 def topic_named(part: Any, _: Any, __: RequestContext) -> Iterable[Place]:
-    """What a part needs that is a topic, or has a topic's name."""
+    """Yield the topic of a part."""
     yield ResourceType.TOPIC, part.name
 
 
 def group_and_topic(part: Any, request: Any, _: RequestContext) -> Iterable[Place]:
-    """What a topic in a request about a group needs."""
+    """Yield group and topic of a part."""
     yield ResourceType.GROUP, request.group_id
     yield ResourceType.TOPIC, part.name
 
 
 def transaction_of(request: Any) -> Iterable[Place]:
-    """What a request needs that may be part of a transaction."""
+    """Yield the request's transactional id, if any."""
     if request.transactional_id is not None:
         yield ResourceType.TRANSACTIONAL_ID, request.transactional_id

@@ -1,8 +1,4 @@
-"""The Kafka protocol's one translation table: our errors to the protocol's codes.
-
-Code numbers: Kafka protocol guide, "Error codes". A test proves the table total over `topics.errors` and
-`groups.errors`.
-"""
+"""Error codes for errors of the broker. Source: Kafka protocol guide, "Error codes"."""
 
 from enum import IntEnum
 
@@ -11,7 +7,7 @@ from headrace.topics import errors as topics
 
 
 class Code(IntEnum):
-    """The error codes this listener gives."""
+    """Error codes of this server."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -83,14 +79,14 @@ class Code(IntEnum):
 
 
 def error_name(error: int | str) -> str:
-    """Kafka's name of an error code; other errors have their name already."""
+    """Return Kafka's name of an error code."""
     if isinstance(error, str):
         return error
     return Code(error).name if error in Code._value2member_map_ else str(error)
 
 
 class RequestError(Exception):
-    """An error that only exists in this protocol."""
+    """An error that exists only in this protocol."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(topics.cut(message))
@@ -108,20 +104,20 @@ _TOPICS: dict[type[topics.TopicError], Code] = {
     topics.InvalidConfig: Code.INVALID_CONFIG,
     topics.OffsetOutOfRange: Code.OFFSET_OUT_OF_RANGE,
     topics.CorruptBatch: Code.CORRUPT_MESSAGE,
-    # What Kafka 4 answers to magic 0 and 1 in a Produce request: not retriable, since trying again cannot help.
+    # As Kafka 4 for magic 0 and 1 in a Produce request. Clients do not retry it.
     topics.UnsupportedFormat: Code.INVALID_RECORD,
     topics.InvalidRecord: Code.INVALID_RECORD,
     topics.InvalidTimestamp: Code.INVALID_TIMESTAMP,
     topics.MessageTooLarge: Code.MESSAGE_TOO_LARGE,
     topics.UnsupportedCompression: Code.UNSUPPORTED_COMPRESSION_TYPE,
     topics.OutOfOrderSequence: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    # What the one ahead of it was told. At OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka begins a new producer epoch, and
-    # sends all that is unacknowledged under it: what was stored, and could not be answered, is there twice.
+    # After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka would send all unacknowledged batches in a new producer epoch, and
+    # duplicate stored ones.
     topics.BehindRefused: Code.KAFKA_STORAGE_ERROR,
     topics.InvalidProducerEpoch: Code.INVALID_PRODUCER_EPOCH,
-    # No client tries this one again, and each knows it (Kafka 0.10.2). It says nothing against the record.
+    # No client retries it, and all clients know it (Kafka 0.10.2).
     topics.OffsetsExhausted: Code.POLICY_VIOLATION,
-    # Clients try these again after looking for the leader: right when Redis is away for a moment or out of memory.
+    # Clients retry these after a lookup of the leader.
     topics.StorageFull: Code.KAFKA_STORAGE_ERROR,
     topics.StorageUnavailable: Code.KAFKA_STORAGE_ERROR,
     topics.PartitionOffline: Code.KAFKA_STORAGE_ERROR,
@@ -142,7 +138,7 @@ _GROUPS: dict[GroupError, Code] = {error: Code[error.name] for error in GroupErr
 
 
 def code_of(error: Exception | GroupError | None) -> Code:
-    """The code for an error of the broker; NONE for None. What is unknown becomes UNKNOWN_SERVER_ERROR."""
+    """Return the code of an error: NONE for None, and UNKNOWN_SERVER_ERROR for others."""
     if error is None:
         return Code.NONE
     if isinstance(error, GroupError):
@@ -156,7 +152,7 @@ def code_of(error: Exception | GroupError | None) -> Code:
 
 
 def check_epoch(present: int, known: int) -> None:
-    """Raise RequestError if a client knows another leader epoch than the partition's (KIP-320); -1: it names none."""
+    """Raise RequestError if the client's leader epoch (-1: none) is not the current one (KIP-320)."""
     if known >= 0 and known != present:
         code = Code.FENCED_LEADER_EPOCH if known < present else Code.UNKNOWN_LEADER_EPOCH
         raise RequestError(code, f"leader epoch {known}, now {present}")

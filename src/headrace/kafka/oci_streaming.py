@@ -1,11 +1,11 @@
-"""What the Kafka endpoint of OCI Streaming does not support, for `oci.kafka=strict`. One table.
+"""Features that the Kafka endpoint of OCI Streaming lacks, for `oci.kafka=strict`.
 
-Oracle documents compacted topics, idempotent producers, transactions, Kafka Streams, adding partitions and "some
-administrative APIs" as not implemented, and the Admin API as supported from 0.10.1.0 on, which had CreateTopics and
-DeleteTopics. A client that needs an API that the endpoint lacks reports so itself: "The broker does not support
-INIT_PRODUCER_ID". The retention and the partitions of a stream cannot be changed after its creation, and the service's
-own users, policies and limits take the place of those of a broker.
-Source: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka"; UpdateStreamDetails; helidon-io/helidon#6718.
+Oracle documents compacted topics, idempotent producers, transactions, Kafka Streams, added partitions and "some
+administrative APIs" as not implemented, and the Admin API from 0.10.1.0 on. Clients report an API that is not
+advertised: "The broker does not support INIT_PRODUCER_ID". Retention and partitions of a stream are fixed. The
+service's users, policies and limits replace those of a broker.
+
+Sources: Oracle Cloud Infrastructure, "Using Streaming with Apache Kafka"; UpdateStreamDetails; helidon-io/helidon#6718.
 """
 
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ _NO_TRANSACTIONS = No(
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """A feature that the endpoint does not have."""
+    """A feature that the endpoint lacks."""
 
     feature: str
     apis: dict[int, str]
-    """API key -> name of those that are withheld with it."""
+    """API key -> name of the withheld APIs."""
     documented: bool
-    """Whether Oracle names it. The others are our reading of "some administrative APIs"."""
+    """Whether Oracle names it. Others are our interpretation of "some administrative APIs"."""
 
 
 UNSUPPORTED = (
@@ -59,7 +59,7 @@ UNSUPPORTED = (
     Unsupported("Adding partitions", {37: "CreatePartitions"}, documented=True),
     Unsupported(
         "Kafka Streams",
-        # It purges its repartition topics, and compacts its changelogs.
+        # It purges repartition topics, and compacts changelogs.
         {21: "DeleteRecords", 88: "StreamsGroupHeartbeat", 89: "StreamsGroupDescribe"},
         documented=True,
     ),
@@ -115,14 +115,15 @@ UNSUPPORTED = (
     ),
 )
 SUPPORTED = frozenset({0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 23, 32, 36, 42, 47, 60, 75})
-"""Keys of the APIs that stay: producers, consumers, classic groups, and topics as they are. An API that is registered
-belongs here or above, which a test checks."""
+"""Keys of the remaining APIs: producers, consumers, classic groups, and topics. A test checks that each registered API
+is in one of the two.
+"""
 
 
 def _compacted(request: CreateTopicsRequest, context: RequestContext) -> Iterator[tuple[Place, No]]:
-    """New topics that are to be compacted, such as the changelogs of Kafka Streams.
+    """Yield new topics with compaction.
 
-    Kafka Connect asks for its topics at each start, and goes on if they exist (TOPIC_ALREADY_EXISTS).
+    Kafka Connect creates its topics at each start, and accepts TOPIC_ALREADY_EXISTS.
     """
     for topic in request.topics:
         if context.broker.topics.has(topic.name):
@@ -133,7 +134,7 @@ def _compacted(request: CreateTopicsRequest, context: RequestContext) -> Iterato
 
 
 def _transactional(request: FindCoordinatorRequest, _: RequestContext) -> Iterator[tuple[Place, No]]:
-    """Transactional ids, whose coordinator clients look for before they need an API that is withheld."""
+    """Yield transactional ids: clients look up their coordinator before they need a withheld API."""
     if request.key_type == TRANSACTION:
         for key in (request.key, *request.coordinator_keys):
             yield (ResourceType.TRANSACTIONAL_ID, key), _NO_TRANSACTIONS

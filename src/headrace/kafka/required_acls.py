@@ -1,6 +1,6 @@
-"""The rules by which Kafka's APIs say what they need: each takes a function that finds names in a request.
+"""Rules for the ACLs that Kafka APIs require.
 
-The functions get the request and its context, because a topic may be named by its id.
+Their functions get a request and its context, as a topic may be named by id.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ Instead = tuple[Operation, ResourceType] | None
 
 
 class RequiredAcls(Rule, frozen=True, kw_only=True):
-    """A rule whose resources are all in the virtual cluster of the connection: their names tell them."""
+    """A rule for resources of the connection's virtual cluster."""
 
     names: Names
 
@@ -24,37 +24,31 @@ class RequiredAcls(Rule, frozen=True, kw_only=True):
 def topics(
     operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False, when: str = ""
 ) -> RequiredAcls:
-    """An operation on topics."""
+    """Require an operation on topics."""
     return _rule(operation, ResourceType.TOPIC, names, instead, shown, when=when)
 
 
 def groups(operation: Operation, names: Names, *, instead: Instead = None, shown: bool = False) -> RequiredAcls:
-    """An operation on groups."""
+    """Require an operation on groups."""
     return _rule(operation, ResourceType.GROUP, names, instead, shown)
 
 
 def transactional_ids(operation: Operation, names: Names) -> RequiredAcls:
-    """An operation on transactional ids."""
+    """Require an operation on transactional ids."""
     return _rule(operation, ResourceType.TRANSACTIONAL_ID, names)
 
 
 def cluster(
     operation: Operation, when: Callable[[Any], bool] = lambda request: True, *, instead: Instead = None
 ) -> RequiredAcls:
-    """An operation on the cluster; `when` tells whether a request does it."""
+    """Require an operation on the cluster if `when`."""
     return _rule(
         operation, ResourceType.CLUSTER, lambda request, context: (CLUSTER_NAME,) if when(request) else (), instead
     )
 
 
 def server(operation: Operation, when: Callable[[Any], bool], which: str) -> RequiredAcls:
-    """An operation on the server, whichever virtual cluster the connection is for.
-
-    Args:
-        operation: the operation.
-        when: whether a request does it.
-        which: those requests, for the documentation.
-    """
+    """Require an operation on the server if `when`; `which` is for the documentation."""
     return _rule(
         operation,
         ResourceType.CLUSTER,
@@ -91,22 +85,22 @@ def _rule(
 
 
 def each_topic(request: Any, _: RequestContext) -> Iterable[str]:
-    """The names of `request.topics`."""
+    """Return the names of `request.topics`."""
     return (topic.name for topic in request.topics)
 
 
 def its_group(request: Any, _: RequestContext) -> Iterable[str]:
-    """The group that a request is about."""
+    """Return the request's group."""
     return (request.group_id,)
 
 
 def its_transaction(request: Any, _: RequestContext) -> Iterable[str]:
-    """The transactional id of a request that has one."""
+    """Return the request's transactional id, if any."""
     return () if request.transactional_id is None else (request.transactional_id,)
 
 
 def names_of(asked: Iterable[Any] | None, context: RequestContext) -> Iterable[str]:
-    """The names of topics that are asked for by `name` or, where that is null, by `topic_id`; unknown ids have none."""
+    """Yield topic names, looked up by `topic_id` if null, without unknown ids."""
     for topic in asked or ():
         name = topic.name if topic.name is not None else _name(topic.topic_id, context)
         if name is not None:

@@ -1,8 +1,4 @@
-"""What becomes of a Produce request: its batches on their way to Redis, and the answers of its partitions.
-
-Nearly every client sends one batch for one partition: such a request is read and answered without the codec's
-structures. What is true of any batch is in `BatchAppend`.
-"""
+"""Batches of Produce requests from append to response."""
 
 import asyncio
 from abc import abstractmethod
@@ -41,23 +37,23 @@ _TOLD_ELSEWHERE = (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
 )
-"""What is wrong with the storage, or with whom was asked, and not with a batch is not said once more for each batch."""
+"""Errors that concern storage or the choice of the broker rather than a batch. They are logged elsewhere."""
 _NEVER_MS = 1 << 62
 _MOST_TOLD = 500
-"""Characters of what a client sent that are logged, and ..."""
+"""Maximum characters of client input in a log line."""
 _MOST_LINES = 10
-"""... refused batches of one request."""
+"""Maximum log lines for refused batches of one request."""
 
 
 _NOTHING = memoryview(b"")
 _ATTRIBUTES, _CODEC = 5, 7
-"""Where a batch's header has its attributes, and which of their bits name a codec."""
+"""Indexes in the batch header, and the attribute bits of the codec."""
 
 
 class Placing:
-    """A Produce request whose batches are being placed, turn by turn: that goes on though its client is gone.
+    """`Late` of a Produce request whose batches are still being appended.
 
-    With acks=0 clients leave as soon as they have sent everything.
+    It continues without its client, as clients with acks=0 disconnect early.
     """
 
     __slots__ = ()
@@ -65,24 +61,21 @@ class Placing:
     stays = True
 
     def due_ms(self, context: RequestContext) -> int:
-        """As `Late.due_ms`: never, since what was sent behind it would come in between."""
+        """Return no deadline: later requests must not come in between."""
         return _NEVER_MS
 
     def answer(self, context: RequestContext) -> None:
-        """As `Late.answer`."""
+        """Raise AssertionError: it is never due."""
         raise AssertionError("it is never due")
 
 
 class Pending:
-    """A Produce request whose partitions are on their way to Redis.
-
-    Until a partition has its result, its answer is that it takes too long.
-    """
+    """A Produce request in flight. Partitions without a result have the timeout response."""
 
     __slots__ = ("_context", "_failed", "_kept", "_left", "_response", "_settled", "_silent", "_told", "_wait_ms")
 
     stays = False
-    """As `Late.stays`: what becomes of this API's requests is seen to here."""
+    """As `Late.stays`. This class handles lost clients itself."""
 
     def __init__(
         self,
@@ -94,15 +87,9 @@ class Pending:
         wait_ms: int,
         settled: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """Begin.
+        """Start with `left` partitions without a result.
 
-        Args:
-            context: the request.
-            response: its answer, as far as it is known.
-            left: how many partitions have no result.
-            silent: whether there is no answer (acks=0).
-            wait_ms: how long it waits for replicas; 0: for none.
-            settled: told when the answer is complete, in place of sending it.
+        `silent`: no response (acks=0). `wait_ms`: timeout for replicas, or 0. `settled`: resolved instead of a send.
         """
         self._context = context
         self._response = response
@@ -112,21 +99,21 @@ class Pending:
         self._told = 0
         self._settled = settled
         self._wait_ms = wait_ms
-        self._kept = 0  # bytes of the request, of which nobody but this will tell that it is through
+        self._kept = 0  # bytes of the request to release
 
     def due_ms(self, context: RequestContext) -> int:
-        """As `Late.due_ms`."""
+        """See `Late.due_ms`."""
         return context.seen_ms + most_ms(self._wait_ms)
 
     def answer(self, context: RequestContext) -> None:
-        """As `Late.answer`: for the partitions that have no result yet."""
+        """See `Late.answer`."""
         if self._silent:
             context.finish_without_response()
         else:
             context.answer(self._response)
 
     def settle(self, topic: str, answer: Answer, result: Appended | Exception) -> None:
-        """One partition has its answer, which is about this result; the last one sends the response."""
+        """Record the result of a partition. The last one sends the response."""
         if type(result) is not Appended:
             self._failed = str(result)[:_MOST_TOLD]
             if self._told < _MOST_LINES:
@@ -135,16 +122,16 @@ class Pending:
         self.given()
 
     def expect(self) -> None:
-        """There is one partition more."""
+        """Count one more partition."""
         self._left += 1
 
     def abandon(self) -> None:
-        """Nobody waits any more: the request is counted until those that are under way are through."""
+        """Keep the request counted until its appends end."""
         if self._left:
             self._kept, self._context.kept = self._context.kept, 0
 
     def given(self) -> None:
-        """One of those expected is through."""
+        """Count down an expected partition."""
         self._left -= 1
         if self._left:
             return
@@ -164,10 +151,7 @@ class Pending:
 
 
 class BatchAppend:
-    """One batch on its way to a partition, and its part of the response.
-
-    It is the only one of its request (`SingleBatch`), or one of several (`PartitionAppend`).
-    """
+    """The append of one batch."""
 
     __slots__ = ()
 
@@ -177,16 +161,13 @@ class BatchAppend:
     index: int
     batch: bytearray | memoryview
     header: HeaderFields | None
-    """That of the batch, where it has been checked."""
+    """The header, if it has been validated."""
     wait_ms: int
     log_append_ms: int
     log_start: int
 
     def append(self, now_ms: int) -> None:
-        """Append the batch at a time; `settle` gets the result, whatever it is.
-
-        All batches of a request, what is stored and what is answered have one reading of the clock.
-        """
+        """Append the batch; `settle` gets the result. All batches of a request have the same `now_ms`."""
         index = self.index
         try:
             live = self.channel.broker.topics.get(self.topic)
@@ -211,10 +192,10 @@ class BatchAppend:
 
     @abstractmethod
     def settle(self, result: Appended | Exception) -> None:
-        """Receive the place of the batch, or the reason why it was refused."""
+        """Handle the result of the append."""
 
     def fill(self, answer: Answer, result: Appended | Exception) -> None:
-        """Make an answer that of this batch with this result."""
+        """Write a result into the response."""
         if type(result) is Appended:
             answer.error_code, answer.error_message = 0, None
             answer.base_offset = result.base_offset
@@ -240,7 +221,7 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
 
     @property
     def log_start(self) -> int:
-        """Where the log begins: in the answer already while the batch has no result."""
+        """The log start offset, also before the result."""
         return self.answer.log_start_offset
 
     @log_start.setter
@@ -248,13 +229,13 @@ class PartitionAppend(BatchAppend, msgspec.Struct, eq=False):
         self.answer.log_start_offset = offset
 
     def settle(self, result: Appended | Exception) -> None:
-        """As `BatchAppend.settle`."""
+        """See `BatchAppend.settle`."""
         self.fill(self.answer, result)
         self.pending.settle(self.topic, self.answer, result)
 
 
 class SingleBatch(BatchAppend, Served, eq=False):
-    """A Produce request with one batch for one partition."""
+    """A Produce request with one batch."""
 
     topic: str = ""
     index: int = 0
@@ -265,22 +246,22 @@ class SingleBatch(BatchAppend, Served, eq=False):
     log_start: int = -1
 
     def serve(self) -> None:
-        """As `Served.serve`: append the batch now."""
+        """Append the batch."""
         self.append(self.channel.broker.clock.now_ms())
 
     def due_ms(self) -> int:
-        """As `Late.due_ms`."""
+        """See `Late.due_ms`."""
         return self.seen_ms + most_ms(self.wait_ms)
 
     def give_up(self) -> None:
-        """As `RequestContext.give_up`."""
+        """See `RequestContext.give_up`."""
         answer = unsettled(self.index)
         topic = ProduceResponse.TopicProduceResponse(name=self.topic, partition_responses=[answer])
         self.answer(ProduceResponse(responses=[topic]))
 
     def settle(self, result: Appended | Exception) -> None:
-        """As `BatchAppend.settle`."""
-        if self.done:  # it was given up
+        """See `BatchAppend.settle`."""
+        if self.done:  # timed out
             self.channel.ended(self)
             return
         if type(result) is Appended and (self.account is None or not self.account.settle()):
@@ -293,7 +274,7 @@ class SingleBatch(BatchAppend, Served, eq=False):
                 self.log_append_ms,
                 self.log_start,
             )
-            # As `finish`, without the call: every batch of most clients is answered here.
+            # As `finish`, without the call, for speed.
             self.chunks = [frame]
             self.done = True
             self.channel.finished(self)
@@ -307,19 +288,19 @@ class SingleBatch(BatchAppend, Served, eq=False):
 
 
 def log_refused(context: RequestContext, topic: str, partition: int, error: Exception) -> None:
-    """Have the log tell of a batch that was refused."""
+    """Log a refused batch."""
     if not isinstance(error, _TOLD_ELSEWHERE):
         audit, client = context.broker.access.audit, context.channel.client_host
         audit.batch_refused(str(context.principal), client, topic, partition, error)
 
 
 def most_ms(wait_ms: int) -> int:
-    """How long a request is waited for that waits so long for replicas."""
+    """Return the timeout in ms."""
     return max(wait_ms or UNSAID_MS, LEAST_MS)
 
 
 def unsettled(partition: int) -> Answer:
-    """The answer for a partition that has no result yet."""
+    """Return the response without a result."""
     return Answer(
         index=partition,
         error_code=Code.REQUEST_TIMED_OUT,
@@ -331,7 +312,7 @@ def unsettled(partition: int) -> Answer:
 
 
 def refuse(answer: Answer, error: Exception) -> None:
-    """Fill in the answer for a partition that took nothing."""
+    """Write an error into a response."""
     answer.error_code = code_of(error)
     answer.error_message = str(error)
     answer.base_offset = -1
@@ -340,22 +321,19 @@ def refuse(answer: Answer, error: Exception) -> None:
 
 
 def opens_batches(broker: Broker, topic: str) -> bool:
-    """Whether batches for the topic of that name are opened to be stored, which takes long."""
+    """Return whether the topic's batches are expanded, which takes long."""
     return broker.topics.has(topic) and broker.topics.get(topic).entry_per_record
 
 
 def without_the_rest(batch: bytearray | memoryview, size: int) -> bytearray | memoryview:
-    """A batch out of a request of so many bytes, all of which what is kept of it would keep.
-
-    Where most of them are others', or nobody's, it gets memory of its own: caches count the batch alone.
-    """
+    """Copy a batch that is less than half of its request, which it would keep in memory."""
     if type(batch) is bytearray or 2 * len(batch) >= size:
         return batch
     return bytearray(batch)
 
 
 def shortcut(channel: ResponseChannel, buffer: memoryview, start: int, stop: int, owned: bool) -> SingleBatch | None:
-    """As `server.registry.Shortcut.begin`."""
+    """See `server.registry.Shortcut.begin`."""
     one = read(buffer, start, stop, owned)
     if one is None:
         return None

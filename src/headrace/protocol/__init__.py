@@ -1,1 +1,1 @@
-"""The Kafka protocol as bytes: message tables in one notation, compiled at import. No I/O."""
+"""Encoding of the Kafka protocol. No I/O."""

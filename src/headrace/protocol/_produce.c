@@ -1,8 +1,7 @@
-/* headrace.protocol._produce: reads the commonest Produce request in one go, checks its batch, and writes
- * the answer that it was stored.
+/* headrace.protocol._produce: decodes the most common Produce request, checks its batch, and encodes the response.
  *
- * Optional, and never the only way: `read` answers None for everything out of the ordinary, be it legal or not, and the
- * message tables then say what it is. Every read is bounds-checked: the bytes come from anybody. */
+ * Optional: `read` returns None for any other request, which the message tables then decode. Every read is
+ * bounds-checked, as the bytes are not trusted. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -17,7 +16,7 @@ enum { OLDEST = 3, FLEXIBLE = 9, NEWEST = 9 };
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
-    int odd; /* something is missing, or is not what it mostly is */
+    int odd; /* missing bytes, or an uncommon value */
 } Cursor;
 
 static const uint8_t *skip(Cursor *cursor, Py_ssize_t size)
@@ -88,7 +87,7 @@ static const char *read_ascii(Cursor *cursor, Py_ssize_t size)
     return (const char *)at;
 }
 
-/* The name as a str: the last one again where it is the same, as it mostly is. */
+/* The name as a str, cached, as it is usually the previous one. */
 static PyObject *name_of(const char *name, Py_ssize_t size)
 {
     static PyObject *last;
@@ -100,14 +99,14 @@ static PyObject *name_of(const char *name, Py_ssize_t size)
     return made;
 }
 
-/* The memory that the log keeps: a view into the buffer where that may be kept, else a copy. */
+/* The memory that the log keeps: a view of the buffer if allowed, else a copy. */
 static PyObject *kept(PyObject *buffer, Py_ssize_t start, const uint8_t *records, Py_ssize_t size, int owned)
 {
     return owned ? PySequence_GetSlice(buffer, start, start + size)
                  : PyByteArray_FromStringAndSize((const char *)records, size);
 }
 
-/* What was found, or None; steals nothing. */
+/* Return the result or None. Steals no references. */
 static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor, int owned)
 {
     expect(cursor, read_int16(cursor) == 0);
@@ -146,7 +145,7 @@ static PyObject *found_in(PyObject *buffer, const uint8_t *start, Cursor *cursor
         Py_XDECREF(batch);
         return NULL;
     }
-    /* Who wants no copies waits for none; who wants them waits. */
+    /* acks=1 does not wait for replicas. */
     int wait_ms = acks != -1 ? 0 : timeout_ms > 0 ? (int)timeout_ms : 1;
     return Py_BuildValue("iiNiNNi", version, (int)correlation_id, topic, (int)index, batch, fields, wait_ms);
 }
@@ -196,7 +195,7 @@ static uint8_t *put_varint(uint8_t *at, uint32_t value)
     return at;
 }
 
-/* A length or a count of what is there. */
+/* A length or count of a value that is not null. */
 static uint8_t *put_length(uint8_t *at, int64_t version, uint32_t value, int size)
 {
     return version >= FLEXIBLE ? put_varint(at, value + 1) : put_number(at, value, size);

@@ -1,8 +1,7 @@
-"""Writes the Python that decodes one version of one message.
+"""Generates the Python that decodes one version of one message.
 
-The generated function reads adjacent fields of fixed width, the length that follows them and a tag section's count
-with one precompiled struct. It trusts nothing: what the structs and indexing do not refuse by themselves (a cut-off
-message) is checked against the bytes that are left before anything is allocated.
+One precompiled struct reads adjacent fields of fixed width and the next length. Lengths are checked before memory is
+allocated.
 """
 
 from collections.abc import Callable
@@ -32,12 +31,10 @@ Decode = Callable[[wire.Buffer, int, int], Any]
 
 
 def build_decoder(table: MessageTable, version: int, classes: Classes) -> Decode:
-    """The function `(buffer, position, most)` that decodes a body; a response must end where the buffer ends.
+    """Return the function `(buffer, position, most)` that decodes a body to the end of the buffer.
 
-    `most` bounds the elements of all arrays and the tagged fields together: what a few bytes of a message turn into,
-    and what is done for it.
-
-    It raises DecodeError, struct.error, IndexError or UnicodeDecodeError; `Message.decode` makes one of them.
+    `most` limits array elements and tagged fields in total. It raises DecodeError, struct.error, IndexError or
+    UnicodeDecodeError.
     """
     emitter = _Decoder(version, version >= table.flexible_from, classes)
     emitter.message(table.root)
@@ -62,15 +59,14 @@ class _Decoder:
         if _has_records(root, self._version):
             source.line("view = buf if type(buf) is memoryview else memoryview(buf)")
         result = self._struct(root, root.name)
-        # Kafka passes over what follows a request, and librdkafka relies on it: its Metadata request for all topics
-        # (v9 and later) has three bytes too many.
+        # As in Kafka. librdkafka's Metadata request for all topics (v9 and later) has three extra bytes.
         if not root.name.endswith("Request"):
             source.indent("if p != end:")
             source.line('raise DecodeError(f"{end - p} bytes left over")')
             source.dedent()
         source.line(f"return {result}")
 
-    # Fixed-width items wait in `_pending`, as (format, target), until something of variable width ends the run.
+    # Fixed-width items wait in `_pending`, as (format, target).
 
     def _add(self, code: str, target: str) -> None:
         self._pending.append((code, target))
@@ -90,7 +86,7 @@ class _Decoder:
         self.source.line(f"p += {calcsize('>' + layout)}")
 
     def _length(self, code: str) -> str:
-        """Read a length or count into a new local; -1 is null in every version."""
+        """Read a length or count; -1 is null in every version."""
         length = self.source.local("n")
         self._add("B" if self._flexible else code, length)
         self._flush()
@@ -102,7 +98,7 @@ class _Decoder:
         return length
 
     def _struct(self, struct: Structure, path: str) -> str:
-        """Read a structure; the expression that constructs it, to be evaluated once."""
+        """Return the expression that constructs a structure; evaluate it once."""
         values = {field.name: self._value(field, f"{path}.{field.name}") for field in struct.plain(self._version)}
         if self._flexible:
             values |= self._tags(struct, path)
@@ -114,7 +110,6 @@ class _Decoder:
         return self.source.bind(struct.name, self._classes[struct.name])
 
     def _absent(self, field: Field) -> str:
-        """What a field has that the version lacks or the sender left out."""
         if field.kind == "uuid" and not field.is_array:
             return self.source.bind("ZERO_UUID", ZERO_UUID)
         if field.struct is None or field.is_array:
@@ -122,7 +117,7 @@ class _Decoder:
         return "None" if field.may_be_none else self._bind_class(field.struct) + "()"
 
     def _value(self, field: Field, path: str) -> str:
-        """Read a field; an expression for its value that is valid once the pending items are flushed."""
+        """Return the expression of a field's value, valid after `_flush`."""
         if not field.is_array and field.kind in FIXED:
             local = self.source.local("v")
             self._add(FIXED[field.kind], local)
@@ -153,7 +148,7 @@ class _Decoder:
         source.dedent()
 
     def _open_null(self, field: Field, length: str, local: str) -> bool:
-        """Open the branch for a null, where there may be one; the caller closes the other branch if so."""
+        """Open the branch for a null, and return whether the caller must close the other branch."""
         if not field.nullable_in(self._version):
             return False
         self.source.indent(f"if {length} == -1:")
@@ -167,7 +162,6 @@ class _Decoder:
         self.source.dedent()
 
     def _string(self, field: Field, local: str, path: str) -> None:
-        """Short strings are read on the spot, long ones by a function."""
         source = self.source
         nullable = field.nullable_in(self._version)
         length = source.local("n")
@@ -233,7 +227,6 @@ class _Decoder:
         source.dedent()
 
     def _count(self, count: str, path: str) -> None:
-        """Take elements from those that a message may have."""
         source = self.source
         source.line(f"most -= {count}")
         source.indent("if most < 0:")
@@ -277,13 +270,12 @@ class _Decoder:
             source.line(f'bad_tag("{path}.{field.name}", {stop}, p)')
             source.dedent()
             source.dedent()
-        # A tag nobody knows, and a known one already read, both end here.
+        # Unknown and repeated tags end here.
         source.line(f"p = {stop}")
         source.dedent()
 
 
 def _least_size(field: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes one element of an array field can take; at least 1."""
     if field.struct is not None:
         return max(1, _least_struct_size(field.struct, version, flexible))
     if field.kind in FIXED:

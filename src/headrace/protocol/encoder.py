@@ -1,8 +1,7 @@
-"""Writes the Python that encodes one version of one message.
+"""Generates the Python that encodes one version of one message.
 
-The generated function collects small pieces and joins them; adjacent fields of fixed width, a one-byte length
-after them and an empty tag section after them go through one precompiled struct. Record batches are handed on as
-they are: the pieces so far are joined into one chunk, then the batches follow as chunks of their own.
+One precompiled struct writes adjacent fields of fixed width, the next one-byte length and an empty tag section. Record
+batches are separate chunks, and are not copied.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +17,12 @@ Classes = dict[str, type[Any]]
 
 
 class Encoded:
-    """An element of one of a message's own arrays that is encoded already, in the version that the message will be."""
+    """An array element that is already encoded."""
 
     __slots__ = ("_element", "data")
 
     def __init__(self, element: Any, data: bytes) -> None:
-        """Keep `element` for those who look into the message; what it has in arrays of its own it may lack by now."""
+        """`element` serves reads of attributes."""
         self._element = element
         self.data = data
 
@@ -32,15 +31,12 @@ class Encoded:
 
 
 class EncodedArray:
-    """All of an array of structures, encoded already, in the version that the message will be.
-
-    It has a length, and shows nothing to those who go through it.
-    """
+    """An array that is already encoded. It has a length, and iterates over nothing."""
 
     __slots__ = ("_count", "data")
 
     def __init__(self, count: int, data: bytes) -> None:
-        """`data`: what `count` elements come to, without the count."""
+        """`data` has `count` elements, without the count."""
         self._count = count
         self.data = data
 
@@ -52,11 +48,11 @@ class EncodedArray:
 
 
 _JOINED_AT_ONCE = 10_000
-"""Small pieces that are joined in one step where a message is encoded in many."""
+"""Pieces that are joined in one step of a message that is encoded in pieces."""
 
 
 def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode:
-    """The function `(message, chunks)` that appends the message's body in this version to `chunks`."""
+    """Return the function `(message, chunks)` that appends a message's body."""
     emitter = _Encoder(version, version >= table.flexible_from, classes)
     emitter.message(table.root)
     encode: Encode = emitter.source.compile("def encode(m, out):", f"encode {table.root.name} v{version}")
@@ -66,10 +62,7 @@ def build_encoder(table: MessageTable, version: int, classes: Classes) -> Encode
 def build_pieces_encoder(
     table: MessageTable, version: int, classes: Classes, part: Structure | None = None
 ) -> EncodePieces:
-    """As `build_encoder`, but a generator that stops after each element of an array, however deep it lies.
-
-    `part`: of the message, and nothing else of it.
-    """
+    """As `build_encoder`, but return a generator that yields after each array element. `part`: encode only it."""
     structure = part or table.root
     emitter = _Encoder(version, version >= table.flexible_from, classes, in_pieces=True)
     emitter.message(structure)
@@ -89,7 +82,7 @@ class _Encoder:
         self._pending: list[tuple[str, str]] = []
         self._write = "w"
         self._depth = 0
-        """In how many arrays of structures."""
+        """Nesting depth of arrays of structures."""
         self.source.bind("Encoded", Encoded)
         self.source.bind("EncodedArray", EncodedArray)
         self.source.bind("varint", wire.varint)
@@ -107,7 +100,7 @@ class _Encoder:
         source.line('out.append(b"".join(parts))')
         source.dedent()
 
-    # Fixed-width items wait in `_pending`, as (format, expression), until something of variable width ends the run.
+    # Fixed-width items wait in `_pending`, as (format, expression).
 
     def _add(self, code: str, expression: str) -> None:
         self._pending.append((code, expression))
@@ -125,7 +118,7 @@ class _Encoder:
         self.source.line(f"{self._write}({name}({arguments}))")
 
     def _branch(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        """An if and else; the fields waiting are written in both, so that each branch can join its own to them."""
+        """Write if and else. Both branches write the pending items."""
         waiting = list(self._pending)
         self.source.indent(f"if {condition}:")
         then()
@@ -137,7 +130,7 @@ class _Encoder:
         self.source.dedent()
 
     def _length(self, expression: str, code: str) -> None:
-        """Write a length or count: a varint of it plus one in flexible versions, else an integer of format `code`."""
+        """Write a length or count: a varint of it plus one if flexible, else an integer of format `code`."""
         if not self._flexible:
             self._add(code, expression)
             self._flush()
@@ -190,7 +183,6 @@ class _Encoder:
         return field.kind == "string" and not field.is_array
 
     def _present(self, field: Field, value: str) -> None:
-        """Write a value that is not null."""
         if field.is_array:
             self._array(field, value)
         elif field.struct is not None:
@@ -213,7 +205,7 @@ class _Encoder:
         source.line(f"{self._write}(b)")
 
     def _records(self, value: str) -> None:
-        """Batches leave uncopied. A list or tuple of them counts as their concatenation."""
+        """Add batches without a copy. A list or tuple of them is their concatenation."""
         source = self.source
         source.line(f"several = isinstance({value}, (list, tuple))")
         source.line(f"n = sum(map(len, {value})) if several else len({value})")
@@ -273,7 +265,7 @@ class _Encoder:
         source.line("continue")
         source.dedent()
 
-    # Tagged fields are written only when they differ from their defaults.
+    # Tagged fields are written only if they differ from their defaults.
 
     def _tags(self, struct: Structure, owner: str) -> None:
         fields = struct.tagged(self._version)
@@ -328,7 +320,6 @@ _DEFAULTS: dict[type[Any], Any] = {}
 
 
 def _shared_default(cls: type[Any]) -> Any:
-    """An instance with every default, to compare with; never handed out."""
     if cls not in _DEFAULTS:
         _DEFAULTS[cls] = cls()
     return _DEFAULTS[cls]

@@ -1,17 +1,17 @@
-"""What can go wrong between bytes and messages."""
+"""Errors of the codec."""
 
 
 class CodecError(Exception):
-    """The base of all errors of this room."""
+    """Base of all errors of the codec."""
 
 
 class DecodeError(CodecError):
-    """The bytes are not a message of the version asked for. The peer's fault: Kafka closes the connection."""
+    """The bytes are not such a message. As in Kafka, close the connection."""
 
 
 class EncodeError(CodecError):
-    """A field's value cannot be written: out of range, of a wrong type, or null where null is not allowed."""
+    """A value is out of range, of a wrong type, or null where it must not be."""
 
 
 class UnsupportedVersionError(CodecError):
-    """The message has no such version (`VERSIONS` tells which it has)."""
+    """The message has no such version (see `VERSIONS`)."""

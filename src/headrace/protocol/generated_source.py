@@ -1,10 +1,10 @@
-"""Lines of generated Python with the names they use."""
+"""Generated Python."""
 
 from typing import Any
 
 
 class Source:
-    """A function under construction: indented lines, unique local names, and the globals it will see."""
+    """A function under construction: indented lines, unique local names, and its globals."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -13,7 +13,7 @@ class Source:
         self._counter = 0
 
     def line(self, text: str) -> None:
-        """Append a line at the present indentation."""
+        """Append a line."""
         self.lines.append("    " * self.depth + text)
 
     def indent(self, text: str) -> None:
@@ -28,17 +28,17 @@ class Source:
             self.indent(text)
 
     def local(self, stem: str) -> str:
-        """A local name that nothing else in the function has."""
+        """Return a unique local name."""
         self._counter += 1
         return f"{stem}{self._counter}"
 
     def bind(self, name: str, value: Any) -> str:
-        """Make `value` a global of the function under `name`; the same name must mean the same value."""
+        """Make `value` a global of the function."""
         assert self.names.setdefault(name, value) == value, name
         return name
 
     def compile(self, head: str, label: str) -> Any:
-        """The finished function; `head` is its `def` line, `label` its file name in tracebacks."""
+        """Return the function; `head` is its `def` line, `label` its file name in tracebacks."""
         text = "\n".join([head, *self.lines])
         namespace = dict(self.names)
         exec(compile(text, f"<{label}>", "exec"), namespace)

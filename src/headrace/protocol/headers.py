@@ -1,4 +1,4 @@
-"""Request and response headers, which stand before every body and depend on the API and its version."""
+"""Headers of requests and responses."""
 
 import struct
 from typing import Final
@@ -13,20 +13,18 @@ _API_VERSIONS: Final = 18
 _FLEXIBLE_FROM: Final = {key: cls.FLEXIBLE_FROM for key, cls in REQUESTS.items()}
 
 _MOST_TAGS = 1_000
-"""Tagged fields that a request's header may have. No client sends any yet; skipping a mebibyte of them takes 140 ms."""
+"""Maximum tagged fields of a request header. Clients send none today. To skip 1 MiB of them takes 140 ms."""
 
 
 def _is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether the headers carry tagged fields; False for an API this codec does not know."""
     flexible_from = _FLEXIBLE_FROM.get(api_key)
     return flexible_from is not None and api_version >= flexible_from
 
 
 def decode_request_header(buffer: wire.Buffer, position: int) -> tuple[int, int, int, str | None, int]:
-    """API key, API version, correlation id, client id, and the position of the body. Raises DecodeError.
+    """Return API key, version, correlation id, client id, and position of the body. Raises DecodeError.
 
-    The header of an unknown API is read without tagged fields. The client id is a plain nullable string in header
-    version 2 too (KIP-511), so that a server can read it in any version of ApiVersions.
+    The client id is a plain nullable string also in header version 2 (KIP-511).
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(buffer, position)
@@ -53,7 +51,7 @@ def _skip_tags(buffer: wire.Buffer, position: int) -> int:
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The header that goes before the body of a request in this version. Raises EncodeError."""
+    """Return the header of a request. Raises EncodeError."""
     try:
         name = None if client_id is None else client_id.encode()
         head = _FIXED.pack(api_key, api_version, correlation_id, -1 if name is None else len(name))
@@ -63,9 +61,9 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header that goes before the body of the answer to a request of this version.
+    """Return the header of a response.
 
-    That of ApiVersions never has tagged fields: the client may not know yet what the server speaks (KIP-511).
+    That of ApiVersions has no tagged fields, as the client may not know the server's versions (KIP-511).
     """
     if api_key != _API_VERSIONS and _is_flexible(api_key, api_version):
         return _CORRELATION.pack(correlation_id) + b"\0"
@@ -73,7 +71,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 
 
 def decode_response_header(buffer: wire.Buffer, position: int, api_key: int, api_version: int) -> tuple[int, int]:
-    """Correlation id and the position of the body, for an answer to a request of this version. Raises DecodeError."""
+    """Return correlation id and position of the body. Raises DecodeError."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(buffer, position)
         position += _CORRELATION.size

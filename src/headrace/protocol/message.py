@@ -1,4 +1,4 @@
-"""Turns message tables into classes whose codecs are compiled at first use of each version."""
+"""Classes of messages. The codec of a version is compiled at its first use."""
 
 import struct
 from collections.abc import Callable, Collection, Iterator
@@ -14,7 +14,7 @@ from headrace.protocol.wire import Buffer
 
 Chunk = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | list[Chunk] | tuple[Chunk, ...]
-"""What a records field takes: one buffer, or several that are sent one after the other."""
+"""A records field: one buffer, or several to concatenate."""
 
 NO_LIMIT = 1 << 62
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Message(msgspec.Struct, gc=False):
-    """A request or response body, the same class for all of its versions.
+    """A request or response body of any version.
 
-    A field that a version lacks is not written, and reads as its default. Structures are mutable and compare by value.
+    Fields that a version lacks are not written, and have their default when read.
     """
 
     API_KEY: ClassVar[int] = -1
     VERSIONS: ClassVar[tuple[int, int]] = (0, -1)
-    """The lowest and highest version this codec speaks; which of them a server offers is the server's affair."""
+    """Lowest and highest version of this codec. A server may offer fewer."""
     FLEXIBLE_FROM: ClassVar[int] = 0
     """The first version with compact types and tagged fields; above all versions when there is none."""
     _decoders: ClassVar["_Codecs[Decode]"]
@@ -39,11 +39,9 @@ class Message(msgspec.Struct, gc=False):
 
     @classmethod
     def decode(cls, buffer: Buffer, position: int, version: int, most: int = NO_LIMIT) -> Self:
-        """The body from `position` to the end of the buffer, whose bytes the records fields go on viewing.
+        """Decode a body up to the end of the buffer; records fields are views of it.
 
-        Raises DecodeError for every other sequence of bytes, and for more than `most` elements in its arrays, and
-        tagged fields, together;
-        UnsupportedVersionError for a version not in VERSIONS.
+        Raises DecodeError for invalid bytes or more than `most` elements in total, and UnsupportedVersionError.
         """
         decoder = cls._decoders[version]
         try:
@@ -52,10 +50,7 @@ class Message(msgspec.Struct, gc=False):
             raise DecodeError(f"{cls.__name__} v{version}: {error}") from error
 
     def encode(self, version: int) -> list[Chunk]:
-        """The body as a list of chunks: records as they were given, everything between them joined.
-
-        Raises EncodeError when a value does not fit its type, UnsupportedVersionError for a version not in VERSIONS.
-        """
+        """Return the body as chunks. Raises EncodeError, UnsupportedVersionError."""
         encoder = self._encoders[version]
         chunks: list[Chunk] = []
         try:
@@ -65,10 +60,7 @@ class Message(msgspec.Struct, gc=False):
         return chunks
 
     def encode_in_pieces(self, version: int, chunks: list[Chunk]) -> Iterator[None]:
-        """Append what `encode` returns to `chunks`, in many small steps: each is one of the iterator's.
-
-        Nothing may change the message in between. Raises as `encode`.
-        """
+        """As `encode`, but append to `chunks` in small steps. The message must not change in between."""
         try:
             yield from self._pieces_encoders[version](self, chunks)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
@@ -76,7 +68,7 @@ class Message(msgspec.Struct, gc=False):
 
     @classmethod
     def encode_part(cls, part: Any, version: int, chunks: list[Chunk]) -> Iterator[None]:
-        """As `encode_in_pieces`, of one structure of the message alone: for `encoder.Encoded`."""
+        """As `encode_in_pieces`, for one structure of the message."""
         try:
             yield from cls._part_encoders[type(part).__name__, version](part, chunks)
         except (struct.error, TypeError, ValueError, AttributeError) as error:
@@ -84,16 +76,16 @@ class Message(msgspec.Struct, gc=False):
 
     @classmethod
     def encode_around(cls, part: Any, fields: Collection[str], version: int) -> list[bytes]:
-        """What `encode_part` makes of a structure, cut where some of its fields were: numbers of 8 bits or more.
+        """Return an encoded structure, cut at numbers of 8 bits or more.
 
-        `fields` are in their order in the structure; one that the version lacks makes no cut. With the pieces,
-        structures that differ in those numbers only are encoded at a fraction of the cost.
+        `fields` are in the order of the structure. With the pieces, structures that differ only in these numbers are
+        much faster to encode.
         """
         zeros = cls._encoded(msgspec.structs.replace(part, **dict.fromkeys(fields, 0)), version)
         pieces, begun = [], 0
         for field in fields:
             other = cls._encoded(msgspec.structs.replace(part, **dict.fromkeys(fields, 0) | {field: -1}), version)
-            # Every byte of -1 differs from that of 0, and nothing else does.
+            # All bytes of -1 differ from those of 0, and no others.
             differ = [at for at, (zero, one) in enumerate(zip(zeros, other, strict=True)) if zero != one]
             if differ:
                 pieces.append(zeros[begun : differ[0]])
@@ -109,8 +101,6 @@ class Message(msgspec.Struct, gc=False):
 
 
 class _PartEncoders(dict[tuple[str, int], EncodePieces]):
-    """Name of a structure and version -> its encoder, compiled when first asked for."""
-
     def __init__(self, table: MessageTable, classes: Classes) -> None:
         super().__init__()
         self._table = table
@@ -124,8 +114,6 @@ class _PartEncoders(dict[tuple[str, int], EncodePieces]):
 
 
 class _Codecs(dict[int, T]):
-    """Version -> codec, compiled when first asked for."""
-
     def __init__(self, table: MessageTable, build: Callable[[MessageTable, int, Classes], T], classes: Classes) -> None:
         super().__init__()
         self._table = table
@@ -140,7 +128,7 @@ class _Codecs(dict[int, T]):
 
 
 def build_message(table: MessageTable, module: str) -> type[Message]:
-    """The class of a message, with its structures as attributes; `module` is where users import it from."""
+    """Return the class of a message, with its structures as attributes, for the importing `module`."""
     name = table.root.name
     classes: Classes = {}
     for structure in table.root.nested():
@@ -174,7 +162,6 @@ def build_message(table: MessageTable, module: str) -> type[Message]:
 
 
 def _field(field: Field, classes: Classes) -> tuple[str, Any, Any]:
-    """A field as `defstruct` takes it. The types are for type checkers, which read messages.pyi."""
     if field.struct is not None and not field.is_array and not field.may_be_none:
         return field.name, Any, msgspec.field(default_factory=classes[field.kind])
     return field.name, Any, field.default

@@ -1,4 +1,4 @@
-"""Every message class, built from the tables. Type checkers read messages.pyi, which `stubs` writes."""
+"""All message classes. `stubs` writes messages.pyi for type checkers."""
 
 from headrace.protocol.message import Chunk, Message, Records, build_message
 from headrace.protocol.notation import MessageTable, parse

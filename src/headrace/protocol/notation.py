@@ -1,17 +1,16 @@
-"""The notation in which the messages are written down, and its parser.
+"""The notation of the message tables, and its parser.
 
-A table is text. A message opens at the left margin; its fields follow, indented by two spaces, fields of a
-structure by two more:
+A message is a line without indentation. Its fields are indented by two spaces, and those of a structure by two more:
 
     ProduceRequest key 0 versions 0-13 flexible 9
       transactional_id    string?       3+      = null
       topic_data          []TopicProduceData
         name              string        0-12
 
-A field has a name, a type and, in this order and each optional: the versions that have it, `#n` when it is the
-tagged field n, and `= default`. Types: bool, int8, int16, uint16, int32, uint32, int64, float64, string, bytes,
-records, uuid, or the name of a structure; `[]` before the type makes an array, `?` after it makes the field
-nullable (`?7+` from version 7 on). A structure spelled out earlier in the message is named again without fields.
+A field has a name and a type, and optionally its versions, `#n` for tagged field n, and `= default`, in this order.
+Types are bool, int8, int16, uint16, int32, uint32, int64, float64, string, bytes, records, uuid, or a structure. `[]`
+before the type makes an array. `?` after it makes it nullable (`?7+` from version 7 on). Later uses of a structure in a
+message have no fields.
 """
 
 import re
@@ -56,7 +55,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: `kind` is a primitive type's name or, with `struct` set, the structure's."""
+    """One field; `kind` is a primitive type or the name of its structure."""
 
     name: str
     kind: str
@@ -66,20 +65,20 @@ class Field:
     nullable: Versions | None
     tag: int | None
     default: Any
-    """The value that stands for "not given"; an array's `[]` and a structure's `None` mean a new empty one."""
+    """The value for "not given". For arrays (`[]`) and structures (`None`) this is a new empty one."""
 
     @property
     def may_be_none(self) -> bool:
-        """Whether a message may hold None here: a nullable field, or a tagged structure that was not sent."""
+        """Whether the value may be None."""
         is_struct = self.struct is not None and not self.is_array
         return self.nullable is not None or self.kind == "records" or (is_struct and self.tag is not None)
 
     def element(self) -> "Field":
-        """An array's element as a field of its own."""
+        """Return the field of an array's element."""
         return replace(self, is_array=False, nullable=None, tag=None)
 
     def nullable_in(self, version: int) -> bool:
-        """Whether null can be written in this version."""
+        """Return whether a version has null."""
         return self.nullable is not None and version in self.nullable
 
 
@@ -91,16 +90,16 @@ class Structure:
     fields: tuple[Field, ...]
 
     def plain(self, version: int) -> list[Field]:
-        """The untagged fields that this version has."""
+        """Return the untagged fields of a version."""
         return [field for field in self.fields if version in field.versions and field.tag is None]
 
     def tagged(self, version: int) -> list[Field]:
-        """The tagged fields that this version has, by tag."""
+        """Return the tagged fields of a version, by tag."""
         found = [field for field in self.fields if version in field.versions and field.tag is not None]
         return sorted(found, key=lambda field: field.tag or 0)
 
     def nested(self) -> "list[Structure]":
-        """The structures below this one, each once, inner ones first."""
+        """Return the structures below this one, inner ones first."""
         found: list[Structure] = []
         for field in self.fields:
             if field.struct is not None and field.struct not in found:
@@ -111,7 +110,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class MessageTable:
-    """A request or response; `flexible_from` is above all versions when none is flexible."""
+    """A request or response. Without flexible versions, `flexible_from` is above all versions."""
 
     api_key: int
     versions: Versions
@@ -127,7 +126,7 @@ class _Line:
 
 
 def parse(table: str) -> list[MessageTable]:
-    """The messages of a table, in order; ValueError with the line number when it does not follow the notation."""
+    """Return the messages of a table. Raises ValueError with the line number."""
     lines = [_read_line(number, text) for number, text in enumerate(table.splitlines(), 1) if text.strip()]
     starts = [index for index, line in enumerate(lines) if line.depth == 0]
     return [_parse_message(lines[a:b]) for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
@@ -152,7 +151,6 @@ def _parse_message(lines: list[_Line]) -> MessageTable:
 
 
 def _parse_fields(lines: list[_Line], depth: int, known: dict[str, Structure]) -> tuple[Field, ...]:
-    """The fields at `depth`; deeper lines belong to the field above them. Adds their structures to `known`."""
     starts = [index for index, line in enumerate(lines) if line.depth == depth]
     if lines and (not starts or starts[0] != 0):
         raise ValueError(f"line {lines[0].number}: indented too far")
@@ -192,7 +190,6 @@ def _find_struct(line: _Line, kind: str, inner: list[_Line], known: dict[str, St
 
 
 def _default(kind: str, is_array: bool, text: str | None) -> Any:
-    """The default as a value: Kafka's own where the table names none."""
     if text == "null":
         return None
     if is_array:

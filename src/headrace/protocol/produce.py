@@ -1,8 +1,6 @@
-"""The commonest Produce request and its answer, without the structures of the message tables.
+"""A faster codec for Produce requests with one batch for one partition, and their responses.
 
-Nearly every producer sends one batch for one partition in a request of its own: for batches of a few kilobytes reading
-and answering that through structures costs more than all else that is done with it. What is read and written here is,
-to the byte, what the tables say; tests hold the two together.
+Tests compare the results with those of the message tables.
 """
 
 from collections.abc import Callable
@@ -14,22 +12,23 @@ from headrace.protocol.wire import Buffer, varint
 from headrace.records.fallback.header import HeaderFields
 
 Plain = tuple[int, int, str, int, bytearray | memoryview, HeaderFields, int]
-"""Version, correlation id, topic, partition, the record batch in memory of its own, its header, and how many ms
-acks=all waits for replicas, 0 for acks=1."""
+"""Version, correlation id, topic, partition, record batch, its header, and ms that acks=all waits for replicas (0:
+acks=1).
+"""
 
 read: Callable[[Buffer, int, int, bool], Plain | None]
-"""A whole request from its header on: one batch for one partition, acks 1 or all, no transactional id, ASCII only.
+"""Decode a request with one batch for one partition, acks 1 or all, no transactional id, and ASCII only.
 
-Takes a buffer, where in it the request begins and ends, and whether the buffer may be kept: the batch is then a view
-into it, else a copy. The batch has passed `records.batch.check`.
+Takes a buffer, the start and end of the request, and whether the buffer may be kept. If so, the batch is a view of
+it, else a copy. The batch has passed `records.batch.check`.
 
-None for every other request, legal or not, and always where there is no C extension: the tables say what it is then.
+Returns None for any other request, and without the C extension. Use the message tables then.
 """
 
 accepted: Callable[[int, int, str, int, int, int, int], bytes]
-"""The answer that a batch was stored: a whole frame with its size, for versions 3 to 9.
+"""Return the complete frame of a successful response, for versions 3 to 9.
 
-Given version, correlation id, topic, partition, base offset, log append time (ms) and log start offset.
+Takes version, correlation id, topic, partition, base offset, log append time (ms) and log start offset.
 """
 
 _FLEXIBLE_FROM: Final = 9
@@ -55,26 +54,25 @@ def plain_accepted(
 
 @lru_cache(maxsize=4096)
 def _shape(version: int, topic: str) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-    """How to pack it, its size, and what lies between header and partition, and behind the partition's offsets."""
     name = topic.encode()
     if version >= _FLEXIBLE_FROM:
-        # No tags in the header; one topic, one partition.
+        # No tags in the header, one topic, one partition.
         name = b"\0\2" + varint(len(name) + 1) + name + b"\2"
         ending = b"\1\0\0" + b"\0" + b"\0\0\0\0" + b"\0"
     else:
         name = b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1"
         ending = (b"\0\0\0\0" + b"\xff\xff" if version >= 8 else b"") + b"\0\0\0\0"
-    # No record errors and no message, no tags; then the throttle time.
+    # No record errors, no message, no tags, then the throttle time.
     packed = Struct(f">ii{len(name)}sihqq{'q' if version >= 5 else ''}{len(ending)}s")
     return packed.pack, packed.size - _SIZE_FIELD, name, ending
 
 
 try:
     import headrace.protocol._produce as _produce  # noqa: PLR0402  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+except ImportError:  # no compiler at the installation
 
     def read(buffer: Buffer, start: int, stop: int, owned: bool) -> Plain | None:
-        """None: every request is read by the message tables."""
+        """Return None."""
         return None
 
     accepted = plain_accepted

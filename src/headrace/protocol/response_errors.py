@@ -1,4 +1,4 @@
-"""Finds the errors in a response, wherever they stand in it."""
+"""Finds the error codes in a response."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,22 +56,18 @@ def _root(response: type[Any]) -> Structure:
 
 
 class _Finders(dict[type[Any], Find]):
-    """Response -> its finder, compiled when first asked for."""
-
     def __missing__(self, response: type[Any]) -> Find:
         find = self[response] = _finder(_root(response))
         return find
 
 
 class _FindersInPieces(dict[type[Any], FindInPieces]):
-    """The same, of those that find a little at each step."""
-
     def __missing__(self, response: type[Any]) -> FindInPieces:
         find = self[response] = _finder_in_pieces(_root(response))
         return find
 
 
 FINDERS_IN_PIECES = _FindersInPieces()
-"""Class of a response -> what adds its error codes to a set, step by step."""
+"""Class of a response -> generator that adds its error codes to a set."""
 FINDERS = _Finders()
-"""Class of a response -> what tells the error codes other than 0 in one, each once; None: there are none."""
+"""Class of a response -> function that returns its error codes, or None."""

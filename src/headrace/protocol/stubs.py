@@ -1,4 +1,4 @@
-"""Writes messages.pyi, the message classes as type checkers see them: `python -m headrace.protocol.stubs`."""
+"""Writes messages.pyi for type checkers: `python -m headrace.protocol.stubs`."""
 
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ _PRIMITIVES: Final = {
 
 
 def write_stubs() -> str:
-    """The text of messages.pyi."""
+    """Return the text of messages.pyi."""
     return _HEAD + "".join("\n" + "\n".join(_message(table)) + "\n" for table in TABLES)
 
 
@@ -52,7 +52,6 @@ def _message(table: MessageTable) -> list[str]:
 
 
 def _members(structure: Structure, table: MessageTable) -> list[str]:
-    """Attributes and constructor of a structure, indented by four spaces."""
     lines: list[str] = []
     for field in structure.fields:
         lines += _attribute(field, table)
@@ -64,7 +63,7 @@ def _members(structure: Structure, table: MessageTable) -> list[str]:
 
 
 def _attribute(field: Field, table: MessageTable) -> list[str]:
-    """A field's declaration. Records are views when read, as decoding makes them, and take all that encodes."""
+    """Return a field's declaration. Decoded records are views, and all buffers can be encoded."""
     if field.kind != "records":
         return [f"    {field.name}: {_annotation(field, table)}"]
     return [

@@ -1,4 +1,4 @@
-"""What generated encoders and decoders call: variable-length integers, number arrays, tagged fields, UUIDs."""
+"""Helpers of generated code."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from headrace.protocol.errors import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 SMALL: Final = 16
-"""Number arrays shorter than this have a precompiled struct: replica lists, partition lists."""
+"""Shorter number arrays have a precompiled struct."""
 
 
 def _encode_varint(value: int) -> bytes:
@@ -27,12 +27,12 @@ _VARINTS: Final = [_encode_varint(value) for value in range(2048)]
 
 
 def varint(value: int) -> bytes:
-    """An unsigned integer in groups of seven bits, lowest first."""
+    """Return an unsigned integer in groups of seven bits, lowest first."""
     return _VARINTS[value] if 0 <= value < 2048 else _encode_varint(value)
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The unsigned integer at `position` and the position after it; IndexError when it is cut short."""
+    """Return an unsigned integer and the next position. Raises IndexError at the end."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -48,7 +48,7 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position after a section of tagged fields none of which is known; `position` is that of their count."""
+    """Return the position after unknown tagged fields."""
     count, position = read_varint(buffer, position)
     end = len(buffer)
     for _ in range(count):
@@ -61,14 +61,14 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
 
 def bad_length(field: str, length: int, left: int) -> NoReturn:
-    """Refuse a length or count that is negative or more than the message has left."""
+    """Raise for an invalid length or count."""
     if length < 0:
         raise DecodeError(f"{field}: null or negative length")
     raise DecodeError(f"{field}: length {length}, but {left} bytes are left")
 
 
 def read_compact_string(buffer: Buffer, position: int, first: int, field: str, nullable: bool) -> tuple[Any, int]:
-    """A string and the position after it; `first` is the length's first byte, just before `position`."""
+    """Return a string and the next position; `first` is the byte before `position`."""
     length = first
     if first > 127:
         length, position = read_varint(buffer, position - 1)
@@ -78,7 +78,7 @@ def read_compact_string(buffer: Buffer, position: int, first: int, field: str, n
 
 
 def read_string(buffer: Buffer, position: int, length: int, field: str) -> tuple[str, int]:
-    """A string of `length` bytes and the position after it."""
+    """Return a string and the next position."""
     stop = position + length
     if length < 0 or stop > len(buffer):
         bad_length(field, length, len(buffer) - position)
@@ -86,45 +86,45 @@ def read_string(buffer: Buffer, position: int, length: int, field: str) -> tuple
 
 
 def too_many(field: str, surplus: int) -> NoReturn:
-    """Refuse a message whose arrays have more elements than it may have."""
+    """Raise for too many array elements."""
     raise DecodeError(f"{field}: {surplus} more elements than a message may have")
 
 
 def bad_tag(field: str, stop: int, position: int) -> NoReturn:
-    """Refuse a tagged field whose size is not that of its value."""
+    """Raise for a tagged field with a wrong size."""
     raise DecodeError(f"{field}: tagged field is {stop - position} bytes longer than its value")
 
 
 @cache
 def packer(layout: str) -> Callable[..., bytes]:
-    """The bound `pack` of a big-endian struct."""
+    """Return `pack` of a big-endian struct."""
     return struct.Struct(">" + layout).pack
 
 
 @cache
 def unpacker(layout: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
-    """The bound `unpack_from` of a big-endian struct."""
+    """Return `unpack_from` of a big-endian struct."""
     return struct.Struct(">" + layout).unpack_from
 
 
 @lru_cache(maxsize=4096)
 def to_uuid(raw: bytes) -> UUID:
-    """The UUID of 16 bytes. Remembered: making one costs a microsecond, and the same topic ids come again and again."""
+    """Return a UUID, cached, as topic ids repeat."""
     return UUID(bytes=raw)
 
 
 SHORT: Final = 64
-"""Strings shorter than this are read by a precompiled struct, which is faster than slicing a memoryview."""
+"""Shorter strings are read by a precompiled struct, which is faster than a slice."""
 
 PLAIN_STRINGS: Final = tuple(unpacker(f"{length}s") for length in range(SHORT))
 """By length."""
 
 COMPACT_STRINGS: Final = (PLAIN_STRINGS[0], *PLAIN_STRINGS)
-"""By length plus one. The first is never used: it would be null."""
+"""By length plus one. The first is null and never used."""
 
 
 class NumberArrays:
-    """Writes and reads the elements of number arrays of one type, with their count in front when writing."""
+    """Number arrays of one type."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -133,21 +133,21 @@ class NumberArrays:
         self._read = [unpacker(f"{n}{code}") for n in range(SMALL)]
 
     def compact(self, values: Sequence[Any]) -> bytes:
-        """Count plus one as a varint, then the elements."""
+        """Return count plus one as a varint, and the elements."""
         count = len(values)
         if count < SMALL:
             return self._compact[count](count + 1, *values)
         return varint(count + 1) + struct.pack(f">{count}{self._code}", *values)
 
     def plain(self, values: Sequence[Any]) -> bytes:
-        """Count as int32, then the elements."""
+        """Return the count as int32, and the elements."""
         count = len(values)
         if count < SMALL:
             return self._plain[count](count, *values)
         return struct.pack(f">i{count}{self._code}", count, *values)
 
     def read(self, buffer: Buffer, position: int, count: int) -> list[Any]:
-        """`count` elements at `position`; the caller has checked that they are there."""
+        """Read elements; the caller has checked the length."""
         if count < SMALL:
             return list(self._read[count](buffer, position))
         return list(struct.unpack_from(f">{count}{self._code}", buffer, position))
@@ -155,5 +155,5 @@ class NumberArrays:
 
 @cache
 def number_arrays(code: str) -> NumberArrays:
-    """The arrays of the numbers with this `struct` format character."""
+    """Return the arrays of a `struct` format character."""
     return NumberArrays(code)

@@ -1,4 +1,4 @@
-"""The record batch (Kafka's format v2): header check, CRC, walk, build, compression, decode to Arrow.
+"""Record batches (Kafka's format v2).
 
-Pure. May import nothing of Headrace, and no asyncio, socket, Redis client, clock, random source or logging.
+Pure: it imports nothing else of Headrace, and no asyncio, socket, Redis client, clock, random source or logging.
 """

@@ -1,4 +1,4 @@
-"""Whether the C extension is there, and the functions that are faster with it. The one place that decides."""
+"""Functions of the C extension, or their fallbacks in Python."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ _R = TypeVar("_R")
 
 
 class ColumnBuilder(Protocol):
-    """Columns that grow by one batch after the other."""
+    """Columns to which batches are appended."""
 
     @property
     def rows(self) -> int:
-        """Rows in the columns."""
+        """Number of rows."""
 
     def open(
         self,
@@ -33,33 +33,33 @@ class ColumnBuilder(Protocol):
         end_offset: int,
         /,
     ) -> None:
-        """Start on a batch's decompressed records section; rows from `first_offset` to before `end_offset` count."""
+        """Start a decompressed records section; rows of `first_offset` to `end_offset` (exclusive) count."""
 
     def fill(self) -> bool:
-        """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
+        """Read records until the batch ends (True) or the columns are full (False). Raises CorruptBatch."""
 
     def take(self) -> Any:
-        """The columns so far, as buffers (C) or `fallback.columns.Rows`; they are empty then."""
+        """Remove and return the columns, as buffers (C) or `fallback.columns.Rows`."""
 
 
 class MessageWriter(Protocol):
-    """Messages of a REST answer; see `fallback.messages.PureMessages`."""
+    """Writer of messages; see `fallback.messages.PureMessages`."""
 
     @property
     def count(self) -> int:
-        """Messages so far."""
+        """Number of messages."""
 
     @property
     def size(self) -> int:
-        """Bytes of their keys and values."""
+        """Bytes of keys and values."""
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it is full."""
 
     @property
     def passed_over(self) -> int:
-        """Messages that were too large."""
+        """Number of messages that were too large."""
 
     def write(
         self,
@@ -74,33 +74,33 @@ class MessageWriter(Protocol):
         prefix: bytes,
         /,
     ) -> int:
-        """Take the records of a batch; the offset to go on from. Raises CorruptBatch."""
+        """Add the records of a batch, and return the next offset. Raises CorruptBatch."""
 
     def take(self) -> bytes:
-        """The JSON array so far; it is empty then."""
+        """Remove and return the JSON array."""
 
 
 open_columns: Callable[[int, int, bool], ColumnBuilder]
-"""Given rows and bytes that the columns may have at most, and whether headers are wanted."""
+"""Takes the maximum rows and bytes of the columns, and whether to include headers."""
 open_messages: Callable[..., MessageWriter]
-"""Given how many messages, and how many bytes of keys and values, are wanted, and how many of one message at most."""
+"""Takes the maximum messages, bytes of keys and values, and bytes of one message."""
 publish: Callable[[Buffer, int, int, int, int, int, int], Shares | None]
 receipts: Callable[[Buffer, list[Told | None], bytes, bytes], bytes]
 records: Callable[[type[_R], Buffer, int, int, int, int, int | None], list[_R]]
 some: Callable[..., tuple[list[tuple[Any, int]], int, int, int]]
-"""See `fallback.aiokafka_columns.some`."""
+"""See `fallback.columns.some`."""
 encode: Callable[[Sequence[Fields], int], bytes]
 encode_columns: Callable[[ArrowColumn | None, ArrowColumn | None, int, int, int], tuple[bytes, int]]
 encode_rows: Callable[..., Section]
 """See `fallback.encode.encode_rows`."""
 find: Callable[[Buffer, int, int, int, int, int | None, int, int | None], tuple[int, int] | None]
-"""See `fallback.aiokafka_columns.find`."""
+"""See `fallback.columns.find`."""
 unfilled: Callable[[int], bytearray]
-"""Buffer of that many bytes, uninitialized: the caller must fill all of it before it is read."""
+"""Return an uninitialized buffer. The caller must fill it before reading it."""
 
 try:
     import headrace.records._compiled as _compiled  # noqa: PLR0402  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+except ImportError:  # no compiler at the installation
     available = False
     _missing = [name for name in ("google_crc32c", "aiokafka") if importlib.util.find_spec(name) is None]
     if _missing:

@@ -1,4 +1,4 @@
-"""Record batches as Arrow record batches with the columns of Spark's Kafka source. The only file that needs pyarrow."""
+"""Record batches as Arrow record batches for Spark. The only module that needs pyarrow."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -15,12 +15,12 @@ from headrace.records.walk import fixed_timestamp, payload
 
 MAX_ROWS = 10_000
 MAX_BYTES = 8 * 1024 * 1024
-"""Spark gets slower above about 10 000 rows or 10 MB in one batch."""
+"""Spark is slower above about 10,000 rows or 10 MB per batch."""
 
 
 @cache
 def schema(include_headers: bool = False) -> pa.Schema:
-    """Names, types and order of the columns, as Spark wants them of `format("kafka")`'s schema."""
+    """Return the schema of `format("kafka")`."""
     fields = [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -48,14 +48,10 @@ def decode(
     max_bytes: int = MAX_BYTES,
     limit: int = LIMIT,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the batches (base offset, bytes; offsets going up) from `first_offset` to before `end_offset`.
+    """Yield the rows of batches (base offset, bytes) in `first_offset` to `end_offset` (exclusive).
 
-    Batches are put together and cut so that each result has at most `max_rows` rows and about `max_bytes` bytes;
-    only a single larger record makes a larger one. A record without timestamp (-1 ms) becomes the last millisecond of
-    1969 and one without headers has null there, both as Spark's Kafka source does. Control batches have no rows.
-
-    Raises:
-        BatchError: a batch that cannot be read, or takes more than `limit` bytes decompressed.
+    As in Spark's Kafka source, a record without a timestamp (-1 ms) has the last millisecond of 1969, and one without
+    headers has null. Control batches have no rows. Raises BatchError.
     """
     columns = accelerator.open_columns(max_rows, max_bytes, include_headers)
     arrays = _compiled_arrays if accelerator.available else _pure_arrays
@@ -83,14 +79,12 @@ def decode(
 
 
 def _record_batch(arrays: list[Any], topic: str, partition: int) -> pa.RecordBatch:
-    """The decoded columns with those of the topic between value and offset."""
     rows = len(arrays[0])
     place = [pa.repeat(pa.scalar(topic, pa.string()), rows), pa.repeat(pa.scalar(partition, pa.int32()), rows)]
     return pa.RecordBatch.from_arrays([*arrays[:2], *place, *arrays[2:]], schema=schema(len(arrays) > 5))
 
 
 def _compiled_arrays(taken: Any, include_headers: bool) -> list[Any]:
-    """The buffers that `_compiled.Columns.take` handed over, as arrays, without copying them."""
     rows, key, value, offset, timestamp, timestamp_type, headers = taken
     types = schema(include_headers)
 
@@ -119,7 +113,6 @@ def _compiled_arrays(taken: Any, include_headers: bool) -> list[Any]:
 
 
 def _pure_arrays(taken: Rows, include_headers: bool) -> list[Any]:
-    """The lists that `PureColumns.take` handed over, as arrays."""
     types = schema(include_headers)
     arrays = [
         pa.array(taken.keys, pa.binary()),

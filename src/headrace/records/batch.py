@@ -1,6 +1,6 @@
-"""Check, read and stamp the header of a record batch (Kafka's format v2) without its records.
+"""Check, read and stamp batch headers (Kafka's format v2).
 
-Base offset and leader epoch precede the bytes that the CRC covers, so stamping needs no new CRC.
+The CRC does not cover base offset and leader epoch, so stamping needs no new CRC.
 """
 
 from struct import Struct
@@ -28,7 +28,7 @@ class BatchHeader(NamedTuple):
 
     base_offset: int
     batch_length: int
-    """Bytes after this field: the size of the whole batch less 12."""
+    """Bytes after this field: the batch size minus 12."""
     leader_epoch: int
     magic: int
     crc: int
@@ -39,16 +39,16 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # Kafka's name; tuple.count() is not used
+    count: int  # Kafka's name; hides tuple.count()
 
     @property
     def codec(self) -> int:
-        """Compression of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & 7
 
     @property
     def timestamp_type(self) -> int:
-        """0 when producers set the timestamps (CreateTime), 1 when the broker did (LogAppendTime)."""
+        """0 for CreateTime, 1 for LogAppendTime."""
         return self.attributes >> 3 & 1
 
     @property
@@ -58,12 +58,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """A transaction marker instead of records of a client."""
+        """A transaction marker."""
         return bool(self.attributes & 0x20)
 
     @property
     def span(self) -> int:
-        """Offsets the batch takes: last offset delta + 1."""
+        """Number of offsets."""
         return self.last_offset_delta + 1
 
     @property
@@ -73,9 +73,9 @@ class BatchHeader(NamedTuple):
 
 
 def check(batch: Buffer) -> BatchHeader:
-    """Return the header of exactly one batch from a client; checks the CRC, not the records.
+    """Return the header of exactly one batch from a client, with a valid CRC; do not check the records.
 
-    Sequence and epoch are checked only with a producer id: some clients send 0 without one.
+    Sequence and epoch are checked only with a producer id, as some clients send 0 without one.
 
     Raises:
         UnsupportedMagic: a message set of magic 0 or 1.
@@ -87,25 +87,17 @@ def check(batch: Buffer) -> BatchHeader:
 
 
 def peek(batch: Buffer) -> BatchHeader:
-    """Return the header of exactly one batch with a checked CRC; accepts control batches and any counts.
-
-    Raises:
-        UnsupportedMagic, CorruptBatch, InvalidBatch: lengths and magic, as `check`.
-    """
+    """Return the header of one batch without a check of CRC and counts. Raises as `check`."""
     return _make(BatchHeader, accelerator.peek(batch))
 
 
 def read_header(header: Buffer) -> BatchHeader:
-    """The header of a batch that lies elsewhere, from its first 61 bytes; nothing is checked."""
+    """Return a header from its 61 bytes, unchecked."""
     return BatchHeader(*fields(header))
 
 
 def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
-    """Give every record of a writable batch the broker's timestamp (ms), as `message.timestamp.type` wants it.
-
-    Sets attribute bit 3 and the max timestamp and recomputes the CRC; the records keep their own deltas,
-    which readers then ignore.
-    """
+    """Set the broker's timestamp (ms) for all records of a batch, and update the CRC. Readers ignore the deltas."""
     attributes = _INT16.unpack_from(batch, ATTRIBUTES_AT)[0]
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes | _LOG_APPEND)
     _OFFSET.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
@@ -113,7 +105,7 @@ def log_append_time(batch: bytearray | memoryview, timestamp: int) -> None:
 
 
 def number(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Make a writable batch an idempotent producer's, with its first record's sequence; recomputes the CRC."""
+    """Set producer id, epoch and first sequence of a batch, and update the CRC."""
     _PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _sign(batch)
 

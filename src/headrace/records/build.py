@@ -1,4 +1,4 @@
-"""A record batch made from records: for APIs whose clients do not make batches themselves, for tests and benches."""
+"""Build record batches from records."""
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
@@ -30,7 +30,7 @@ def build(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """One batch with the records at consecutive offsets from `base_offset`; a bytearray, so it can be stamped.
+    """Return a writable batch with records at consecutive offsets.
 
     Raises:
         ValueError: there are no records.
@@ -56,9 +56,9 @@ _MAX_DELTA = 2**31 - 1
 
 
 def build_empty(first_offset: int, next_offset: int) -> bytes:
-    """A batch without records that ends before `next_offset`, such as Kafka's compaction leaves.
+    """Return a batch without records that ends before `next_offset`, as Kafka's compaction creates.
 
-    It begins with `first_offset`, or as near to it as a batch of this length can.
+    It starts as close to `first_offset` as possible.
     """
     base_offset = max(first_offset, next_offset - 1 - _MAX_DELTA)
     batch = bytearray(HEADER_SIZE)
@@ -71,15 +71,9 @@ def build_empty(first_offset: int, next_offset: int) -> bytes:
 def build_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, rows: int, timestamp: int, *, codec: int = 0, max_bytes: int
 ) -> Iterator[bytearray]:
-    """Rows of two Arrow columns as batches without headers, no Python object per record.
+    """Yield batches of two Arrow columns (None: all null) without headers, with no Python object per record.
 
-    Args:
-        key: binary or string; None: all null.
-        value: the same.
-        rows: how many, from row 0 on.
-        timestamp: milliseconds, the same for all.
-        codec: compression.
-        max_bytes: of the records of a batch before compression, unless a single one is larger.
+    `max_bytes` limits a batch's uncompressed records, unless a single one is larger.
     """
     row = 0
     while row < rows:
@@ -89,13 +83,13 @@ def build_columns(
 
 
 class ArrowRows(NamedTuple):
-    """Records as columns, with the places that they have in a log."""
+    """Records as columns, with their offsets."""
 
     key: ArrowColumn | None
     value: ArrowColumn | None
     headers: ArrowHeaders | None
     offsets: ArrowNumbers
-    """They go up, perhaps with gaps."""
+    """Ascending, with or without gaps."""
     timestamps: ArrowNumbers
     """Microseconds."""
 
@@ -103,17 +97,10 @@ class ArrowRows(NamedTuple):
 def build_rows(
     rows: ArrowRows, start: int, stop: int, *, append_time: bool = False, max_bytes: int
 ) -> tuple[int, bytearray]:
-    """Rows as one batch at their own offsets, with their times and headers; the row to go on from, and the batch.
+    """Build a batch of rows with their offsets, times and headers, and return the next row and the batch.
 
-    Args:
-        rows: the columns.
-        start: the first row.
-        stop: the row to end before.
-        append_time: the times are the server's (message.timestamp.type=LogAppendTime); they must all be the same.
-        max_bytes: of the records, unless a single one is larger.
-
-    Raises:
-        ValueError: columns that contradict each other, offsets that do not go up.
+    `append_time`: LogAppendTime, the same for all. `max_bytes`: see `build_columns`. Raises ValueError for inconsistent
+    columns or offsets that are not ascending.
     """
     section = accelerator.encode_rows(*rows, start, stop, max_bytes)
     records, following, last_delta, base_timestamp, max_timestamp = section
@@ -141,7 +128,7 @@ def _batch(
     producer: tuple[int, int, int],
     last_delta: int | None = None,
 ) -> bytearray:
-    """Header and compressed records; place is base offset and leader epoch, producer its id, epoch and sequence."""
+    """Build a batch; `place` is base offset and leader epoch, `producer` id, epoch and sequence."""
     compressed = compress(attributes & _CODEC, section)
     batch = bytearray(HEADER_SIZE + len(compressed))
     base_offset, leader_epoch = place

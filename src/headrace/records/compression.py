@@ -1,6 +1,6 @@
-"""Codecs of a record batch: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+"""Codecs of a record batch.
 
-Client data may expand without bound when it is decompressed, so every reader passes a limit.
+Every reader passes a limit, as client data may expand greatly.
 """
 
 from functools import cache
@@ -19,26 +19,26 @@ CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD
 LIMIT = 128 * 1024 * 1024
 """Default maximum bytes of a batch's decompressed records."""
 
-_FIRST_GUESS = 8  # times the compressed size: JSON seldom shrinks more
+_FIRST_GUESS = 8  # times the compressed size; JSON seldom exceeds it
 _NEXT_GUESS = 4
 _LEAST_BUFFER = 64 * 1024
 _LARGE_BUFFER = 4 * 1024 * 1024
-# Java's snappy stream: a header, then blocks of raw snappy with their length before them. librdkafka writes raw.
+# Java's snappy stream: a header, then raw snappy blocks after their lengths. librdkafka writes raw snappy.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2
 _XERIAL_BLOCK = 32 * 1024
 _LEAST_BLOCK = 1024
-"""Minimum size that a block counts as; writers make smaller ones only at the end, and each costs time."""
+"""Minimum size that a block counts as. Writers create smaller ones only at the end."""
 _INT32 = Struct(">i")
 
 
 def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
-    """Return the decompressed records section of a batch; uncompressed data is returned as it is.
+    """Return the decompressed records section of a batch.
 
     Raises:
         UnknownCodec: no codec has that number.
-        CorruptBatch: the data is invalid for the codec.
-        BatchTooLarge: the decompressed data exceeds `limit` bytes.
+        CorruptBatch: the data is invalid.
+        BatchTooLarge: the result exceeds `limit` bytes.
     """
     if codec == NONE:
         return data
@@ -54,11 +54,7 @@ def decompress(codec: int, data: Buffer, limit: int = LIMIT) -> Buffer:
 
 
 def compress(codec: int, data: Buffer) -> Buffer:
-    """Compress the records section of a batch in the form that every Kafka client reads.
-
-    Raises:
-        UnknownCodec: no codec has that number.
-    """
+    """Compress a records section. Raises UnknownCodec."""
     if codec == NONE:
         return data
     if codec == GZIP:
@@ -66,7 +62,7 @@ def compress(codec: int, data: Buffer) -> Buffer:
     if codec == SNAPPY:
         return _close_snappy(data)
     if codec == LZ4:
-        # Java's reader takes only blocks that do not refer to each other.
+        # Java reads only independent blocks.
         compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
         compressor.compress(data if isinstance(data, bytes) else bytes(data))
         return bytes(compressor.finish())
@@ -76,17 +72,16 @@ def compress(codec: int, data: Buffer) -> Buffer:
 
 
 def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
-    """Decompress into a buffer that grows until the data fit or the limit is reached."""
     size = min(limit, max(_LEAST_BUFFER, _FIRST_GUESS * len(data)))
     while True:
         if size > _LARGE_BUFFER:
-            # Unwritten memory is free there, so one attempt with the limit is enough.
+            # Unwritten memory is free there.
             size = limit
         output = _room(size)
         try:
             return memoryview(output)[: codec.decompress_into(data, output)]
         except cramjam.DecompressionError as error:
-            del output  # the exception would keep it alive
+            del output  # the exception would keep it
             if str(error) != _says_when_full(codec):
                 raise CorruptBatch(f"compressed records cannot be read: {error}") from None
             if size >= limit:
@@ -95,13 +90,13 @@ def _decompress_by(codec: Any, data: Buffer, limit: int) -> memoryview:
 
 
 def _room(size: int) -> memoryview:
-    """Return an output buffer. A large one is not zeroed first, which would block other threads."""
+    """Return an output buffer. Large ones are not zeroed, which would block other threads."""
     return memoryview(bytearray(size) if size <= _LARGE_BUFFER else mmap(-1, size))
 
 
 @cache
 def _says_when_full(codec: Any) -> str:
-    """Return cramjam's message for a full output, found by a trial: its errors share one class."""
+    """Return cramjam's message for a full output; its errors have one class."""
     try:
         codec.decompress_into(codec.compress(b"two"), bytearray(1))
     except cramjam.DecompressionError as error:
@@ -133,7 +128,6 @@ def _decompress_snappy(data: Buffer, limit: int) -> Buffer:
 
 def _decompress_raw_snappy(data: memoryview, limit: int) -> memoryview:
     try:
-        # The length comes first in raw snappy, and its reader holds the data to it.
         size = cramjam.snappy.decompress_raw_len(data)
         if size > limit:
             raise BatchTooLarge(f"records take more than the {limit} bytes left, {size} in one snappy block")

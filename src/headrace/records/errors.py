@@ -1,20 +1,20 @@
-"""What can be wrong with a record batch. The broker and the APIs translate these; nothing else leaves this room."""
+"""Errors of record batches."""
 
 
 class BatchError(Exception):
-    """Base of every error about a record batch."""
+    """Base of all errors of record batches."""
 
 
 class CorruptBatch(BatchError):
-    """Lengths that do not add up, a wrong CRC, records or compressed bytes that cannot be read."""
+    """Inconsistent lengths, a wrong CRC, unreadable records or compressed bytes."""
 
 
 class UnsupportedMagic(BatchError):
-    """A message set of magic 0 or 1: the formats before the record batch."""
+    """A message set of magic 0 or 1."""
 
 
 class InvalidBatch(BatchError):
-    """A well-formed batch that breaks a rule: more than one batch, counts that disagree, the control bit, ..."""
+    """A readable batch that is not allowed: bytes after it, wrong counts, a control bit."""
 
 
 class UnknownCodec(BatchError):
@@ -22,11 +22,11 @@ class UnknownCodec(BatchError):
 
 
 class BatchTooLarge(BatchError):
-    """Records that would take more bytes than the given limit once decompressed."""
+    """Records that exceed the limit once decompressed."""
 
 
 class NoRecordCode(ImportError):
-    """Neither the C extension is here nor the libraries that stand in for it."""
+    """Neither the C extension nor the fallback libraries are installed."""
 
     def __init__(self, missing: list[str]) -> None:
         super().__init__(

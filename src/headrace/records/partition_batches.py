@@ -1,6 +1,6 @@
-"""Messages of a REST API shared out among partitions and built into batches.
+"""Distribute messages of a REST API to partitions, and build batches.
 
-`compiled.publish` does the same in one pass over a body of the usual shape, and says None for any other.
+`_compiled.publish` does the same in one pass for common bodies.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,16 @@ _BITS = 2**64
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key: CRC-32 modulo partitions, as librdkafka's default partitioner has it."""
+    """Return the partition of a key: CRC-32 modulo partitions, as in librdkafka's default partitioner."""
     return crc32(key) % partitions
 
 
 def share(
     messages: Sequence[tuple[bytes | None, bytes]], partitions: int, now_ms: int, seed: int, left_out: int
 ) -> Shares:
-    """Share messages (key, value) out, and build a batch for each partition that has some.
+    """Distribute messages (key, value), and build a batch for each partition.
 
-    Args:
-        messages: in the order of the request.
-        partitions: how many there are.
-        now_ms: the time of every message.
-        seed: 64 bits that decide about messages without key.
-        left_out: so many of the first messages go nowhere.
+    `seed` (64 bits) determines the partitions of messages without a key. The first `left_out` messages are skipped.
     """
     places = []
     by_place: dict[int, list[tuple[bytes | None, bytes]]] = {}
@@ -59,7 +54,7 @@ def share(
 
 
 def _next_random(state: int) -> tuple[int, int]:
-    """SplitMix64: the next state and a number of 64 bits."""
+    """Return state and number of SplitMix64."""
     state = (state + 0x9E3779B97F4A7C15) % _BITS
     number = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % _BITS
     number = (number ^ number >> 27) * 0x94D049BB133111EB % _BITS

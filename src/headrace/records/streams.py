@@ -1,14 +1,14 @@
-"""Records as entries of plain Redis Streams, and entries as record batches: the mapping of native topics.
+"""Records of native topics as entries of Redis Streams, and entries as record batches.
 
-One entry has one record in the fields `key`, `value`, `headers` and `timestamp`; a null component is an absent field.
-Entries that somebody else wrote are records too:
+An entry has one record in the fields `key`, `value`, `headers` and `timestamp`; null is an absent field. Entries of
+other writers are records, too:
 
-- with fields among those four it is read as ours; without `timestamp` its time is that of its id;
-- a single field, whatever its name, is the value (`timestamp` alone is a record of nothing but its time);
-- anything else is a JSON object with all fields as the value; a field that comes more than once is an array. Where that
-  would take too long, it is no record.
+- Only these fields: as above. Without `timestamp`, the record has the time of the entry id.
+- A single field of another name: it is the value.
+- Other fields: the value is a JSON object of all fields, with an array for a repeated one. An entry that is too large
+  for this is no record.
 
-JSON is UTF-8; what is not becomes `{"base64": "..."}`. Headers are as `fallback.streams` has them.
+JSON is UTF-8. Other bytes become `{"base64": "..."}`. See `fallback.streams` for headers.
 """
 
 import re
@@ -24,7 +24,7 @@ from headrace.records.walk import fixed_timestamp, payload
 
 try:
     import headrace.records._streams as _streams  # noqa: PLR0402  # mypy finds the stub only by this form
-except ImportError:  # no compiler when Headrace was installed
+except ImportError:  # no compiler at the installation
     available = False
     write_arguments = streams.xadd_arguments
     _batches = streams.build_batches
@@ -35,26 +35,25 @@ else:
 
 MOST_DECOMPRESSED = 16 << 20
 MOST_RECORDS = 50_000
-"""Of a batch: each becomes an entry, and Redis does nothing else while it adds them."""
+"""Per batch: Redis is blocked while it adds them."""
 LARGEST_ENTRY = 64 << 20
 MOST_FIELDS = 10_000
-"""Bytes and fields of an entry that is read: others wait while its record, which is in one piece, is copied."""
+"""Maximum bytes and fields of an entry to read, as it is copied in one step."""
 LARGEST_OBJECT = 4 << 20
-"""Bytes of an entry whose value is a JSON object. Six-fold where all is to be escaped, it is made in 0.1 s then."""
+"""Maximum bytes of an entry for a JSON object. With six-fold growth by escapes, this takes 0.1 s."""
 LONGEST_OTHER = 1 << 20
-"""Bytes of headers in another form than this server's: what is longer is no headers, but text."""
+"""Maximum bytes of headers in another form. Longer ones are text."""
 _NAMES = {b"key", b"value", b"headers", b"timestamp"}
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 
 
 def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
-    """The records of a checked batch, decompressed, as RESP bulk strings for the append script, and how many strings.
+    """Return the records of a checked batch as RESP bulk strings for the append script, and their number.
 
     Raises:
-        CorruptBatch: the records cannot be read.
-        BatchTooLarge: decompressed they would take more than `MOST_DECOMPRESSED` bytes, and more than they have now; or
-            together more than one entry may have that is read.
-        InvalidBatch: they are more than `MOST_RECORDS`.
+        CorruptBatch: the records are unreadable.
+        BatchTooLarge: they exceed both `MOST_DECOMPRESSED` and their compressed size, or `LARGEST_ENTRY` in total.
+        InvalidBatch: there are more than `MOST_RECORDS`.
     """
     header = peek(batch)
     if header.count > MOST_RECORDS:
@@ -75,16 +74,14 @@ def xadd_arguments(batch: Buffer) -> tuple[bytes, int]:
 
 
 def build_batches(entries: list[Any], bits: int, limit: int) -> Built:
-    """Entries, as XRANGE answers them, as record batches; see `fallback.streams.build_batches`."""
+    """See `fallback.streams.build_batches`."""
     return _batches(entries, bits, limit, read_fields)
 
 
 def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
-    """The record of an entry; None where its JSON would be too large.
+    """Return the record of an entry's names and values, or None if its JSON would be too large.
 
-    Args:
-        fields: names and values in turn.
-        ms: the time of the entry's id, for entries that have none of their own.
+    `ms` is the time of the entry id.
     """
     plain = streams.read_plain(fields, ms)
     if plain is not None:
@@ -102,7 +99,7 @@ def read_fields(fields: Sequence[bytes], ms: int) -> Row | None:
 
 
 def _headers(text: bytes) -> ByteHeaders | None:
-    """Headers that others have written, or that C is not there to read."""
+    """Read headers of other writers, or any without C."""
     most = LONGEST_OTHER if available or not text.startswith(b"[") else streams.MOST_HEADER_TEXT
     if len(text) > most:
         return None

@@ -1,4 +1,4 @@
-"""The traces that records belong to: the header `traceparent` of W3C Trace Context, found without reading records."""
+"""Header `traceparent` of W3C Trace Context, found without decoding records."""
 
 import re
 
@@ -10,23 +10,22 @@ from headrace.records.walk import payload, records
 
 NAME = "traceparent"
 MOST = 16
-"""Maximum number of traces reported for one batch."""
+"""Maximum number of traces per batch."""
 
 _DECOMPRESSED = 1 << 20
-"""Bytes that a compressed batch may decompress to."""
-# A header is name and value, each behind its length as a zigzag varint: 11 and 55 bytes. What looks like one inside of
-# a value is taken for one; it names a trace all the same.
+"""Maximum decompressed bytes."""
+# Name and value after their lengths as zigzag varints, 11 and 55 bytes. A match within a value counts, too.
 _HEADER = re.compile(rb"\x16traceparent\x6e(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})")
 _TEXT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def is_traceparent(text: str) -> bool:
-    """Whether this is one of version 00, the only one there is."""
+    """Return whether a text is valid in version 00."""
     return _TEXT.fullmatch(text) is not None
 
 
 def traceparents(batch: Buffer) -> list[str]:
-    """The different ones in a batch's record headers, at most `MOST`; none where the batch cannot be decompressed."""
+    """Return at most `MOST` distinct ones in a batch, or none if it cannot be decompressed."""
     try:
         decompressed = payload(peek(batch), batch, _DECOMPRESSED)
     except BatchError:
@@ -42,7 +41,7 @@ def traceparents(batch: Buffer) -> list[str]:
 
 
 def with_header(batch: Buffer, name: str, value: str) -> bytearray:
-    """The batch with one more header in each record. Raises BatchError."""
+    """Return the batch with one more header in each record. Raises BatchError."""
     more = (name, value.encode())
     found = records(batch, 0)
     return build([(each.key, each.value, each.timestamp, (*each.headers, more)) for each in found])

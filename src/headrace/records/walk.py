@@ -1,7 +1,4 @@
-"""Iterate over the records of a batch, for timestamp searches and APIs that show records.
-
-Batches were checked on arrival, their records were not. An unreadable batch raises CorruptBatch.
-"""
+"""Iterate over the records of a batch. Unreadable ones raise CorruptBatch."""
 
 from typing import NamedTuple
 
@@ -23,21 +20,17 @@ class Record(NamedTuple):
 
 
 def fixed_timestamp(header: BatchHeader) -> int | None:
-    """Return the common timestamp (ms) of all records, or None if each has its own."""
+    """Return the common timestamp (ms) of all records, or None."""
     return header.max_timestamp if header.timestamp_type else None
 
 
 def payload(header: BatchHeader, batch: Buffer, limit: int = LIMIT) -> Buffer:
-    """Return the decompressed records. Raises UnknownCodec, CorruptBatch, and BatchTooLarge above `limit` bytes."""
+    """Return the decompressed records. Raises UnknownCodec, CorruptBatch, and BatchTooLarge."""
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
 
 
 def records(batch: Buffer, base_offset: int, *, limit: int = LIMIT) -> list[Record]:
-    """Return the records of a batch at `base_offset`, which overrides its header; a control batch has none.
-
-    Raises:
-        BatchError: the batch is unreadable, or exceeds `limit` bytes decompressed.
-    """
+    """Return the records of a batch at `base_offset`, none for a control batch. Raises BatchError."""
     header = peek(batch)
     if header.is_control:
         return []
@@ -74,20 +67,10 @@ def some(
     most_headers: int,
     limit: int,
 ) -> Some:
-    """Return some records from an offset whose keys contain `part`; other threads can run.
+    """Return some records from `first_offset` on whose keys contain `part`; other threads can run.
 
-    Args:
-        batch: the batch; its base offset field is ignored.
-        base_offset: actual base offset.
-        first_offset: earlier records are skipped.
-        part: empty: all records.
-        most: maximum number of records.
-        most_bytes: stop once keys, values and headers have this many bytes.
-        most_headers: maximum headers returned per record.
-        limit: maximum bytes of the batch decompressed.
-
-    Raises:
-        BatchError: as `records`; bytes after the last record are not read.
+    They are at most `most`, none after `most_bytes` of keys, values and headers, with at most `most_headers` headers
+    each. Raises BatchError.
     """
     header = peek(batch)
     if header.is_control:
@@ -111,30 +94,22 @@ def some(
 
 
 def find_timestamp(batch: Buffer, base_offset: int, timestamp: int) -> tuple[int, int] | None:
-    """Return offset and timestamp (ms) of the first record at or after a timestamp, or None; other threads can run.
+    """Return offset and timestamp (ms) of the first record at or after a timestamp, or None.
 
-    Raises:
-        BatchError: as `records`; bytes after the record found are not read.
+    Other threads can run. Raises BatchError.
     """
     return search(batch, base_offset, 0, timestamp)[0]
 
 
 def max_timestamp(batch: Buffer, base_offset: int) -> tuple[int, int] | None:
-    """Return offset and timestamp (ms) of the first record with the largest timestamp; None without records.
-
-    See `find_timestamp`.
-    """
+    """Return offset and timestamp (ms) of the first record with the largest timestamp, or None."""
     return search(batch, base_offset, 0, None)[0]
 
 
 def search(
     batch: Buffer, base_offset: int, first_offset: int, not_before: int | None, *, limit: int = LIMIT
 ) -> tuple[tuple[int, int] | None, int]:
-    """Search as `find_timestamp`, or `max_timestamp` without `not_before`; also return the decompressed size.
-
-    Raises:
-        BatchError: as `find_timestamp`.
-    """
+    """As `find_timestamp`, or `max_timestamp` without `not_before`; also return the decompressed size."""
     header = peek(batch)
     if header.is_control:
         return None, 0

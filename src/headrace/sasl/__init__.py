@@ -1,4 +1,4 @@
-"""SASL mechanisms of the Kafka listeners, and the check of their names, passwords and tokens.
+"""SASL mechanisms of the Kafka listeners.
 
-May import the broker and the layers below it, but not storage or client.
+It may import the broker and lower layers, but not storage or client.
 """

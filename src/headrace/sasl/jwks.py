@@ -1,7 +1,7 @@
-"""Public keys for token signatures: a JSON Web Key Set (RFC 7517) from a file or URL.
+"""Public keys of token signatures: a JSON Web Key Set (RFC 7517) from a file or URL.
 
-Keys are read off the event loop, with a size limit. They are read again after a change of the file, after the refresh
-time, or for an unknown key id. Rereads are rate-limited, since any client can make tokens.
+Keys are read again after a change of the file, after the refresh time, or for an unknown key id. Rereads are
+rate-limited, as any client can send tokens.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ class KeysUnreadable(Exception):
 
 
 def checked(url: str, *, insecure: bool) -> str:
-    """Return the URL of a key set if it is valid; raises ValueError.
+    """Return the URL of a key set. Raises ValueError if it is invalid.
 
-    Plain HTTP is for loopback only (or `headrace.insecure`): an attacker who changes the keys can impersonate any user.
+    Plain HTTP is for loopback or `headrace.insecure`: an attacker who replaces the keys can impersonate any user.
     """
     place = urlsplit(url)
     if place.scheme == "file" and place.path.startswith("/") and place.netloc in {"", "localhost"}:
@@ -85,13 +85,6 @@ class Keys:
     """Cached keys of a key set."""
 
     def __init__(self, url: str, refresh_ms: int, clock: Clock) -> None:
-        """Create without reading keys.
-
-        Args:
-            url: URL of the key set, as `checked` takes it.
-            refresh_ms: age at which keys are read again.
-            clock: measures the age.
-        """
         place = urlsplit(url)
         self._url = url
         self._file = Path(unquote(place.path)) if place.scheme == "file" else None
@@ -112,7 +105,7 @@ class Keys:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def load(self) -> None:
-        """Read the keys. Raises KeysUnreadable; earlier keys are kept then."""
+        """Read the keys. After KeysUnreadable, earlier keys are kept."""
         self._tried_at = self._clock.ticks_ms()
         stamp = self._tried_stamp = None if self._file is None else _stamp(self._file)
         loop = asyncio.get_running_loop()
@@ -122,9 +115,9 @@ class Keys:
         self._read_at = self._clock.ticks_ms()
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """Return the keys with this id, or all keys without one; read the set again for an unknown id.
+        """Return the keys with this id, or all without one. For an unknown id, read the set again.
 
-        A known key id never waits for a slow URL.
+        A known id never waits for a slow URL.
         """
         found = self._of(kid)
         if found and self._file is None:
@@ -183,7 +176,7 @@ class Keys:
     def _from_address(self) -> tuple[Key, ...]:
         try:
             opener = urllib.request.build_opener(_Here)
-            request = urllib.request.Request(self._url, headers=_HEADERS)  # `checked` knows the scheme
+            request = urllib.request.Request(self._url, headers=_HEADERS)  # `checked` has verified the scheme
             with opener.open(request, timeout=_TIMEOUT_S) as answer:
                 content = answer.read(_MOST_BYTES + 1)
         except (OSError, HTTPException, ValueError) as error:
@@ -192,7 +185,7 @@ class Keys:
 
 
 class _Here(urllib.request.HTTPRedirectHandler):
-    """Rejects redirects, since their targets are not checked."""
+    """Rejects redirects, whose targets are unchecked."""
 
     def redirect_request(self, *_args: object) -> None:
         return None
@@ -207,7 +200,6 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def _parsed(url: str, content: bytes) -> tuple[Key, ...]:
-    """Return the usable keys of a set; raises KeysUnreadable if there are none."""
     if len(content) > _MOST_BYTES:
         raise KeysUnreadable(f"{url}: more than {_MOST_BYTES} bytes, which no key set has")
     try:
@@ -221,7 +213,6 @@ def _parsed(url: str, content: bytes) -> tuple[Key, ...]:
 
 
 def _key(entry: Any) -> Key | None:
-    """Return a key; None: it is not for signatures, or its type is unknown."""
     if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
         return None
     kind, curve = entry.get("kty"), entry.get("crv")

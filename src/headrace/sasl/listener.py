@@ -1,4 +1,4 @@
-"""Who may log in at one listener, and by which mechanisms."""
+"""Logins of one listener."""
 
 import importlib
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from headrace.sasl.oauthbearer import OAuthBearer
 from headrace.security.access import credentials
 from headrace.security.access.principal import Principal
 
-# SASL PLAIN (RFC 4616): a name and a password as they are.
+# SASL PLAIN (RFC 4616): name and password in plain text.
 _MOST_BYTES = 64 << 10
 _MALFORMED = "Authentication failed: a PLAIN token is <nothing or the user name> NUL <user name> NUL <password>"
 
@@ -22,11 +22,10 @@ class Plain:
     """A login by PLAIN."""
 
     def __init__(self, admit: Callable[[str, str], Awaitable[Admitted]]) -> None:
-        """Prepare. `admit`: who has this name and this password; raises LoginRefused."""
         self._admit = admit
 
     async def answer(self, token: bytes) -> Answer:
-        """See `Mechanism`: there is one token."""
+        """See `Mechanism`."""
         return Answer(admitted=await self._admit(*_parts(token)))
 
 
@@ -56,14 +55,14 @@ _WRONG = "Authentication failed: Invalid username or password"
 _BUSY = "Authentication failed: the server has too many logins to check; try again later"
 
 Pools = Callable[[str, str], Admitted]
-"""Who has a name and a password of OCI's kind; raises LoginRefused."""
+"""Returns the login for an OCI user name and password. Raises LoginRefused."""
 
 Check = Callable[[str], Awaitable[Bearer]]
-"""Whose a token is; raises LoginRefused."""
+"""Returns the owner of a token. Raises LoginRefused."""
 
 
 class ListenerLogins:
-    """The logins of one listener."""
+    """Logins of one listener."""
 
     def __init__(
         self,
@@ -79,19 +78,19 @@ class ListenerLogins:
         delay_ms: int,
         lifetime_ms: int,
     ) -> None:
-        """Prepare.
+        """Create the logins.
 
         Args:
-            broker: the virtual cluster that users get.
-            users: who has a password; None: nobody logs in so here.
-            pools: lets OCI's users in to the virtual clusters of stream pools; None: nobody.
-            tokens: lets in whoever has one, by OAUTHBEARER; None: that is not among `mechanisms`.
-            is_pool_name: whether a name is of OCI's kind.
-            required: whether nothing is served without a login.
+            broker: virtual cluster of users.
+            users: users with passwords.
+            pools: logs OCI users in to the virtual clusters of stream pools.
+            tokens: checks tokens of OAUTHBEARER.
+            is_pool_name: whether a name is an OCI user's.
+            required: whether a login is required.
             mechanisms: names of SASL mechanisms.
-            clock: by which those who fail wait.
-            delay_ms: how long they do (`connection.failed.authentication.delay.ms`).
-            lifetime_ms: how long a login lasts (`connections.max.reauth.ms`); 0: as long as the connection.
+            clock: clock of the delay.
+            delay_ms: `connection.failed.authentication.delay.ms`.
+            lifetime_ms: `connections.max.reauth.ms`; 0: as long as the connection.
         """
         self.required = required
         self.mechanisms = mechanisms
@@ -104,7 +103,7 @@ class ListenerLogins:
         self._delay_ms = delay_ms
         self._lifetime_ms = lifetime_ms
         if any(name.startswith("SCRAM-") for name in mechanisms):
-            # At the start, before anybody waits for a login, and only where there are users.
+            # Import it before clients wait for a login, and only with users.
             importlib.import_module("headrace.sasl.scram")
 
     def begin(self, mechanism: str) -> Mechanism:
@@ -126,7 +125,7 @@ class ListenerLogins:
         return Admitted(Principal(name), self._broker, self._lifetime_ms)
 
     def _by_token(self, bearer: Bearer) -> Admitted:
-        """The login lasts no longer than the token (KIP-368)."""
+        """Log in, at most for the lifetime of the token (KIP-368)."""
         lifetime_ms = min(bearer.lifetime_ms, self._lifetime_ms or bearer.lifetime_ms)
         return Admitted(Principal(bearer.name), self._broker, lifetime_ms)
 

@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER (RFC 7628, KIP-255): a token that somebody else gave out says who the client is."""
+"""SASL OAUTHBEARER (RFC 7628, KIP-255)."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -13,19 +13,13 @@ _MESSAGE = re.compile(r"[ny],(?:a=(?P<identity>(?:[^=,\x00\x01]|=2C|=3D)+))?,\x0
 _PAIR = re.compile(r"(?P<name>[A-Za-z]+)=(?P<value>[\x21-\x7e \t\r\n]*)")
 _BEARER = re.compile(r"(?i:bearer) +(?P<token>[A-Za-z0-9._~+/=-]+)")
 _UNDERSTOOD = b"\x01"
-"""What a client says to an error (RFC 7628, 3.2.3)."""
+"""A client's response to an error (RFC 7628, 3.2.3)."""
 
 
 class OAuthBearer:
-    """A login by OAUTHBEARER: one message, and a second one from a client who was told why not."""
+    """A login by OAUTHBEARER: one message, and a second one after an error."""
 
     def __init__(self, check: Callable[[str], Awaitable[Bearer]], admitted: Callable[[Bearer], Admitted]) -> None:
-        """Prepare.
-
-        Args:
-            check: whose a token is; raises LoginRefused.
-            admitted: what its login leads to.
-        """
         self._check = check
         self._admitted = admitted
         self._refused: LoginRefused | None = None
@@ -40,7 +34,7 @@ class OAuthBearer:
         try:
             bearer = await self._check(bearer_token)
         except LoginRefused as refused:
-            # The error is the answer; the failure follows once the client has it.
+            # The error is the response. The login fails at the client's next message.
             self._refused = refused
             return Answer(str(refused).encode(), refused=refused)
         if identity not in {"", bearer.name}:
@@ -52,7 +46,7 @@ class OAuthBearer:
 
 
 def _parts(message: bytes) -> tuple[str, str]:
-    """Whom the client asks to act for, and its token; raises LoginRefused."""
+    """Return authorization identity and token. Raises LoginRefused."""
     if len(message) > _MOST_BYTES:
         raise LoginRefused(_MALFORMED, f"the message has {len(message)} bytes")
     try:
@@ -62,7 +56,7 @@ def _parts(message: bytes) -> tuple[str, str]:
     pairs = None if read is None else [_PAIR.fullmatch(pair) for pair in read["pairs"][:-1].split("\x01")]
     if read is None or pairs is None or not all(pairs):
         raise LoginRefused(_MALFORMED, "the message is not of that form")
-    # Extensions (KIP-342) beside it say nothing that anybody here asks for.
+    # Extensions (KIP-342) are ignored.
     given = [_BEARER.fullmatch(pair["value"]) for pair in pairs if pair is not None and pair["name"] == "auth"]
     if len(given) != 1 or given[0] is None:
         raise LoginRefused(_MALFORMED, "the message has no bearer token")

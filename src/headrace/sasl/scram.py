@@ -1,7 +1,4 @@
-"""SCRAM (RFC 5802): the client proves that it knows a password, and the server that it knows of it.
-
-The parsing and the proofs are scramp's; nothing here takes longer than some hashes.
-"""
+"""SCRAM (RFC 5802). scramp computes the proofs, which takes a few hashes."""
 
 from collections.abc import Callable
 
@@ -17,16 +14,9 @@ _WRONG = "Authentication failed during authentication due to invalid credentials
 
 
 class Scram:
-    """A login by SCRAM: two tokens, each with an answer."""
+    """A login by SCRAM: two tokens, each with a response."""
 
     def __init__(self, mechanism: Mechanism, users: Users, admitted: Callable[[str], Admitted]) -> None:
-        """Prepare.
-
-        Args:
-            mechanism: with which hash.
-            users: who there is.
-            admitted: what a user's login leads to.
-        """
         self._mechanism = mechanism
         self._users = users
         self._admitted = admitted
@@ -57,12 +47,12 @@ class Scram:
                 raise LoginRefused(_WRONG.format(mechanism), f"user {self._name[:300]!r}: {_reason(error)}") from None
             raise LoginRefused(_MALFORMED.format(mechanism), _reason(error)) from None
         if not self._users.find(self._name):
-            # Its credential was invented, or is gone since the login began.
+            # Its credential was invented, or was deleted during the login.
             raise LoginRefused(_WRONG.format(mechanism), f"there is no user {self._name[:300]!r}")
         return Answer(final, self._admitted(self._name))
 
 
 def _reason(error: Exception) -> str:
-    """What was wrong, without what the client sent."""
+    """Return the error without client input."""
     found = getattr(error, "server_error", None)
     return str(found.value if found is not None else type(error).__name__)

@@ -1,4 +1,4 @@
-"""Whose a bearer token is: a JSON Web Token (RFC 7519) that somebody signed whose keys are known here (KIP-768)."""
+"""Check of bearer tokens: JSON Web Tokens (RFC 7519) signed with a known key (KIP-768)."""
 
 import re
 from collections.abc import Mapping
@@ -14,37 +14,36 @@ from headrace.sasl.jwks import Key, Keys
 from headrace.sasl.oauthbearer import LONGEST_TOKEN
 
 INVALID = '{"status":"invalid_token"}'
-"""What whoever has no good token is told (RFC 7628, 3.2.2): not why."""
+"""Response to an invalid token (RFC 7628, 3.2.2), without the reason."""
 _HALF = re.compile("[\ud800-\udfff]")
-"""JSON can have halves of characters in a string, which are no text: no answer and no file could have such a name."""
+"""Lone surrogates, which JSON allows but neither responses nor files can contain."""
 _LATEST_S = 1 << 40
-"""The last second that is taken for a time: beyond it nobody meant one."""
+"""Latest valid time in seconds."""
 
 
 class TokenRules(msgspec.Struct, frozen=True):
-    """Which tokens are taken (Kafka's settings `sasl.oauthbearer.*`)."""
+    """Requirements for tokens (`sasl.oauthbearer.*`)."""
 
     audiences: tuple[str, ...]
-    """One of them has to be in `aud`; empty: anything may."""
+    """Accepted values of `aud`; empty: any."""
     issuer: str
-    """What `iss` has to be; empty: anything."""
+    """Required `iss`; empty: any."""
     sub_claim: str
-    """The claim with the principal's name."""
+    """Claim with the principal's name."""
     skew_ms: int
-    """How far the clocks may be apart of whoever signs and this server."""
+    """Maximum difference between the clocks of issuer and server."""
 
 
 class Tokens:
     """Checks tokens."""
 
     def __init__(self, keys: Keys, rules: TokenRules, clock: Clock) -> None:
-        """`clock` tells whether one has expired."""
         self._keys = keys
         self._rules = rules
         self._clock = clock
 
     async def check(self, token: str) -> Bearer:
-        """Whose a token is. Raises LoginRefused."""
+        """Return the owner of a token. Raises LoginRefused."""
         if len(token) > LONGEST_TOKEN:
             raise _refused(f"the token has {len(token)} characters")
         try:
@@ -55,7 +54,6 @@ class Tokens:
         return self._bearer(claims)
 
     async def _key(self, header: Mapping[str, Any]) -> Key:
-        """The one key that a token says it is signed with, by the algorithm that it says."""
         kid, algorithm = header.get("kid"), header.get("alg")
         found = [each for each in await self._keys.find(kid) if algorithm in each.algorithms]
         if not found:
@@ -65,7 +63,7 @@ class Tokens:
         return found[0]
 
     def _verified(self, token: str, key: Key) -> dict[str, Any]:
-        """What a token claims, if it is signed, and for this server; its times are for `_bearer`, by our own clock."""
+        """Return the claims of a signed token. `_bearer` checks the times by the server's clock."""
         rules = self._rules
         return jwt.decode(
             token,
@@ -100,7 +98,6 @@ class Tokens:
 
 
 def _time(claims: Mapping[str, Any], claim: str, otherwise: int | None = None) -> int:
-    """A claim in milliseconds since the epoch."""
     seconds = claims.get(claim)
     if seconds is None and otherwise is not None:
         return otherwise

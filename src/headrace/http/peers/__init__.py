@@ -1,1 +1,1 @@
-"""How the brokers of a keyspace ask each other: over their HTTP listeners, with seals that only they can make."""
+"""Signed HTTP requests between the brokers of a keyspace."""

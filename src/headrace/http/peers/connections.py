@@ -1,4 +1,4 @@
-"""HTTP/1.1 to other brokers, over connections that are kept: as much of it as their listeners speak."""
+"""HTTP/1.1 client for the listeners of other brokers, with persistent connections."""
 
 import asyncio
 import ssl
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 _MOST_KEPT = 32
-"""Idle connections to one broker."""
+"""Maximum idle connections to a broker."""
 _MOST_BODY = 256 << 20
 _CONNECT_S = 2.0
 
@@ -17,7 +17,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Lost(Exception):
-    """A broker cannot be reached, or went before it had answered; `sent`: it may have done what it was asked to."""
+    """A broker is unreachable or did not respond; `sent`: it may have handled the request."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Lost(Exception):
 
 
 class PeerAnswer(msgspec.Struct, frozen=True):
-    """An HTTP answer; names of headers in lower case."""
+    """A response, with header names in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -33,17 +33,16 @@ class PeerAnswer(msgspec.Struct, frozen=True):
 
 
 class Connections:
-    """To any number of brokers."""
+    """Connections to brokers."""
 
     def __init__(self, tls: Tls) -> None:
-        """`tls`: tells what a connection to one that serves HTTPS begins with."""
         self._tls = tls
         self._idle: dict[str, list[Streams]] = {}
 
     async def ask(
         self, url: str, method: str, target: bytes, headers: Mapping[str, str], body: bytes | bytearray
     ) -> PeerAnswer:
-        """One request; whoever cancels it closes its connection. Raises Lost."""
+        """Send one request. A cancellation closes its connection. Raises Lost."""
         try:
             reader, writer = await self._connection(url)
         except (OSError, TimeoutError) as error:
@@ -78,7 +77,7 @@ class Connections:
         return await self.open(url)
 
     async def open(self, url: str) -> Streams:
-        """A new connection. Raises OSError, TimeoutError."""
+        """Open a connection. Raises OSError, TimeoutError."""
         place = urlsplit(url)
         if not place.hostname:
             raise OSError("no URL")
@@ -94,18 +93,17 @@ class Connections:
             writer.close()
 
     def retain(self, urls: set[str]) -> None:
-        """Close the idle connections to all others."""
+        """Close idle connections to all other URLs."""
         for url in self._idle.keys() - urls:
             for _, writer in self._idle.pop(url):
                 writer.close()
 
     def close(self) -> None:
-        """Close every idle connection."""
+        """Close all idle connections."""
         self.retain(set())
 
 
 async def _answer(reader: asyncio.StreamReader) -> PeerAnswer:
-    """Raises ValueError, IndexError, EOFError for what is no answer."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(lines[0].split(" ", 2)[1])
     headers = {}

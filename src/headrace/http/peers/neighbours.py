@@ -1,7 +1,7 @@
 """Detect at once that the process of another broker has ended.
 
-The kernel closes the connections of an ended process and refuses new ones. Each broker holds connections to the next
-brokers in the ring of node ids. A failed host or network is detected only by missing heartbeats.
+The kernel closes its connections and refuses new ones. Each broker holds connections to the next ones in the ring of
+node ids. Missing heartbeats detect other failures.
 """
 
 import asyncio
@@ -29,13 +29,7 @@ class Neighbours:
     """Neighbors of one broker."""
 
     def __init__(self, node_id: int, connections: Connections, ended: Callable[[Member], None]) -> None:
-        """Create without neighbors.
-
-        Args:
-            node_id: id of this broker.
-            connections: connections to HTTP listeners.
-            ended: called for each broker whose process has ended.
-        """
+        """`ended` is called for each broker whose process has ended."""
         self._node_id = node_id
         self._connections = connections
         self._ended = ended
@@ -49,7 +43,7 @@ class Neighbours:
         self._closed = False
 
     def go_by(self, view: View) -> None:
-        """Watch the neighbors in this cluster membership only; none after `close`."""
+        """Watch only the neighbors in this cluster membership."""
         if self._closed:
             return
         wanted = after(self._node_id, view)
@@ -65,7 +59,7 @@ class Neighbours:
                 self._watched[member] = task
 
     async def close(self) -> None:
-        """Stop watching the neighbors."""
+        """Stop watching."""
         self._closed = True
         watched, self._watched = self._watched, {}
         for member, task in watched.items():
@@ -74,11 +68,10 @@ class Neighbours:
         self._connections.close()
 
     async def settled(self) -> None:
-        """Return when the state of each neighbor is known, or cannot be known soon.
+        """Wait until the state of each neighbor is known, or cannot be known soon.
 
-        A client requests leaders when it loses a connection, and librdkafka retries only after 1 to 2 s, so the
-        response must be current. The kernel closes connections one by one. Therefore each neighbor is asked: an ending
-        process does not respond.
+        A client that loses a connection requests leaders, and librdkafka retries only after 1 to 2 s, so the response
+        must be current. Each neighbor is asked, as an ending process does not respond.
         """
         now = asyncio.get_running_loop().time()
         asked = (each for each in self._held | self._doubted.keys() if self._slow.get(each, 0.0) <= now)
@@ -95,7 +88,7 @@ class Neighbours:
             if member in self._held:
                 self._fenced_reason(member)
         except TimeoutError:
-            # Do not wait for it again: heartbeats decide.
+            # Heartbeats decide.
             self._slow[member] = asyncio.get_running_loop().time() + _SLOW_S
 
     def _fenced_reason(self, member: Member) -> None:
@@ -104,7 +97,6 @@ class Neighbours:
             asyncio.get_running_loop().call_later(_DOUBTED_S, self._trust, member)
 
     def _trust(self, member: Member) -> None:
-        """Clear the doubt: the broker responds, or has left the membership."""
         fenced_reason = self._doubted.pop(member, None)
         if fenced_reason is not None:
             fenced_reason.set()
@@ -137,7 +129,6 @@ class Neighbours:
 
 
 async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Return when the peer has closed the connection; listeners also close idle ones."""
     try:
         with contextlib.suppress(OSError):
             while await reader.read(_SOME_BYTES):
@@ -147,6 +138,6 @@ async def _until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 def after(node_id: int, view: View) -> list[Member]:
-    """Return the watched brokers: the next ones in the ring of node ids."""
+    """Return the next brokers in the ring of node ids."""
     others = [each for each in view.members if each.node_id != node_id and each.http]
     return sorted(others, key=lambda each: (each.node_id < node_id, each.node_id))[:NEIGHBOURS]

@@ -1,4 +1,4 @@
-"""Has something done by whoever owns it: here, or by another broker, and once more where it has just moved."""
+"""Execution of requests by their owner, with retries during a takeover."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,28 +13,20 @@ from headrace.membership.view import Member
 from headrace.security.access.principal import Principal
 
 _TAKEOVER_MS = 5_000
-"""How long a new owner may take until it serves, once the old one is declared dead."""
+"""Maximum time until a new owner serves, after the old one is declared dead."""
 _AGAIN_S = 0.05
 T = TypeVar("T")
 
 
 class NotHere(Exception):
-    """Who was asked does not own it, or cannot do it just now: the owner by the next view may."""
+    """This broker is not the owner or is not ready. Ask the current owner."""
 
 
 class Peers:
-    """The other brokers, as a listener of this one asks them."""
+    """The other brokers, for a listener."""
 
     def __init__(self, ownership: Ownership, seals: PeerSigner, clock: Clock, session_ms: int, tls: Tls) -> None:
-        """Begin.
-
-        Args:
-            ownership: who owns what, by the present view.
-            seals: prove who asks.
-            clock: the time.
-            session_ms: how long a broker may be silent before it is declared dead.
-            tls: what those that serve HTTPS are asked with.
-        """
+        """`session_ms` is the time until a silent broker is declared dead."""
         self.ownership = ownership
         self.seals = seals
         self.clock = clock
@@ -44,15 +36,9 @@ class Peers:
     async def owner_does(
         self, key: str, here: Callable[[], Awaitable[T]], there: Callable[[Member], Awaitable[T]]
     ) -> T:
-        """Have something done by the owner of a key; again by the next owner while one raises NotHere.
+        """Execute a request `here` or `there`, and retry with the next owner after NotHere.
 
-        Args:
-            key: what `Ownership.owner_of` takes.
-            here: does it on this server.
-            there: has another broker do it.
-
-        Raises:
-            NotHere: for longer than a takeover takes; what `here` and `there` raise else.
+        Raises NotHere for longer than a takeover takes, and other errors of both.
         """
         ownership = self.ownership
         deadline_ms = self.clock.ticks_ms() + self._patience_ms
@@ -77,10 +63,9 @@ class Peers:
         principal: Principal,
         headers: Mapping[str, str],
     ) -> PeerAnswer:
-        """What another broker answers.
+        """Send a request to another broker.
 
-        Raises:
-            Lost: it cannot be reached, or it went out of the view before it had answered. It may have done it.
+        Raises Lost if it is unreachable or leaves the cluster membership. It may have handled the request.
         """
         self._connections.retain({each.http for each in self.ownership.others})
         seal = self.seals.seal(method, target, body, principal, self.clock.now_ms())
@@ -99,5 +84,5 @@ class Peers:
             asking.cancel()
 
     def close(self) -> None:
-        """End the connections that are not used just now."""
+        """Close idle connections."""
         self._connections.close()

@@ -1,7 +1,6 @@
-"""Seals: by them a broker knows that a request comes from another broker of its keyspace, and on whose behalf. Pure.
+"""HMAC signatures of requests between brokers, with their principal. Pure.
 
-A seal is JSON and an HMAC-SHA256 with a secret that is kept in the keyspace, which brokers alone can read. It holds for
-one method, one target and one body.
+A signature is for one method, target and body. Only brokers can read the secret in the keyspace.
 """
 
 import hashlib
@@ -15,18 +14,18 @@ from headrace.security.access.principal import Principal
 HEADER = "headrace-seal"
 SECRET_SIZE = 32
 SKEW_MS = 300_000
-"""How far the clocks of two brokers may be apart: as far as those of OCI's clients."""
+"""Maximum difference between the clocks of two brokers, as for OCI clients."""
 
 
 class InvalidPeerSignature(Exception):
-    """Not a seal, or not one for this request."""
+    """No signature, or not for this request."""
 
 
 class SignedRequest(msgspec.Struct, frozen=True):
-    """What a seal says."""
+    """Content of a signature."""
 
     principal: Principal
-    """On whose behalf it is asked."""
+    """Principal of the request."""
     sent_ms: int
     body: str
     """SHA-256 of the body, in hexadecimal."""
@@ -36,22 +35,21 @@ _decode = msgspec.json.Decoder(SignedRequest).decode
 
 
 class PeerSigner:
-    """Makes and reads seals with one secret."""
+    """Creates and verifies signatures with a secret."""
 
     def __init__(self, secret: bytes) -> None:
         """Use `secret`, `SECRET_SIZE` random bytes."""
         self._secret = secret
 
     def seal(self, method: str, target: bytes, body: bytes | bytearray, principal: Principal, now_ms: int) -> str:
-        """The header's value for a request; `target` is its path and query as they are sent."""
+        """Return the header for a request; `target` is path and query as sent."""
         content = msgspec.json.encode(SignedRequest(principal, now_ms, digest(body)))
         return f"{urlsafe_b64encode(content).decode()}.{self._mac(method, target, content)}"
 
     def read(self, value: str, method: str, target: bytes, now_ms: int) -> SignedRequest:
-        """What the seal of a request says; whether its body is the one that was sealed is for `covers` to tell.
+        """Verify a signature without the body (see `covers`).
 
-        Raises:
-            InvalidPeerSignature: why, for the log.
+        Raises InvalidPeerSignature with the reason, for the log.
         """
         text, _, mac = value.partition(".")
         try:
@@ -69,7 +67,7 @@ class PeerSigner:
 
     @staticmethod
     def covers(value: str, body: bytes | bytearray) -> bool:
-        """Whether a seal that `read` has let through was made for this body."""
+        """Return whether a verified signature is for this body."""
         return hmac.compare_digest(_decode(urlsafe_b64decode(value.partition(".")[0])).body, digest(body))
 
     def _mac(self, method: str, target: bytes, content: bytes) -> str:
@@ -77,5 +75,5 @@ class PeerSigner:
 
 
 def digest(body: bytes | bytearray) -> str:
-    """SHA-256 of a body, in hexadecimal."""
+    """Return SHA-256 in hexadecimal."""
     return hashlib.sha256(body).hexdigest()

@@ -1,10 +1,10 @@
-"""One file per Kafka API, each with one registration line; ApiVersions and the docs are built from these."""
+"""One module per Kafka API. ApiVersions and the reference page are built from their registrations."""
 
 import importlib
 import pkgutil
 
 
 def load() -> None:
-    """Import every API file, so that all of them are registered."""
+    """Import every module, which registers its API."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")

@@ -1,11 +1,12 @@
 """AlterClientQuotas (49), versions 0-1 (KIP-546, KIP-612).
 
 Behavior
-- Sets and takes away quotas, all of an entity or none; they hold here before the answer, on other brokers within a
-  second. What a client has used before counts on.
-- INVALID_REQUEST for entities, keys and values that Kafka does not take either, with its messages, and for names longer
-  than 256 characters and for addresses in a virtual cluster of its own; POLICY_VIOLATION beyond 10 000 entities.
-- An address is no host's name, which Kafka resolves.
+- Sets and removes quotas, all of an entity or none. They apply on this broker before the response, and on other brokers
+  within a second. A client's earlier usage still counts.
+- Entities, keys and values that Kafka refuses are INVALID_REQUEST with Kafka's messages, as are names of more than 256
+  characters. So are quotas of addresses in a virtual cluster other than the default one.
+- More than 10,000 entities are POLICY_VIOLATION.
+- Kafka resolves host names. This server accepts only addresses.
 
 Version notes
 - 1: flexible.
@@ -42,12 +43,11 @@ def _outcome(asked: _Asked, code: Code, message: str | None) -> _Result:
     each=Each("entries", "entries", _outcome),
 )
 def handle(request: AlterClientQuotasRequest, context: RequestContext) -> AnswerItem:
-    """Set and take away quotas."""
+    """Set and remove quotas."""
     return partial(_alter, context, validate_only=request.validate_only)
 
 
 async def _alter(context: RequestContext, asked: _Asked, *, validate_only: bool) -> None:
-    """Change the quotas of one entity; raises RequestError and as `ClusterQuotas.alter`."""
     quotas, in_cluster = context.broker.quotas, context.broker.cluster
     try:
         entity = Entity.of((part.entity_type, part.entity_name) for part in asked.entity)
@@ -70,7 +70,6 @@ async def _alter(context: RequestContext, asked: _Asked, *, validate_only: bool)
 
 
 def _values(entity: Entity, asked: _Asked) -> dict[Key, float | None]:
-    """What is to be set, and taken away. Raises InvalidQuota."""
     values: dict[Key, float | None] = {}
     for op in asked.ops:
         if not op.remove:

@@ -1,10 +1,9 @@
 """AlterConfigs (33), versions 0-2.
 
 Behavior
-- What a topic is given replaces what it was given before; a key that is left out has its default again. What cannot be
-  changed (`headrace.storage`, `offset.sequence.bits`, `headrace.adopted`) stays. Clients that have
-  IncrementalAlterConfigs (44) should use that.
-- Topics only: the broker's settings are read at its start, and asking to change one is INVALID_REQUEST.
+- Replaces the configuration of a topic. Keys that are not in the request get their defaults, except `headrace.storage`,
+  `offset.sequence.bits` and `headrace.adopted`, which never change. Use IncrementalAlterConfigs (44) instead.
+- A change of a broker setting is INVALID_REQUEST: the broker reads its settings when it starts.
 
 Version notes
 - 2: flexible.
@@ -38,7 +37,7 @@ def _outcome(resource: Resource, code: Code, message: str | None) -> Result:
 
 @register(AlterConfigsRequest, 0, 2, needs=NEEDS, each=Each("resources", "responses", _outcome, places_of))
 def handle(request: AlterConfigsRequest, context: RequestContext) -> AnswerItem:
-    """Replace the configuration of topics, each on its own."""
+    """Replace the configuration of topics."""
     return partial(alter, context, _replaced, validate_only=request.validate_only)
 
 

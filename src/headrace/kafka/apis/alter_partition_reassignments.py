@@ -1,12 +1,12 @@
 """AlterPartitionReassignments (45), versions 0-1 (KIP-455).
 
 Behavior
-- Brokers share partitions out by themselves. An assignment to the replicas that a partition has, in any order, is
+- Brokers distribute partitions automatically. An assignment to the current replicas of a partition, in any order, is
   accepted and changes nothing. Another one is INVALID_REPLICA_ASSIGNMENT.
-- Nothing is ever ongoing: to cancel (null) is NO_REASSIGNMENT_IN_PROGRESS.
+- No reassignment is ever in progress: a cancellation (null) is NO_REASSIGNMENT_IN_PROGRESS.
 
 Version notes
-- 1: whether the replication factor may change; it never does.
+- 1: whether the replication factor may change. It never does.
 """
 
 from functools import partial
@@ -46,13 +46,12 @@ def _outcome(asked: Asked, code: Code, message: str | None) -> Reassigned:
     each=Each("topics", "responses", _outcome, of_topic=with_name(Result), begin=_begin),
 )
 async def handle(_: AlterPartitionReassignmentsRequest, context: RequestContext) -> AnswerItem:
-    """Accept the assignments that hold, and refuse others."""
+    """Accept assignments to the current replicas, and refuse others."""
     await context.broker.topics.leading.current()
     return partial(_check, context.broker)
 
 
 def _check(broker: Broker, named: AlterPartitionReassignmentsRequest.ReassignableTopic, asked: Asked) -> None:
-    """Raise RequestError unless a partition is to have the replicas that it has."""
     unknown, topic = Code.UNKNOWN_TOPIC_OR_PARTITION, named.name
     if not broker.topics.has(topic):
         raise RequestError(unknown, f"Unable to find a topic named {topic}.")

@@ -1,8 +1,8 @@
 """AlterReplicaLogDirs (34), versions 1-2 (KIP-113).
 
 Behavior
-- There is one log directory, `redis` (DescribeLogDirs). A move there changes nothing and is accepted for partitions
-  that this broker has; for those of other brokers it is NOT_LEADER_OR_FOLLOWER. Another directory is LOG_DIR_NOT_FOUND.
+- The only log directory is `redis` (DescribeLogDirs). A move to it changes nothing. It is accepted for replicas on this
+  broker, and is NOT_LEADER_OR_FOLLOWER for others. Another directory is LOG_DIR_NOT_FOUND.
 
 Version notes
 - 2: flexible.
@@ -25,7 +25,6 @@ Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
 def _named(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, int]]:
-    """Directory, topic and partition."""
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
@@ -40,7 +39,7 @@ def _no(request: AlterReplicaLogDirsRequest, _: RequestContext, no: No) -> Alter
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
     """Accept moves to the only directory."""
     broker = context.broker
-    # As in Kafka a partition is answered once; of several directories the last one counts.
+    # As in Kafka, a partition has one result. The last directory counts.
     named = {(topic, index): path async for path, topic, index in context.pace().each(_named(request))}
     return _answer({(topic, index): _moved(broker, path, topic, index) for (topic, index), path in named.items()})
 

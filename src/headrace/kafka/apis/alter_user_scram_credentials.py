@@ -1,11 +1,12 @@
 """AlterUserScramCredentials (51), version 0 (KIP-554).
 
 Behavior
-- Keeps the salted passwords that clients send, or drops what is kept. All that concerns one user happens, or nothing;
-  it counts from the next login on, on other brokers within a second.
-- UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL (no name, a name or a salt too long, iterations below 4 096 or
-  above 16 384), DUPLICATE_RESOURCE (a mechanism of a user twice), RESOURCE_NOT_FOUND (to drop what is not there), with
-  Kafka's messages; POLICY_VIOLATION beyond 10 000 users.
+- Stores the salted passwords that clients send, or deletes stored ones. All changes of one user are made, or none. They
+  apply from the next login, on other brokers within a second.
+- UNSUPPORTED_SASL_MECHANISM: the mechanism is unknown, or the virtual cluster is not the default one.
+- UNACCEPTABLE_CREDENTIAL: no name, a name or salt that is too long, iterations below 4,096 or above 16,384.
+- DUPLICATE_RESOURCE: one mechanism of a user twice. RESOURCE_NOT_FOUND: deletion of a credential that does not exist.
+- POLICY_VIOLATION: more than 10,000 users. Messages are Kafka's.
 """
 
 from typing import Any
@@ -25,7 +26,7 @@ _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 _MOST_BYTES = 1_024
-"""Of a salt, and of a salted password."""
+"""Maximum of a salt, and of a salted password."""
 
 
 def _by_name(request: AlterUserScramCredentialsRequest) -> dict[str, list[_Upsertion | _Deletion]]:
@@ -53,7 +54,7 @@ def _no(request: AlterUserScramCredentialsRequest, _: RequestContext, no: No) ->
     each=Each(lambda request: _by_name(request).items(), "results", _outcome),
 )
 def handle(_: AlterUserScramCredentialsRequest, context: RequestContext) -> AnswerItem:
-    """Keep and drop credentials."""
+    """Store and delete credentials."""
     users = context.broker.users
 
     async def alter(asked: tuple[str, list[_Upsertion | _Deletion]]) -> None:
@@ -71,7 +72,6 @@ def handle(_: AlterUserScramCredentialsRequest, context: RequestContext) -> Answ
 
 
 def _changes(users: Users, asked: list[_Upsertion | _Deletion]) -> dict[Key, Credential | None]:
-    """What is to be kept or dropped of one user; raises RequestError."""
     changes: dict[Key, Credential | None] = {}
     for one in asked:
         mechanism = Mechanism.numbered(one.mechanism)
@@ -90,7 +90,6 @@ def _changes(users: Users, asked: list[_Upsertion | _Deletion]) -> dict[Key, Cre
 
 
 def _kept(mechanism: Mechanism, asked: _Upsertion) -> Credential:
-    """A credential as it is kept; raises RequestError."""
     if asked.iterations < LEAST_ITERATIONS:
         raise RequestError(Code.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if asked.iterations > MOST_ITERATIONS:

@@ -1,12 +1,12 @@
 """ApiVersions (18), versions 0-4.
 
 Behavior
-- Lists what the listener serves. With `oci.kafka=strict`, it serves less than there is.
-- A version newer than ours is answered in the body format of version 0 with UNSUPPORTED_VERSION (KIP-511).
+- Lists the APIs of the listener. With `oci.kafka=strict` these are fewer.
+- A newer version than 4 gets UNSUPPORTED_VERSION in the body format of version 0 (KIP-511).
 
 Version notes
-- 3: flexible; carries the client's software name and version, which are checked.
-- 4: nothing new for a broker without finalized features.
+- 3: flexible. The server validates the client's software name and version.
+- 4: no change for a broker without finalized features.
 """
 
 import re
@@ -28,13 +28,13 @@ def _offered(context: RequestContext) -> list[ApiVersionsResponse.ApiVersion]:
 
 
 def refusal(context: RequestContext) -> ApiVersionsResponse:
-    """The answer to a version that is not served; to be encoded as version 0."""
+    """Return the response to an unsupported version; encode it as version 0."""
     return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_offered(context))
 
 
 @register(ApiVersionsRequest, 0, 4, needs=ANYBODY, urgent=True)
 def handle(request: ApiVersionsRequest, context: RequestContext) -> None:
-    """Say which APIs and versions are served."""
+    """List the supported APIs and versions."""
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):

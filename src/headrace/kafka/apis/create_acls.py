@@ -1,12 +1,12 @@
 """CreateAcls (30), versions 1-3 (KIP-140).
 
 Behavior
-- Rules hold on this broker before the answer, on others within a second. One that is there already is no error.
-- What could never be asked is INVALID_REQUEST; the other rules of the request are created.
-- 10 000 rules at most in a virtual cluster: POLICY_VIOLATION. Without `authorizer.class.name`: SECURITY_DISABLED.
+- ACLs apply on this broker before the response, and on others within a second. An ACL that exists already is no error.
+- An ACL that can never match is INVALID_REQUEST. The other ACLs of the request are created.
+- More than 10,000 ACLs in a virtual cluster are POLICY_VIOLATION. Without `authorizer.class.name`: SECURITY_DISABLED.
 
 Version notes
-- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+- 1: prefixes (KIP-290). 2: flexible. 3: ACLs of users (KIP-373).
 """
 
 from headrace.broker.admin.acl_authorizer import TooManyAcls
@@ -30,7 +30,7 @@ def _no(request: CreateAclsRequest, _: RequestContext, no: No) -> CreateAclsResp
 
 @register(CreateAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    """Add access rules."""
+    """Create ACLs."""
     access, in_cluster = context.broker.access, context.broker.cluster
     pace = context.pace()
     made: list[Acl | RequestError] = []

@@ -1,9 +1,9 @@
 """CreatePartitions (37), versions 0-3 (KIP-195).
 
 Behavior
-- A topic's partitions can become more, never fewer. Records that are there stay where they are.
-- Manual replica assignments are taken when they name this broker and nothing else.
-- 10 000 partitions at most in one request, and `max.broker.partitions` in all: POLICY_VIOLATION.
+- The number of partitions can rise, and never falls. Existing records stay in their partitions.
+- A manual replica assignment is accepted if it names only this broker.
+- More than 10,000 partitions in one request, or more than `max.broker.partitions` in total, are POLICY_VIOLATION.
 
 Version notes
 - 2: flexible.
@@ -24,7 +24,7 @@ from headrace.security.access.required_acls import Operation
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 _STRICT_FROM = 3
-"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""First version in which clients support THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, code: Code, message: str | None) -> Result:
@@ -40,7 +40,7 @@ def _no(topic: CreatePartitionsRequest.CreatePartitionsTopic, code: Code, messag
     bound=BY_ITSELF,
 )
 def handle(request: CreatePartitionsRequest, context: RequestContext) -> AnswerItem:
-    """Add partitions to topics, each on its own."""
+    """Add partitions to topics."""
     broker, allowance = context.broker, Allowance()
 
     async def grow(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> None:

@@ -1,17 +1,18 @@
 """CreateTopics (19), versions 2-7.
 
 Behavior
-- Redis replicates. A replication factor needs that many brokers, as in Kafka, and says how many of them are named as
-  replicas. -1 is `default.replication.factor`.
-- With the configuration `headrace.stream=KEY` a Redis Stream that is there becomes partition `headrace.partition` (0)
-  of the native topic, which is created if it does not exist; neither of the two is kept as configuration.
-- With `headrace.convert=log|native` a topic that exists moves to the other storage, and the answer comes when it has.
-- Manual replica assignments are taken when they name this broker and nothing else.
-- What takes longer than `timeout_ms` is answered REQUEST_TIMED_OUT, and created all the same; what is behind it is not.
-- 10 000 partitions at most in one request, and `max.broker.partitions` in all: POLICY_VIOLATION.
+- Redis replicates. As in Kafka, a replication factor needs that many brokers. It is the number of brokers that are
+  named as replicas. -1 means `default.replication.factor`.
+- With the configuration `headrace.stream=KEY`, an existing Redis Stream becomes partition `headrace.partition` (default
+  0) of the native topic. The topic is created if it does not exist. Neither key is stored.
+- With `headrace.convert=log|native`, an existing topic is converted to the other storage before the response.
+- A manual replica assignment is accepted if it names only this broker.
+- A topic that takes longer than `timeout_ms` gets REQUEST_TIMED_OUT, and is still created. Later topics of the request
+  are not.
+- More than 10,000 partitions in one request, or more than `max.broker.partitions` in total, are POLICY_VIOLATION.
 
 Version notes
-- 4: partitions and replication factor may be -1. 5: flexible, and the answer tells the configuration. 7: topic ids.
+- 4: partitions and replication factor may be -1. 5: flexible, and the response has the configuration. 7: topic ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,21 +46,21 @@ _CREATE_ANY = (Operation.CREATE, ResourceType.CLUSTER)
 
 
 def _named(request: CreateTopicsRequest, key: str, *, wanted: bool) -> Iterator[str]:
-    """The topics for which a configuration is given, or is not."""
+    """Yield the topics that have a configuration key, or that do not have it."""
     for topic in request.topics:
         if any(item.name == key for item in topic.configs) == wanted:
             yield topic.name
 
 
 def _extended(request: CreateTopicsRequest, context: RequestContext) -> Iterator[str]:
-    """The topics that exist, and adopt a stream."""
+    """Return existing topics that adopt a stream."""
     return (name for name in _named(request, ADOPT_STREAM, wanted=True) if context.broker.topics.has(name))
 
 
 NEEDS = (
     topics(Operation.CREATE, lambda request, _: _named(request, CONVERT, wanted=False), instead=_CREATE_ANY),
     topics(Operation.ALTER, lambda request, _: _named(request, CONVERT, wanted=True), when="headrace.convert"),
-    # It names a key of Redis, which belongs to no virtual cluster: the administrator of one has no right to it.
+    # A Redis key belongs to no virtual cluster: the administrator of one has no right to it.
     server(
         Operation.ALTER,
         lambda request: any(True for _ in _named(request, ADOPT_STREAM, wanted=True)),
@@ -88,7 +89,7 @@ def _refused(topic: CreateTopicsRequest.CreatableTopic, code: Code, message: str
 
 
 def _hide(response: CreateTopicsResponse, _: RequestContext, grants: Grants) -> Iterator[None]:
-    """What a topic is made like is for who may see configurations (KIP-525)."""
+    """Remove configurations from topics for which the client has no right to see them (KIP-525)."""
     for result in response.topics:
         yield
         if not result.error_code and not grants.allow(NEEDS[-1], result.name):
@@ -98,7 +99,7 @@ def _hide(response: CreateTopicsResponse, _: RequestContext, grants: Grants) -> 
 
 
 _STRICT_FROM = 6
-"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""First version in which clients support THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 NAMED_TWICE = "topic {!r} is named more than once"
 _TOPICS = Each("topics", "topics", _refused, _places, key=attrgetter("name"), twice=NAMED_TWICE)
 REFUSAL = Refusal(take_out=_TOPICS.take_out, hide=_hide)
@@ -106,21 +107,21 @@ REFUSAL = Refusal(take_out=_TOPICS.take_out, hide=_hide)
 
 @register(CreateTopicsRequest, 2, 7, needs=NEEDS, each=_TOPICS, refusal=REFUSAL, bound=BY_ITSELF)
 def handle(request: CreateTopicsRequest, context: RequestContext) -> AnswerItem:
-    """Create topics, each on its own."""
+    """Create topics."""
     return partial(_create, context, Allowance(), validate_only=request.validate_only)
 
 
 class Allowance:
-    """Partitions that one request may still create."""
+    """Limit the partitions that one request may create."""
 
     MOST = 10_000
-    """As in Kafka 4: "excessively large number of partitions per request"."""
+    """As in Kafka 4 ("excessively large number of partitions per request")."""
 
     def __init__(self) -> None:
         self._left = self.MOST
 
     def take(self, partitions: int) -> None:
-        """Count partitions about to be created. Raises RequestError when they are too many."""
+        """Count partitions before they are created, and raise RequestError beyond the limit."""
         if partitions > self.MOST:
             raise RequestError(
                 Code.POLICY_VIOLATION,
@@ -202,13 +203,13 @@ def _created(broker: Broker, live: LiveTopic, partitions: int) -> Result:
 
 
 class Assignment(Protocol):
-    """Who is to have a partition."""
+    """The brokers of a partition."""
 
     broker_ids: list[int]
 
 
 def check_assigned(broker: Broker, assignments: Sequence[Assignment]) -> None:
-    """Raise RequestError where partitions are given to others than this broker."""
+    """Raise RequestError if an assignment names a broker other than this one."""
     for each in assignments:
         try:
             check_brokers(broker.ownership, each.broker_ids)

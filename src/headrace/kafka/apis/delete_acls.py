@@ -1,12 +1,13 @@
 """DeleteAcls (31), versions 1-3 (KIP-140).
 
 Behavior
-- Every rule goes that one of the filters means: on this broker before the answer, on others within a second. Together
-  they mean 10 000 at most, as in Kafka, where one that several mean counts once: else INVALID_REQUEST, and all stay.
+- Deletes every ACL that a filter matches, on this broker before the response, and on others within a second.
+- Filters that match more than 10,000 ACLs in total are INVALID_REQUEST, and no ACL is deleted. As in Kafka, an ACL that
+  several filters match counts once.
 - Without `authorizer.class.name`: SECURITY_DISABLED.
 
 Version notes
-- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+- 1: prefixes (KIP-290). 2: flexible. 3: ACLs of users (KIP-373).
 """
 
 from headrace.broker.admin.acl_authorizer import TooManyAcls
@@ -34,7 +35,7 @@ def _no(request: DeleteAclsRequest, _: RequestContext, no: No) -> DeleteAclsResp
 
 @register(DeleteAclsRequest, 1, 3, needs=(cluster(Operation.ALTER),), refusal=whole(_no))
 async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Take access rules away."""
+    """Delete ACLs."""
     access, in_cluster = context.broker.access, context.broker.cluster
     pace = context.pace()
     asked: list[AclFilter | RequestError] = []

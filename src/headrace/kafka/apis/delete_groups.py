@@ -1,7 +1,7 @@
 """DeleteGroups (42), versions 0-2.
 
 Behavior
-- Only a group without members goes, with its positions.
+- Deletes groups with their committed offsets. A group must have no members.
 
 Version notes
 - 2: flexible.

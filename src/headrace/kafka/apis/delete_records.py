@@ -1,8 +1,9 @@
 """DeleteRecords (21), versions 0-2 (KIP-107).
 
 Behavior
-- Offset -1 stands for the log end: everything goes. An offset in the middle of a batch hides the records before it.
-- The log start never moves back; beyond the log end is OFFSET_OUT_OF_RANGE.
+- Offset -1 is the log end offset: all records are deleted. An offset in the middle of a batch hides the records before
+  it.
+- The log start offset never falls. An offset after the log end offset is OFFSET_OUT_OF_RANGE.
 
 Version notes
 - 2: flexible.
@@ -38,7 +39,7 @@ def _no(asked: Asked, code: Code, _: str | None) -> Partition:
     bound=BY_ITSELF,
 )
 def handle(_: DeleteRecordsRequest, context: RequestContext) -> AnswerItem:
-    """Move log starts up."""
+    """Raise the log start offsets."""
     broker = context.broker
 
     async def delete(topic: DeleteRecordsRequest.DeleteRecordsTopic, asked: Asked) -> Partition:

@@ -20,7 +20,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 Asked = DeleteTopicsRequest.DeleteTopicState
 Result = DeleteTopicsResponse.DeletableTopicResult
 _STRICT_FROM = 5
-"""The version from which on clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+"""First version in which clients support THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def _names(request: DeleteTopicsRequest, context: RequestContext) -> Iterable[str]:
@@ -44,7 +44,7 @@ _TOPICS = Each("topics", "responses", _outcome, _places)
 
 
 def _by_state(request: DeleteTopicsRequest, context: RequestContext) -> None:
-    """Have topics that are named by an older version as they are named by version 6."""
+    """Convert topics of older versions to the form of version 6."""
     if context.version < 6 and request.topic_names:
         request.topics = [Asked(name=name) for name in request.topic_names]
         request.topic_names = []

@@ -1,10 +1,10 @@
 """DescribeAcls (29), versions 1-3 (KIP-140).
 
 Behavior
-- The access rules of this virtual cluster that a filter means. Without `authorizer.class.name`: SECURITY_DISABLED.
+- Lists the ACLs of this virtual cluster that match a filter. Without `authorizer.class.name`: SECURITY_DISABLED.
 
 Version notes
-- 1: prefixes (KIP-290). 2: flexible. 3: rules about users (KIP-373).
+- 1: prefixes (KIP-290). 2: flexible. 3: ACLs of users (KIP-373).
 """
 
 from headrace.broker.runtime.scheduler import TimeSlice
@@ -20,12 +20,12 @@ from headrace.security.access.required_acls import Operation, ResourceType
 Resource = DescribeAclsResponse.DescribeAclsResource
 Description = DescribeAclsResponse.AclDescription
 _ACL_BYTES = 300
-"""What a rule takes while the answer is made, without its texts."""
+"""Memory for one ACL while the response is built, without its texts."""
 
 
 @register(DescribeAclsRequest, 1, 3, needs=(cluster(Operation.DESCRIBE),))
 async def handle(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """List access rules."""
+    """List ACLs."""
     broker = context.broker
     try:
         check_enabled(broker.access.enabled)
@@ -46,7 +46,6 @@ def _size(acl: Acl) -> int:
 
 
 async def _resource(acls: list[Acl], pace: TimeSlice) -> Resource:
-    """The rules of one resource, all of them about the same name."""
     codes = Codes.of(acls[0])
     return Resource(
         resource_type=codes.type,

@@ -1,10 +1,10 @@
 """DescribeClientQuotas (48), versions 0-1 (KIP-546, KIP-612).
 
 Behavior
-- The quotas of this virtual cluster for the users, client ids and addresses that a filter means, by entity.
-- UNSUPPORTED_VERSION for a type of entity that Kafka has not either, INVALID_REQUEST for a filter that contradicts
-  itself, with Kafka's messages.
-- Where quotas of users or client ids are asked for, what the answer has is what is set, not what holds for somebody.
+- Lists the quotas of this virtual cluster for the users, client ids and addresses that match a filter, by entity. These
+  are configured quotas, not the effective ones of a client.
+- An unknown entity type is UNSUPPORTED_VERSION. A filter that contradicts itself is INVALID_REQUEST. Messages are
+  Kafka's.
 
 Version notes
 - 1: flexible.
@@ -21,7 +21,7 @@ from headrace.security.quotas.entities import IP, TYPES, Entity, Filter, Key
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _ENTRY_BYTES = 2_000
-"""What an entity takes while the answer is made, with names and quotas as they are at most."""
+"""Memory for one entity while the response is built, with names and quotas of maximum length."""
 _Entry = DescribeClientQuotasResponse.EntryData
 _Part = DescribeClientQuotasResponse.EntityData
 _Value = DescribeClientQuotasResponse.ValueData

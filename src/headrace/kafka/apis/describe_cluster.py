@@ -1,8 +1,8 @@
 """DescribeCluster (60), versions 0-1 (KIP-700).
 
 Behavior
-- The brokers that are alive. The one that answers is called the controller, as in Metadata. There is no endpoint for
-  controllers alone (endpoint type 2): UNSUPPORTED_ENDPOINT_TYPE.
+- Returns the live brokers. The broker that responds is the controller, as in Metadata. Endpoint type 2 (controllers) is
+  UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from headrace.kafka.acl_codes import UNASKED, authorized_on_cluster
@@ -17,7 +17,7 @@ _BROKERS = 1
 
 @register(DescribeClusterRequest, 0, 1, needs=ANYBODY)
 def handle(request: DescribeClusterRequest, context: RequestContext) -> None:
-    """Tell the cluster's id, its brokers and its controller."""
+    """Return the cluster's id, its brokers and its controller."""
     broker = context.broker
     if request.endpoint_type != _BROKERS:
         context.answer(

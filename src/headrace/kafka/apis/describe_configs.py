@@ -1,17 +1,18 @@
 """DescribeConfigs (32), versions 1-4.
 
 Behavior
-- Topics and this broker. A topic also shows `headrace.streams`, read-only: the Redis keys of its partitions' streams
-  (`__consumer_offsets` has none). A native topic shows `headrace.native`, read-only JSON: how many records each
-  partition has, and for each Redis consumer group how many are not delivered and how many pending, by partition.
-- A topic with offline partitions shows `headrace.offline`, read-only JSON: why, by partition.
-- The broker shows `headrace.storage.url`, read-only, to clients on its own machine in the default virtual cluster:
-  where the storage is that Spark's executors may read by themselves, without its password. With access rules, which do
-  not hold there, only where the storage asks for a password.
-- A value longer than 32 767 bytes, such as `headrace.streams` of 2 000 partitions, is left out before version 4, whose
-  strings may be longer.
-- A resource that is named more than once is told once.
-- The resource of another broker id is refused with INVALID_REQUEST, an unknown resource type too.
+- Describes topics and this broker. Another broker id or an unknown resource type is INVALID_REQUEST.
+- A topic has the read-only key `headrace.streams`: the Redis keys of its partitions' streams. `__consumer_offsets` has
+  none.
+- A native topic has the read-only key `headrace.native` (JSON). It has the number of records by partition, and for each
+  Redis consumer group the numbers of undelivered and pending records by partition.
+- A topic with offline partitions has the read-only key `headrace.offline` (JSON): the reasons, by partition.
+- The broker has the read-only key `headrace.storage.url`: the address of the storage for Spark's executors, without a
+  password. Only clients on the same machine get it, and only in the default virtual cluster. With ACLs, which do not
+  apply to direct reads, it needs a storage that requires a password.
+- Before version 4, strings have at most 32,767 bytes. Longer values, such as `headrace.streams` of 2,000 partitions,
+  are omitted.
+- A resource that is named more than once is described once.
 
 Version notes
 - 1: sources and synonyms. 3: documentation and types. 4: flexible.
@@ -38,38 +39,40 @@ from headrace.topics.errors import TopicError
 
 TOPIC, BROKER = 2, 4
 STREAMS = "headrace.streams"
-"""Name of the read-only topic configuration that holds stream keys in partition order: with commas between, or as a
-JSON array where a key has a comma or begins like one."""
+"""Name of the read-only topic configuration that holds stream keys in partition order.
+
+They are separated by commas. If a key contains a comma or begins with `[`, the value is a JSON array.
+"""
 NATIVE = "headrace.native"
 OFFLINE = "headrace.offline"
 STORAGE_URL = "headrace.storage.url"
 
 _STATIC_BROKER, _DEFAULT = 4, 5
 SOURCES = {Source.TOPIC: 1, Source.BROKER: _STATIC_BROKER, Source.DEFAULT: _DEFAULT}
-"""Where a topic's value comes from -> the protocol's number."""
+"""The protocol's number of each source."""
 _STRING, _LIST = 2, 7
 _FLEXIBLE = 4
 _LONGEST = 32_767
-"""Bytes of a string in versions that are not flexible."""
+"""Maximum bytes of a string in versions that are not flexible."""
 _RESOURCE_BYTES = 32 << 10
-"""What the entries of a resource take while the answer is made of them, with everything that can be asked for."""
+"""Memory for the entries of a resource while the response is built, with all optional parts."""
 
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 def topics_in(request: Any, _: RequestContext) -> Iterable[str]:
-    """The topics whose configuration a request is about."""
+    """Return the topics of a request about configurations."""
     return (each.resource_name for each in request.resources if each.resource_type == TOPIC)
 
 
 def names_broker(request: Any) -> bool:
-    """Whether a request is about a broker's configuration, too."""
+    """Return whether a request names a broker."""
     return any(each.resource_type == BROKER for each in request.resources)
 
 
 def places_of(resource: Any, _: Any, __: RequestContext) -> Iterator[Place]:
-    """What a resource in a request about configurations needs."""
+    """Yield the resources for which a request about a configuration needs rights."""
     if resource.resource_type == TOPIC:
         yield ResourceType.TOPIC, resource.resource_name
     elif resource.resource_type == BROKER:
@@ -77,7 +80,6 @@ def places_of(resource: Any, _: Any, __: RequestContext) -> Iterator[Place]:
 
 
 def _key_of(resource: Any) -> tuple[int, str]:
-    """What tells a resource from others."""
     return resource.resource_type, resource.resource_name
 
 
@@ -99,7 +101,7 @@ def _refused(resource: DescribeConfigsRequest.DescribeConfigsResource, code: Cod
     each=Each("resources", "results", _refused, places_of, key=_key_of),
 )
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> AnswerItem:
-    """Show the configuration of topics and of the broker."""
+    """Describe the configuration of topics and of the broker."""
     named = {_key_of(resource): resource for resource in request.resources}
     known = sum(1 for kind, name in named if kind == BROKER or context.broker.topics.has(name))
     natives: dict[str, str | TopicError] = {}
@@ -121,7 +123,6 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> An
 
 
 def _is_native(broker: Broker, resource: DescribeConfigsRequest.DescribeConfigsResource) -> bool:
-    """Whether somebody wants to know what Redis has of a native topic."""
     wanted = resource.configuration_keys
     known = resource.resource_type == TOPIC and broker.native_groups.has(resource.resource_name)
     return known and (wanted is None or NATIVE in wanted)
@@ -168,7 +169,6 @@ def _entries(
 
 
 def _is_near(host: str) -> bool:
-    """Whether a client is on this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -206,9 +206,9 @@ def _topic(broker: Broker, name: str, *, synonyms: bool, doc: bool) -> Iterable[
 
 
 def _shown(name: str, value: str, kind: int, doc: str | None) -> Entry:
-    """Something that is no setting, but wanted by those who look at the settings.
+    """Return a read-only value that is not a setting.
 
-    It comes as a default: nobody has set it, and tools show, compare and copy what is none.
+    Its source is the default: tools display, compare and copy values of other sources.
     """
     return Entry(
         name=name,

@@ -2,9 +2,8 @@
 
 Behavior
 - A group that is named more than once is described once.
-- Groups that are more than the memory for answers (`headrace.reads.bytes`) in one request are refused
-  (POLICY_VIOLATION).
-- A group that does not exist is `Dead` and without error, as in Kafka before version 6.
+- Groups that exceed the memory for responses (`headrace.reads.bytes`) in one request are POLICY_VIOLATION.
+- A group that does not exist is `Dead`, without an error, as in Kafka before version 6.
 
 Version notes
 - 3: authorized operations. 4: static members. 5: flexible.
@@ -57,7 +56,8 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Ans
             return _refused(name, Code.POLICY_VIOLATION)
         found, error = groups.describe(name), errors[name]
         if error is None and found is None and ownership.number != view:
-            # Another broker may have become the coordinator.
+            # The cluster membership has changed since the groups were loaded, and another broker may coordinate this
+            # one.
             error = GroupError.COORDINATOR_NOT_AVAILABLE
         group = _described(name, found, error)
         if request.include_authorized_operations and not group.error_code:

@@ -1,15 +1,16 @@
 """DescribeLogDirs (35), versions 1-5 (KIP-113).
 
 Behavior
-- One directory, `redis`: the logs lie in Redis Streams, wherever it has its files. Its volume is not known: total and
-  usable bytes are -1.
-- The size of a partition is that of its record batches; of a native topic, the memory that Redis says its stream takes.
-- Where Redis does not answer, the directory is KAFKA_STORAGE_ERROR, as Kafka tells of a disk that is gone.
-- Null asks for every topic. Partitions that are not there are left out of the answer, as Kafka does.
+- Returns one directory, `redis`: logs are Redis Streams. Total and usable bytes of its volume are unknown, so they are
+  -1.
+- The size of a partition is that of its record batches. The size of a native partition is the memory of its Redis
+  Stream.
+- If Redis does not respond, the directory has the error KAFKA_STORAGE_ERROR, as for a failed disk in Kafka.
+- Null selects all topics. As in Kafka, partitions that do not exist are omitted.
 
 Version notes
-- 2: flexible. 3: an error code for the whole answer. 4: bytes of the volume. 5: whether new partitions keep away from
-  the directory (KIP-1066): never.
+- 2: flexible. 3: an error code for the whole response. 4: bytes of the volume. 5: whether the directory is cordoned
+  (KIP-1066). It never is.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from headrace.topics.errors import TopicError
 
 DIRECTORY = "redis"
 _PARTITION_BYTES = 600
-"""What a partition takes while it is asked for and the answer is made, and then in the answer."""
+"""Memory for one partition while the response is built and sent."""
 
 Directory = DescribeLogDirsResponse.DescribeLogDirsResult
 Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
@@ -38,12 +39,12 @@ Size = DescribeLogDirsResponse.DescribeLogDirsPartition
 def _no(_: DescribeLogDirsRequest, __: RequestContext, no: No) -> DescribeLogDirsResponse:
     if no.code == Code.KAFKA_STORAGE_ERROR:
         return _away()
-    # Before version 3 there is no other way to say so than to tell of no directory.
+    # Before version 3 an empty list of directories is the only way to report an error.
     return DescribeLogDirsResponse(error_code=no.code)
 
 
 def _away() -> DescribeLogDirsResponse:
-    """As Kafka tells of a disk that is not to be read."""
+    """Return Kafka's response for a disk that cannot be read."""
     return DescribeLogDirsResponse(
         results=[Directory(error_code=Code.KAFKA_STORAGE_ERROR, log_dir=DIRECTORY, topics=[])]
     )
@@ -51,7 +52,7 @@ def _away() -> DescribeLogDirsResponse:
 
 @register(DescribeLogDirsRequest, 1, 5, needs=(cluster(Operation.DESCRIBE),), refusal=whole(_no), bound=OF_LOGS)
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> None:
-    """Tell how many bytes partitions hold."""
+    """Return the sizes of partitions in bytes."""
     broker = context.broker
     await context.turn()
     pace = context.pace()
@@ -74,12 +75,12 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> No
 
 
 def _everything(broker: Broker) -> Iterable[Partition | None]:
-    # A list of now: topics come and go while others have their turn.
+    # A snapshot: topics can change while other tasks run.
     return [partition for live in broker.topics.with_internal() for partition in live.partitions if _here(partition)]
 
 
 def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partition | None]:
-    """The partitions that are there, each once however often it is named; None for what is passed over."""
+    """Yield each named partition once, and None for a skipped one."""
     seen: set[tuple[str, int]] = set()
     for topic in request.topics or ():
         for index in topic.partitions:
@@ -96,5 +97,5 @@ def _named(broker: Broker, request: DescribeLogDirsRequest) -> Iterable[Partitio
 
 
 def _here(partition: Partition) -> bool:
-    """Whether it is there, and no other broker's to tell of."""
+    """Return whether this broker must report the partition."""
     return not partition.deleted and partition.leader is None

@@ -1,11 +1,10 @@
 """DescribeQuorum (55), versions 0-2 (KIP-595).
 
 Behavior
-- There is no controller quorum: what Kafka's controllers decide is decided by any broker and stored in Redis. The
-  broker that answers is the only voter and the leader, as it is the controller in Metadata. The others that are alive
-  are observers.
-- Offsets are the number of the cluster membership, which every broker here has: nobody lags.
-- Another partition than `__cluster_metadata-0`, or more than that, is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
+- There is no controller quorum: any broker can decide for the cluster, and stores the decision in Redis. The broker
+  that responds is the leader and only voter, and other live brokers are observers.
+- Offsets are the number of the cluster membership, so no broker lags.
+- As in Kafka, any other partition than `__cluster_metadata-0` is UNKNOWN_TOPIC_OR_PARTITION.
 
 Version notes
 - 1: timestamps of replicas. 2: error messages, directory ids and the voters' listeners.
@@ -20,7 +19,7 @@ from headrace.security.access.required_acls import Operation
 
 METADATA_TOPIC = "__cluster_metadata"
 _EPOCH = 1
-"""Nobody elects a controller, so there is one epoch."""
+"""There are no elections of controllers, so the epoch is constant."""
 
 Topic = DescribeQuorumResponse.TopicData
 Described = DescribeQuorumResponse.PartitionData

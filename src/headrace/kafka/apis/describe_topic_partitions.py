@@ -1,12 +1,11 @@
-"""DescribeTopicPartitions (75), version 0 (KIP-966): topics in the order of their names, a page at a time.
+"""DescribeTopicPartitions (75), version 0 (KIP-966): topics in the order of their names, in pages.
 
 Behavior
-- No topics means all that may be described. Nothing is created.
-- A page has `response_partition_limit` partitions at most, and never more than 2 000 (Kafka's default of
-  `max.request.partition.size.limit`); `next_cursor` names the partition where the next one begins.
-- What comes before the cursor is left out. A cursor with a negative partition, or of a topic that is not among those
-  asked for, is INVALID_REQUEST for each topic: the response has no error of its own.
-- Every topic tells the authorized operations. There are no eligible leader replicas: all replicas are in sync.
+- No topics selects all that the client may describe. Topics are not created.
+- A page has at most `response_partition_limit` partitions, and at most 2,000 (Kafka's default of
+  `max.request.partition.size.limit`). `next_cursor` is the first partition of the next page.
+- A cursor with a negative partition, or of a topic that the request does not name, is INVALID_REQUEST for each topic.
+- Each topic has its authorized operations. There are no eligible leader replicas, as all replicas are in sync.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,9 +27,9 @@ from headrace.topics.model import check_name
 
 _NO_ID = UUID(int=0)
 MOST_PARTITIONS = 2_000
-"""Partitions in one response."""
+"""Maximum partitions in one response."""
 _PARTITION_BYTES = 400
-"""What a partition takes while the answer is made of it, and then in the answer."""
+"""Memory for one partition while the response is built and sent."""
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionTold = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
@@ -53,7 +52,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     if cursor is not None:
-        # The cursor's topic may be one that was refused, and so taken out.
+        # The cursor's topic may have been removed from the request because the client has no right to it.
         strange = bool(named) and cursor.topic_name not in named and not context.taken_out
         if cursor.partition_index < 0 or strange:
             wrong = [Topic(error_code=Code.INVALID_REQUEST, name=name, partitions=[]) for name in sorted(named)]
@@ -67,7 +66,7 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     may_describe = _describable(context)
     every = (live.topic.name for live in context.broker.topics.with_internal())
     async for name in pace.each(sorted(named) if named else every):
-        # What is hidden is in no page, and no cursor tells its name.
+        # Hidden topics appear in no page, and not as a cursor.
         if name < first or not (named or may_describe(name)):
             continue
         if not left:
@@ -89,14 +88,12 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
 
 
 def _partitions(context: RequestContext, named: Iterable[str]) -> int:
-    """How many there are: of the topics that are named, or of all."""
     topics = context.broker.topics
     found = (topics.find(name, _NO_ID) for name in named) if named else topics.with_internal()
     return sum(len(live.partitions) for live in found if live is not None)
 
 
 def _describable(context: RequestContext) -> Callable[[str], bool]:
-    """Return whether the principal may describe a topic."""
     broker = context.broker
     grants = broker.access.grants(context.principal, context.channel.client_host, broker.cluster)
     if grants is None:

@@ -1,9 +1,8 @@
 """DescribeUserScramCredentials (50), version 0 (KIP-554).
 
 Behavior
-- Which mechanisms users have a password for, and with how many iterations; never what is kept of it. No users asked
-  for: all of them.
-- RESOURCE_NOT_FOUND for who has none, DUPLICATE_RESOURCE for who is asked for twice.
+- Returns the mechanisms and iterations of users' passwords, and never the stored credentials. No users selects all.
+- RESOURCE_NOT_FOUND: a user without a password. DUPLICATE_RESOURCE: a user that is named twice.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ from headrace.security.access.required_acls import Operation
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 _USER_BYTES = 500
-"""What a user takes while the answer is made, without the name."""
+"""Memory for one user while the response is built, without the name."""
 _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 
 
@@ -26,7 +25,7 @@ _Info = DescribeUserScramCredentialsResponse.CredentialInfo
 async def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Tell who has which credentials."""
+    """List the credentials of users."""
     users = context.broker.users
     if users is None:
         return DescribeUserScramCredentialsResponse(

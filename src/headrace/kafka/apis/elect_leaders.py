@@ -1,14 +1,15 @@
 """ElectLeaders (43), versions 0-2 (KIP-460).
 
 Behavior
-- Brokers agree on leaders by themselves, and the leader is always the preferred replica. So a partition that has a
-  leader needs no election (ELECTION_NOT_NEEDED), whichever kind is asked for.
-- A partition without one gets it from the broker that takes over, not from a client:
-  PREFERRED_LEADER_NOT_AVAILABLE, or ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election.
-- Null asks for all partitions. As in Kafka every topic is then named, with the partitions that could not be elected.
+- Brokers choose leaders automatically, and the leader is always the preferred replica. A partition with a leader is
+  ELECTION_NOT_NEEDED for both election types.
+- A partition without a leader gets one when a broker takes it over. Until then it is PREFERRED_LEADER_NOT_AVAILABLE, or
+  ELIGIBLE_LEADERS_NOT_AVAILABLE for an unclean election.
+- Null selects all partitions. As in Kafka, the response then names every topic, with the partitions that have no
+  leader.
 
 Version notes
-- 1: the election type, and an error code for the whole answer. 2: flexible.
+- 1: the election type, and an error code for the whole response. 2: flexible.
 """
 
 from headrace.broker.partition.partition import Partition
@@ -23,7 +24,7 @@ from headrace.security.access.required_acls import Operation
 
 PREFERRED, UNCLEAN = 0, 1
 _TOPIC_BYTES = 300
-"""What a topic takes in an answer about all of them."""
+"""Memory for one topic in a response about all of them."""
 
 Result = ElectLeadersResponse.ReplicaElectionResult
 Elected = ElectLeadersResponse.PartitionResult
@@ -38,7 +39,6 @@ def _topic(topic: ElectLeadersRequest.TopicPartitions, partitions: list[Elected]
 
 
 def _all(request: ElectLeadersRequest, code: Code, message: str) -> ElectLeadersResponse:
-    """The same error for everything that is named."""
     results = [
         _topic(topic, [_outcome(index, code, message) for index in topic.partitions])
         for topic in request.topic_partitions or ()

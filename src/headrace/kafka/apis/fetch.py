@@ -1,17 +1,17 @@
 """Fetch (1), versions 4-12.
 
 Behavior
-- Whole batches, also for an offset in the middle of one: the client drops what it has. The first batch found is
-  returned even when it is larger than the limits (KIP-74).
-- A partition that is named more than once is read once. Answers get smaller when clients leave theirs untaken.
-- Waits for `min_bytes` up to `max_wait_ms`, woken by appends. No polling.
-- A client beyond its quota gets nothing, and the time to wait; what is read is bounded by its quota too.
-- No fetch sessions: the session id in the answer is always 0, so every fetch names all its partitions (KIP-227).
-- No transactions: the last stable offset is the high watermark, and no transaction was ever aborted.
+- Returns whole batches, even if the fetch offset is in the middle of one. The first batch is returned even if it
+  exceeds the limits (KIP-74).
+- A partition that is named more than once is read once. Responses are smaller while clients leave theirs unread.
+- Waits up to `max_wait_ms` for `min_bytes`. Appends end the wait.
+- A client over its quota gets an empty response with a throttle time. The quota also limits the bytes read.
+- There are no fetch sessions. The session id is always 0, so each fetch names all its partitions (KIP-227).
+- There are no transactions. The last stable offset is the high watermark, and no transaction is aborted.
 
 Version notes
-- 5: log start. 7: sessions. 9: the client's leader epoch is checked, also once a fetch has waited. 10: zstd. 11: rack.
-  12: flexible.
+- 5: log start offset. 7: sessions. 9: the client's leader epoch is checked, again after a wait. 10: zstd. 11: rack. 12:
+  flexible.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from headrace.topics.errors import TopicError
 
 _ZSTD_FROM = 10
 _MANY = 200
-"""Partitions from which on an answer is made in pieces."""
+"""Responses with more partitions are built in pieces."""
 _WAITING_BYTES = 300
-"""What each of them takes while it is waited for records."""
+"""Memory for each partition while a fetch waits."""
 _CROWDED_MS = 100
-"""How long is waited for records at most while too much waits already (`RequestContext.may_wait`)."""
+"""Maximum wait in ms if `RequestContext.may_wait` refuses a longer one."""
 
 PartitionData = FetchResponse.PartitionData
 
@@ -76,10 +76,10 @@ def _no(topic: FetchRequest.FetchTopic, no: No, _: RequestContext) -> FetchRespo
     urgent=True,
 )
 def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any, FetchResponse] | None:
-    """Read records from the partitions named, waiting if there are too few."""
+    """Read records from partitions, and wait if there are too few."""
     broker = context.broker
     if request.session_epoch > 0 and request.session_id:
-        # We never gave out a session: the client has to name everything again.
+        # The server creates no sessions, so the client must send a full request.
         context.answer(FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND, session_id=0, responses=[]))
         return None
     wanted = _Wanted(request)
@@ -103,7 +103,6 @@ def handle(request: FetchRequest, context: RequestContext) -> Coroutine[Any, Any
 
 
 async def _many(wanted: "_Wanted", request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """As `handle` for so many partitions that naming them takes long."""
     pace = context.pace()
     asks = [
         _ask(context, topic, asked, wanted.isolation)
@@ -123,7 +122,7 @@ async def _many(wanted: "_Wanted", request: FetchRequest, context: RequestContex
     try:
         found = await answered
     except asyncio.CancelledError:
-        fetch.cancel()  # of one that was given up nobody else says that its client has gone
+        fetch.cancel()  # cancellation does not reach a fetch otherwise
         raise
     if not found:
         return wanted.response([])
@@ -144,7 +143,7 @@ def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionF
         min_bytes=min(request.min_bytes, most),
         max_bytes=most,
         deadline_ms=broker.clock.ticks_ms() + max_wait_ms,
-        # There may be room for one partition only: each fetch of a client begins with another.
+        # The limits may allow only one partition, so each fetch of a client starts with another one.
         first=context.channel.fetches,
         clock=broker.clock,
         wakeups=broker.wakeups,
@@ -156,7 +155,7 @@ def _begin(context: RequestContext, request: FetchRequest, asks: list[PartitionF
 
 
 def _throttled(context: RequestContext, found: list[Found]) -> bool:
-    """Whether the client has to wait before it gets so much: then what was read is given back, as in Kafka."""
+    """Return whether the quota delays these records. Release their memory if so, as Kafka does."""
     size = sum(answer.size for answer in found)
     if context.account is None or not context.account.fetched(size):
         return False
@@ -165,7 +164,6 @@ def _throttled(context: RequestContext, found: list[Found]) -> bool:
 
 
 def _taken(context: RequestContext, found: list[Found]) -> None:
-    """What was read is the client's from here on, if it can open it."""
     context.held += sum(answer.size for answer in found)
     if context.version < _ZSTD_FROM:
         for answer in found:
@@ -173,7 +171,7 @@ def _taken(context: RequestContext, found: list[Found]) -> None:
 
 
 class _Wanted:
-    """The partitions of a request, each once: as it is named last, as in Kafka."""
+    """The partitions of a request. As in Kafka, the last entry of a duplicate counts."""
 
     def __init__(self, request: FetchRequest) -> None:
         self.partitions: dict[tuple[str, int], FetchRequest.FetchPartition] = {
@@ -185,7 +183,7 @@ class _Wanted:
             self._aborted = []
 
     def answer(self, broker: Broker, place: tuple[str, int], found: Found) -> tuple[str, PartitionData]:
-        """A partition's topic and answer."""
+        """Return a topic and the response for a partition."""
         topic, index = place
         if found.size and self.partitions[place].current_leader_epoch >= 0:
             self._check_epoch(broker, place, found)
@@ -207,9 +205,9 @@ class _Wanted:
         )
 
     def _check_epoch(self, broker: Broker, place: tuple[str, int], found: Found) -> None:
-        """Give nothing of a log whose leader changed while the fetch waited: the client may be about to go back.
+        """Replace records by an error if the leader epoch changed while the fetch waited.
 
-        librdkafka then asks where its epoch ended and begins there again, and would have been given it twice.
+        librdkafka may then reset its fetch offset to the end of its epoch, and would read these records twice.
         """
         try:
             check_epoch(broker.topics.partition(*place).leader_epoch, self.partitions[place].current_leader_epoch)
@@ -218,7 +216,7 @@ class _Wanted:
 
     @staticmethod
     def response(answers: list[tuple[str, PartitionData]]) -> FetchResponse:
-        """The answers by topic."""
+        """Return the response, grouped by topic."""
         by_topic: dict[str, list[PartitionData]] = {}
         for topic, answer in answers:
             by_topic.setdefault(topic, []).append(answer)
@@ -244,9 +242,9 @@ def _ask(
         return PartitionFetch(error, wanted.fetch_offset, wanted.partition_max_bytes)
     reader: Readable | None = partition.log
     if reader is None:
-        # A plain stream is read for the group whose member the client is.
+        # A native topic is read for the group of the client's member.
         reader = broker.native_groups.reader(partition, context.client_id or "", f"/{context.channel.client_host}")
-    # Whoever looks into batches wants each by itself.
+    # Tracing and the zstd check need separate batches.
     join = live.tracer is None and context.version >= _ZSTD_FROM
     return PartitionFetch(
         reader, wanted.fetch_offset, wanted.partition_max_bytes, live.config.max_message_bytes, join, isolation

@@ -1,11 +1,12 @@
 """FindCoordinator (10), versions 0-4.
 
 Behavior
-- Without other brokers this one coordinates every group; with others the view says who does.
-- A transactional id is refused, as InitProducerId does: "not available" would have clients ask until they time out.
+- The cluster membership determines the coordinator of each group.
+- A transactional id is refused, as in InitProducerId. Clients would retry COORDINATOR_NOT_AVAILABLE until they time
+  out.
 
 Version notes
-- 1: key types. 3: flexible. 4: many keys at once (KIP-699).
+- 1: key types. 3: flexible. 4: many keys per request (KIP-699).
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,7 +68,7 @@ def _take_out(request: FindCoordinatorRequest, context: RequestContext, refused:
     each=_MANY,
 )
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> AnswerItem | FindCoordinatorResponse:
-    """Name the brokers that coordinate the groups asked for."""
+    """Return the coordinators of groups."""
     nodes = {node_id: (host, port) for node_id, host, port in context.nodes}
 
     def find(key: str) -> Coordinator:

@@ -17,7 +17,7 @@ from headrace.security.access.required_acls import Operation
 
 @register(HeartbeatRequest, 0, 4, needs=(groups(Operation.READ, its_group),), bound=OF_MEMBERS, urgent=True)
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Keep a member alive."""
+    """Record the heartbeat of a member."""
     result = await context.ask_group(
         request.group_id,
         Heartbeat(

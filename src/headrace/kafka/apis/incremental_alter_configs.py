@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (44), versions 0-1 (KIP-339).
 
 Behavior
-- Topics only: the broker's settings are read at its start, and asking to change one is INVALID_REQUEST.
-- All changes of a topic happen, or none. Adding to a value and taking from it is for lists only.
+- A change of a broker setting is INVALID_REQUEST: the broker reads its settings when it starts.
+- All changes of a topic are made, or none. Only lists support APPEND and SUBTRACT.
 
 Version notes
 - 1: flexible.
@@ -29,7 +29,7 @@ Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 Changed = Callable[[Mapping[str, str], Any, TopicDefaults], dict[str, str]]
-"""Makes a topic's new configuration of its present one, of the resource in the request and of the defaults."""
+"""Returns a topic's new configuration from the current one, the resource in the request, and the defaults."""
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
@@ -47,12 +47,12 @@ def _outcome(resource: Resource, code: Code, message: str | None) -> Result:
 
 @register(IncrementalAlterConfigsRequest, 0, 1, needs=NEEDS, each=Each("resources", "responses", _outcome, places_of))
 def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> AnswerItem:
-    """Change the configuration of topics, each on its own."""
+    """Change the configuration of topics."""
     return partial(alter, context, _changed_config, validate_only=request.validate_only)
 
 
 async def alter(context: RequestContext, changed: Changed, resource: Any, *, validate_only: bool) -> None:
-    """Change the configuration of a topic; `changed` makes it of its present one."""
+    """Change the configuration of a topic to the result of `changed`."""
     await _alter(context.broker, resource, changed, validate_only=validate_only)
     if not validate_only:
         keys = ", ".join(config.name for config in resource.configs)
@@ -62,7 +62,7 @@ async def alter(context: RequestContext, changed: Changed, resource: Any, *, val
 async def _alter(broker: Broker, resource: Any, changed: Changed, *, validate_only: bool) -> None:
     if resource.resource_type == BROKER:
         if all(getattr(config, "config_operation", None) == _DELETE for config in resource.configs):
-            # Nothing was ever set that way; Kafka's tools remove their throttles, whether there are any or not.
+            # Kafka's tools remove their throttles even if none are set, which they cannot be here.
             return
         raise RequestError(Code.INVALID_REQUEST, "the broker's settings are given at its start: headrace serve --set")
     if resource.resource_type != TOPIC:

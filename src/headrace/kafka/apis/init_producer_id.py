@@ -1,12 +1,12 @@
 """InitProducerId (22), versions 0-4.
 
 Behavior
-- A new unique id with epoch 0, for idempotent producers (KIP-98).
-- A transactional id is refused: this server has no transactions, and pretending would break promises.
+- Returns a new unique id with epoch 0, for idempotent producers (KIP-98).
+- A transactional id is refused: this server has no transactions.
 
 Version notes
-- 2: flexible. 3: a producer may bring its id and epoch to have the epoch raised (KIP-360); it gets a new id instead,
-  which does the same for a producer without transactions. 4: another error code for a fenced producer.
+- 2: flexible. 3: a producer may send its id and epoch (KIP-360). It gets a new id, which has the same effect without
+  transactions. 4: another error code for a fenced producer.
 """
 
 from headrace.kafka.denied import No, whole
@@ -21,7 +21,7 @@ from headrace.topics.errors import TopicError
 
 NEEDS = (
     transactional_ids(Operation.WRITE, its_transaction),
-    # Whoever may write to a topic may do so idempotently (KIP-679).
+    # A principal that may write to a topic may write idempotently (KIP-679).
     cluster(
         Operation.IDEMPOTENT_WRITE,
         lambda request: request.transactional_id is None,
@@ -36,7 +36,7 @@ def _no(_: InitProducerIdRequest, __: RequestContext, no: No) -> InitProducerIdR
 
 @register(InitProducerIdRequest, 0, 4, needs=NEEDS, refusal=whole(_no), bound=OF_PRODUCER_IDS)
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Give out a producer id."""
+    """Assign a producer id."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(
             error_code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1

@@ -1,11 +1,11 @@
 """JoinGroup (11), versions 0-9.
 
 Behavior
-- Held until the join phase ends. The rules are `headrace.groups`'.
+- The response waits for the end of the join phase (`headrace.groups`).
 
 Version notes
-- 1: rebalance timeout (before: the session timeout). 4: a newcomer is told its member id first (KIP-394).
-- 5: static members (KIP-345). 6: flexible. 7: protocol type in the answer. 8: reason. 9: skip assignment (KIP-814).
+- 1: rebalance timeout. Before, the session timeout applies. 4: a new member first gets its member id (KIP-394).
+- 5: static members (KIP-345). 6: flexible. 7: protocol type in the response. 8: reason. 9: skip assignment (KIP-814).
 """
 
 from headrace.groups.effects import JoinResult
@@ -20,14 +20,13 @@ from headrace.protocol.messages import JoinGroupRequest, JoinGroupResponse
 from headrace.security.access.required_acls import Operation
 
 _MOST_CLIENT_ID = 249
-"""Characters of a client id that are kept: as long as a topic's name may be."""
+"""Maximum stored characters of a client id, the same as of a topic's name."""
 
 
 def _no(request: JoinGroupRequest, context: RequestContext, no: No) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=no.code,
         generation_id=-1,
-        # As below.
         protocol_name=None if context.version >= 7 else "",
         leader="",
         member_id=request.member_id,
@@ -45,8 +44,8 @@ def _no(request: JoinGroupRequest, context: RequestContext, no: No) -> JoinGroup
     waits_for=WaitsFor.MEMBERS,
 )
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Join a group's next generation."""
-    # It is kept for each member, and begins its id.
+    """Join the next generation of a group."""
+    # Each member stores it, and its id starts with it.
     client_id = (context.client_id or "")[:_MOST_CLIENT_ID]
     groups = context.broker.groups
     result = await context.ask_group(
@@ -68,7 +67,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         ),
     )
     assert isinstance(result, JoinResult)
-    # Versions before 7 have no way to say "no protocol" but the empty string.
+    # Before version 7, the empty string means "no protocol".
     protocol = result.protocol if result.protocol is not None or context.version >= 7 else ""
     return JoinGroupResponse(
         error_code=code_of(result.error),

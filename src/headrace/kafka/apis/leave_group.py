@@ -1,7 +1,7 @@
 """LeaveGroup (13), versions 0-5.
 
 Version notes
-- 0-2: one member, one error. 3: many members, static ones by instance id alone (KIP-345). 4: flexible. 5: reasons.
+- 0-2: one member, one error. 3: many members, static ones by instance id only (KIP-345). 4: flexible. 5: reasons.
 """
 
 from headrace.groups.effects import LeaveResult
@@ -17,7 +17,7 @@ from headrace.security.access.required_acls import Operation
 
 @register(LeaveGroupRequest, 0, 5, needs=(groups(Operation.READ, its_group),), bound=OF_CHANGES)
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Take members out of a group."""
+    """Remove members from a group."""
     if context.version < 3:
         leaving: tuple[Leaving, ...] = (Leaving(member_id=request.member_id),)
     else:

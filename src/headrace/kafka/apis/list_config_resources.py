@@ -1,13 +1,13 @@
 """ListConfigResources (74), versions 0-1 (KIP-1142).
 
 Behavior
-- What DescribeConfigs can describe: the topics of the virtual cluster, and the brokers that are alive. Of the other
-  types that Kafka knows (broker loggers, client metrics, groups) there are none. An unknown type is
-  UNSUPPORTED_VERSION, as in Kafka.
-- No types means all of them.
+- Lists the resources of DescribeConfigs: the topics of the virtual cluster, and the live brokers. There are no
+  resources of Kafka's other types (broker loggers, client metrics, groups). As in Kafka, an unknown type is
+  UNSUPPORTED_VERSION.
+- No types selects all of them.
 
 Version notes
-- 0: client metrics alone (KIP-714), of which there are none. 1: resource types.
+- 0: client metrics only (KIP-714), so the list is empty. 1: resource types.
 """
 
 from headrace.kafka.apis.describe_configs import BROKER, TOPIC
@@ -21,14 +21,14 @@ from headrace.security.access.required_acls import Operation
 _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
 _KNOWN = frozenset((TOPIC, BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
 _RESOURCE_BYTES = 350
-"""What a topic takes in the answer."""
+"""Memory for one topic in the response."""
 
 Resource = ListConfigResourcesResponse.ConfigResource
 
 
 @register(ListConfigResourcesRequest, 0, 1, needs=(cluster(Operation.DESCRIBE_CONFIGS),))
 async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> None:
-    """Name what has a configuration."""
+    """List the resources that have a configuration."""
     asked = {_CLIENT_METRICS} if context.version == 0 else set(request.resource_types) or _KNOWN
     if not asked <= _KNOWN:
         context.answer(ListConfigResourcesResponse(error_code=Code.UNSUPPORTED_VERSION, config_resources=[]))

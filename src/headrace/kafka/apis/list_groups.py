@@ -16,7 +16,7 @@ from headrace.security.access.required_acls import Operation, ResourceType
 
 _TYPE = "classic"
 _GROUP_BYTES = 250
-"""What a group takes while the answer is made, without its name."""
+"""Memory for one group while the response is built, without its name."""
 
 
 NEEDS = (
@@ -39,7 +39,7 @@ def _hide(response: ListGroupsResponse, _: RequestContext, grants: Grants) -> It
 
 @register(ListGroupsRequest, 0, 5, needs=NEEDS, refusal=Refusal(take_out=whole(_no), hide=_hide))
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups, filtered."""
+    """List groups."""
     states = {state.lower() for state in request.states_filter or ()}
     types = {kind.lower() for kind in request.types_filter or ()}
     known = context.broker.groups

@@ -1,16 +1,16 @@
 """ListOffsets (2), versions 1-8.
 
 Behavior
-- -1 is where the log ends for the request's isolation level; records from there on are not found by time. -2 is the
-  log start, in the archive too where records are read from there, -3 the record with the largest timestamp, -4 the
-  log start in Redis; any other timestamp finds the first record at or after it. Nothing found is offset -1,
-  timestamp -1, no error.
-- A partition that is named twice is INVALID_REQUEST, as in Kafka. So much is decompressed for a request at most; what
-  is asked for beyond is MESSAGE_TOO_LARGE.
+- Timestamp -1 is the log end offset for the isolation level. Later records are not searched.
+- Timestamp -2 is the log start offset, including the archive if the topic reads it. -4 is the log start offset in
+  Redis.
+- Timestamp -3 is the record with the largest timestamp. Any other value finds the first record at or after it.
+- If there is no such record, offset and timestamp are -1, without an error.
+- As in Kafka, a partition that is named twice is INVALID_REQUEST. A request that needs too much decompression is
+  MESSAGE_TOO_LARGE for the remaining partitions.
 
 Version notes
-- 2: isolation level. 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first
-  record on the broker itself (KIP-405).
+- 2: isolation level. 4: leader epochs. 6: flexible. 7: -3 (KIP-734). 8: -4, the first record on the broker (KIP-405).
 """
 
 from headrace.broker.partition.source import Isolation
@@ -50,7 +50,7 @@ def _no(asked: Asked, code: Code, _: str | None) -> Partition:
     bound=OF_LOGS,
 )
 def handle(request: ListOffsetsRequest, context: RequestContext) -> AnswerItem:
-    """Find an offset per partition by time."""
+    """Find offsets by timestamp."""
     broker, version = context.broker, context.version
     searcher, isolation = broker.searcher(), Isolation.of(request.isolation_level)
 

@@ -1,8 +1,7 @@
 """ListPartitionReassignments (46), version 0 (KIP-455).
 
 Behavior
-- Partitions move between brokers as brokers come and go, in one step. So no reassignment is ever ongoing, and the
-  answer names none. As in Kafka topics and partitions that do not exist are left out.
+- The response is empty: partitions move in one step when brokers start or stop, so no reassignment is ever in progress.
 """
 
 from headrace.kafka.required_acls import cluster
@@ -14,6 +13,6 @@ from headrace.security.access.required_acls import Operation
 
 @register(ListPartitionReassignmentsRequest, 0, 0, needs=(cluster(Operation.DESCRIBE),), bound=None)
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> None:
-    """Report that no reassignment is ongoing."""
+    """Report that no reassignment is in progress."""
     del request
     context.answer(ListPartitionReassignmentsResponse(error_message=None, topics=[]))

@@ -1,18 +1,18 @@
 """Metadata (3), versions 0-12.
 
 Behavior
-- Without other brokers this one leads every partition. With others, whoever has opened a log last leads it, as all of
-  them have been told, while it is alive; else nobody does (LEADER_NOT_AVAILABLE).
-- Whoever answers names itself the controller: any broker does what clients send there, and this one is alive.
-- A topic that does not exist is created when the request and `auto.create.topics.enable` allow it, before the answer;
-  1 000 of them at most by one request.
-- Where Redis does not answer in time, all that are named are LEADER_NOT_AVAILABLE, as a topic that is being made.
+- Each partition's leader is the live broker that recovered its log last. A partition without a live leader is
+  LEADER_NOT_AVAILABLE. A single broker leads all partitions.
+- The broker that responds names itself the controller, as any broker serves the controller's requests.
+- Creates missing topics before the response, if the request and `auto.create.topics.enable` allow it. One request
+  creates at most 1,000.
+- If Redis does not respond in time, all named topics are LEADER_NOT_AVAILABLE, like a topic that is being created.
 - A topic that is named more than once is described once.
 
 Version notes
-- 0: an empty list of topics means all; from 1 on a null list does.
+- 0: an empty list of topics selects all. Later, a null list does.
 - 4: the request says whether topics may be created.
-- 7: leader epochs. 9: flexible. 10: topic ids. 12: topics may be asked for by id alone.
+- 7: leader epochs. 9: flexible. 10: topic ids. 12: topics by id only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,13 +40,13 @@ from headrace.topics.errors import TopicError, UnknownTopic
 
 _NO_ID = UUID(int=0)
 _PARTITION_BYTES = 400
-"""What a partition takes while the answer is made of it, and then in the answer."""
+"""Memory for one partition while the response is built and sent."""
 _MOST_CREATED = 1_000
-"""Topics that one request creates; those beyond are created by the next, which clients send for what is missing."""
+"""Maximum topics that one request creates. Clients ask again for the missing ones."""
 
 _AT_ONCE = 512
 _MOST_VERSIONS = 4
-"""Of the answers that are kept: more than clients of one kind speak."""
+"""Of the encoded topics that are cached, more than clients of one kind use."""
 T = TypeVar("T")
 
 
@@ -55,7 +55,6 @@ def _names(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
 
 
 def _missing(request: MetadataRequest, context: RequestContext) -> Iterable[str]:
-    """The topics that the request would create."""
     if context.version >= 4 and not request.allow_auto_topic_creation:
         return ()
     broker = context.broker
@@ -96,7 +95,6 @@ def _hide(response: MetadataResponse, _: RequestContext, grants: Grants) -> Iter
 
 
 def _begin(context: RequestContext) -> MetadataResponse:
-    """Without any topic."""
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=None)
@@ -114,7 +112,7 @@ REFUSAL = Refusal(take_out=parts("topics", _places, _no, "topics", always=True),
 
 @register(MetadataRequest, 0, 12, needs=NEEDS, refusal=REFUSAL, bound=OF_TOPICS, urgent=True)
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Describe the cluster and the topics asked for."""
+    """Describe the cluster and topics."""
     broker = context.broker
     await broker.topics.leading.current()
     pace = context.pace()
@@ -125,7 +123,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         one = _Described(context, pace, request)
         found = [await one.described(live) async for live in pace.each(broker.topics.with_internal())]
     else:
-        # Each topic once, however often it is named, as in Kafka.
+        # As in Kafka, each topic once.
         named = {(topic.name, topic.topic_id): None for topic in asked}
         await context.reserve(_size(broker, named))
         one = _Described(context, pace, request)
@@ -142,41 +140,39 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
 
 
 def _size(broker: Broker, named: Iterable[tuple[str | None, UUID]]) -> int:
-    """About how many bytes it takes to describe the topics that are there."""
     found = (broker.topics.find(name, topic_id) for name, topic_id in named)
     return sum(len(live.partitions) for live in found if live is not None) * _PARTITION_BYTES
 
 
 class _Kept(msgspec.Struct, gc=False):
-    """What was answered of a topic, for as long as it is so."""
+    """Cached descriptions of a topic, valid until a leader or the membership changes."""
 
     leaders: list[Leader]
     view: int | None
-    """The number of the cluster membership, where that says who the replicas are; None: leaders are alone."""
+    """Number of the cluster membership if it determines the replicas, or None for unreplicated topics."""
     encoded: dict[int, Topic] = {}
     """By version."""
 
 
 def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """All of them, a few at a time: such that they take less than a slice of the loop's time."""
+    """Split a sequence into parts that take less than a slice of the loop's time."""
     return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
 class PartitionsEncoder:
-    """Encodes partitions in one version: those of one leader differ in their indexes and epochs only."""
+    """Encode partitions in one version. Those of one leader differ in index and epoch only."""
 
     def __init__(self, version: int) -> None:
-        """Begin with nothing."""
         self._version = version
         self._of_leaders: dict[int, list[bytes]] = {}
-        """What lies around index and epoch; around the index alone in versions that have no epochs."""
+        """Bytes around index and epoch, or around the index alone in versions without epochs."""
         self._of_replicas: dict[tuple[int, ...], list[bytes]] = {}
-        """The same by the leader and the replicas; without any there is no leader."""
+        """The same, by leader and replicas. Without replicas, there is no leader."""
         self._around: dict[Leader, tuple[bytes, bytes]] = {}
-        """What lies before and behind the index."""
+        """Bytes before and after the index."""
 
     def encode(self, leaders: Sequence[Leader], first: int) -> bytes:
-        """Partitions one behind the other, from the index `first` on, given the leader of each."""
+        """Encode consecutive partitions from the index `first` on, given the leader of each."""
         around = self._around
         for leader in set(leaders) - around.keys():
             epoch, node = leader
@@ -189,7 +185,7 @@ class PartitionsEncoder:
         """As `encode`, with the replicas of each partition, the leader first."""
         made = []
         for index, ((epoch, node), replicas) in enumerate(zip(leaders, copies, strict=True), first):
-            # The leader may have changed since the replicas were looked up.
+            # The leader may have changed after the replicas were determined.
             key = (node, *replicas)
             around = self._of_replicas.get(key)
             if around is None:
@@ -211,7 +207,7 @@ class PartitionsEncoder:
 
 
 class _Described:
-    """Describes the topics of one request, and creates those that are missing, as far as it may."""
+    """Describe the topics of one request, and create missing ones."""
 
     def __init__(self, context: RequestContext, pace: TimeSlice, request: MetadataRequest) -> None:
         self._context = context
@@ -219,12 +215,12 @@ class _Described:
         self._pace = pace
         self._may_create = context.version < 4 or request.allow_auto_topic_creation
         self._with_operations = request.include_topic_authorized_operations
-        """Whether something is added to each topic that is not the same for everybody."""
+        """Whether each topic has a part that differs by client."""
         self._created = 0
         self._encoder = PartitionsEncoder(context.version)
 
     async def topic(self, name: str | None, topic_id: UUID) -> MetadataResponse.MetadataResponseTopic:
-        """One topic, by name or, where that is null, by id."""
+        """Describe one topic by name, or by id if the name is null."""
         try:
             live = self._broker.topics.by_id(topic_id) if name is None else await self._get(name)
         except UnknownTopic as error:
@@ -237,7 +233,7 @@ class _Described:
         return await self.described(live)
 
     async def described(self, live: LiveTopic) -> Topic:
-        """A topic that is there, encoded where it can be: as it was last time, unless a leader has changed since."""
+        """Describe an existing topic, from the cache if possible."""
         pace = self._pace
         leaders: list[Leader] = []
         for some in _slices(live.partitions):
@@ -268,7 +264,6 @@ class _Described:
         return encoded
 
     async def _partitions(self, kept: _Kept, live: LiveTopic) -> list[Partition]:
-        """All of a topic's, encoded."""
         made: list[bytes] = []
         for number, some in enumerate(_slices(kept.leaders)):
             first = number * _AT_ONCE

@@ -1,11 +1,11 @@
 """OffsetCommit (8), versions 2-8.
 
 Behavior
-- Partitions that do not exist get their own error; the others are committed together, durable before the answer; more
-  than 500 in several steps.
+- Partitions that do not exist get an error. The others are committed together, and are durable before the response.
+  More than 500 are committed in several steps.
 
 Version notes
-- 2-4: a retention time per request, ignored as since Kafka 2.1. 6: leader epochs. 7: static members. 8: flexible.
+- 2-4: a retention time per request, ignored as in Kafka since 2.1. 6: leader epochs. 7: static members. 8: flexible.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ from headrace.security.access.required_acls import Operation
 from headrace.topics.errors import UnknownTopic
 
 _AT_ONCE = 500
-"""Positions that are changed in one step: more would hold up other groups."""
+"""Committed offsets per step: more would delay other groups."""
 
 Errors = dict[TopicPartition, GroupError | None]
 
@@ -36,9 +36,9 @@ Errors = dict[TopicPartition, GroupError | None]
 async def find_partitions(
     topics: Iterable[Any], context: RequestContext
 ) -> tuple[dict[TopicPartition, Any], Errors, dict[str, UUID]]:
-    """The partitions that a request names, each with what it asks of it; errors for those that are not there.
+    """Return the partitions of a request with their parts of it, errors for unknown ones, and topic ids.
 
-    And the ids of the topics when they were looked up first: they may be others when this returns.
+    A topic may have another id by the time that this returns.
     """
     pace = context.pace()
     found: dict[TopicPartition, Any] = {}
@@ -61,14 +61,14 @@ async def find_partitions(
 def in_steps(
     found: Mapping[TopicPartition, Any], context: RequestContext
 ) -> AsyncIterator[tuple[int, dict[TopicPartition, Any]]]:
-    """The partitions in pieces that are changed in one step each, numbered; one where there is nothing to change."""
+    """Yield numbered parts of the partitions, one per step, and at least one."""
     items = list(found.items())
     starts = range(0, max(1, len(items)), _AT_ONCE)
     return context.parts(enumerate(dict(items[start : start + _AT_ONCE]) for start in starts))
 
 
 def answer_of(errors: Errors, outcome: Callable[[Any, Code, str | None], Any]) -> AnswerItem:
-    """What answers for a partition, with these errors."""
+    """Return a function that builds the response for a partition from these errors."""
     return lambda topic, asked: outcome(asked, code_of(errors[TopicPartition(topic.name, asked.partition_index)]), None)
 
 
@@ -95,9 +95,9 @@ def _position(asked: OffsetCommitRequest.OffsetCommitRequestPartition, topic_id:
     one_gives_up_all=True,
 )
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> AnswerItem:
-    """Commit positions of a group."""
+    """Commit offsets of a group."""
     found, errors, ids = await find_partitions(request.topics, context)
-    # Once it is given up, the rest may be older than what came since.
+    # If one step is given up, the rest may be older than later commits.
     async for number, some in in_steps(found, context):
         result = await context.ask_group(
             request.group_id,

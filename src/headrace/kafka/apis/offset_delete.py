@@ -1,8 +1,8 @@
 """OffsetDelete (47), version 0 (KIP-496).
 
 Behavior
-- Positions in topics that a member reads stay: GROUP_SUBSCRIBED_TO_TOPIC.
-- Of a group that is not there: GROUP_ID_NOT_FOUND.
+- Committed offsets in topics that a member reads are not deleted: GROUP_SUBSCRIBED_TO_TOPIC.
+- A group that does not exist is GROUP_ID_NOT_FOUND.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ def _take_out(request: OffsetDeleteRequest, context: RequestContext, refused: Re
     bound=OF_CHANGES,
 )
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> AnswerItem | OffsetDeleteResponse:
-    """Delete positions of a group."""
+    """Delete committed offsets of a group."""
     broker = context.broker
     refused = await broker.groups.ready(request.group_id)
     if refused is not None:

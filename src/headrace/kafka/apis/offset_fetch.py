@@ -1,18 +1,19 @@
 """OffsetFetch (9), versions 1-8.
 
 Behavior
-- Nothing committed, or no such group, is offset -1 with empty metadata and no error.
-- A group or partition that is named more than once is told once.
-- A null list of topics asks for every position of the group.
-- Positions that are more than the memory for answers (`headrace.reads.bytes`) in one request are refused, a group at a
-  time (POLICY_VIOLATION).
-- In native topics Redis is asked where its consumer group stands; while it does not answer, the group's error says so.
+- A partition without a committed offset, or an unknown group, has offset -1 and empty metadata, without an error.
+- A group or partition that is named more than once is in the response once.
+- A null list of topics selects all committed offsets of the group.
+- A group whose committed offsets exceed the memory for responses (`headrace.reads.bytes`) in one request is
+  POLICY_VIOLATION.
+- In native topics, committed offsets come from the consumer group in Redis. If Redis does not respond, the group has an
+  error.
 
 Version notes
-- 2: null topics, and an error for the whole group. Up to version 7 each partition has it, too: aiokafka looks there
-  only, and would take an answer without partitions for a group that has committed nothing.
-- 5: leader epochs. 6: flexible. 7: require stable (nothing is unstable without transactions).
-- 8: many groups at once (KIP-709).
+- 2: null topics, and an error for the whole group. Up to version 7 each partition has that error, too. aiokafka reads
+  only errors of partitions, and would otherwise assume a group without committed offsets.
+- 5: leader epochs. 6: flexible. 7: require stable, without effect as there are no transactions.
+- 8: many groups per request (KIP-709).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -36,14 +37,14 @@ Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _NOTHING = OffsetAndMetadata(offset=-1)
 
 _POSITION_BYTES = 250
-"""What a position takes while the answer is made, without its metadata."""
+"""Memory for one committed offset while the response is built, without its metadata."""
 _AT_ONCE = 500
 _AGAIN = Code.COORDINATOR_LOAD_IN_PROGRESS
-"""What every client asks again for, of whoever is the coordinator by then.
+"""The error after which every client retries, with the coordinator of that time.
 
-COORDINATOR_NOT_AVAILABLE ends Java's consumers before 3.9, and aiokafka's. After NOT_COORDINATOR librdkafka reads
-nothing of these partitions until the next rebalance (its issue 5586). So whose group has been moved a moment ago asks
-again, until a heartbeat's answer sends it to the other broker.
+COORDINATOR_NOT_AVAILABLE ends Java consumers before 3.9, and aiokafka's. After NOT_COORDINATOR, librdkafka reads
+nothing of these partitions until the next rebalance (librdkafka issue 5586). So a client of a group that has just moved
+retries here until the response to a heartbeat sends it to the other broker.
 """
 
 Asked = Sequence[tuple[str, Iterable[int]]] | None
@@ -51,7 +52,7 @@ Answered = list[tuple[str, list[tuple[int, OffsetAndMetadata]]]]
 
 
 async def _size(context: RequestContext, group: str) -> int:
-    """About how many bytes all positions of a group take."""
+    """Return the approximate bytes of all committed offsets of a group."""
     size = 0
     async for position in context.pace().each(list(context.broker.groups.positions(group).values())):
         size += _POSITION_BYTES + getsizeof(position.metadata)
@@ -59,7 +60,6 @@ async def _size(context: RequestContext, group: str) -> int:
 
 
 async def _positions(context: RequestContext, group: str, asked: Asked) -> Answered:
-    """Positions of a group, each place once however often it is named."""
     broker, pace = context.broker, context.pace()
     if asked is None:
         committed = await broker.positions(group, None)
@@ -93,7 +93,6 @@ def _groups(request: OffsetFetchRequest, context: RequestContext) -> Iterable[st
 
 
 def _topics(request: OffsetFetchRequest, context: RequestContext) -> Iterable[str]:
-    """The topics asked for by name; who asks for all of a group's positions names none."""
     if context.version >= 8:
         return (topic.name for asked in request.groups for topic in asked.topics or ())
     return (topic.name for topic in request.topics or ())
@@ -119,7 +118,7 @@ _MANY = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.Offse
 
 
 def _without(asked: Any, structures: Any, refused: Refused) -> Any:
-    """Take refused topics out of what is asked of a group; their answers."""
+    """Remove refused topics from a request for a group, and return their responses."""
     if asked.topics is None:
         return []
     kept, answers = [], []
@@ -185,7 +184,7 @@ def _hide(response: OffsetFetchResponse, _: RequestContext, grants: Grants) -> I
 
 @register(OffsetFetchRequest, 1, 8, needs=NEEDS, refusal=Refusal(take_out=_take_out, hide=_hide), bound=OF_POSITIONS)
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """Tell the committed positions of one group or many."""
+    """Return the committed offsets of groups."""
     if context.version >= 8:
         return OffsetFetchResponse(groups=await _many(request, context))
     group = request.group_id
@@ -213,10 +212,10 @@ async def _many(request: OffsetFetchRequest, context: RequestContext) -> list[Gr
     merged = _merged(request.groups)
     sizes: dict[str, int] = {}
     for asked in merged:
-        # A group that is not loaded yet has no size.
+        # A group that is not loaded has no size.
         if asked.topics is None and await context.broker.groups.ready(asked.group_id) is None:
             sizes[asked.group_id] = await _size(context, asked.group_id)
-    # Before any is read: see `RequestContext.reserve`.
+    # Before the first read: see `RequestContext.reserve`.
     fitting = await context.reserve_parts(sizes)
     answers = []
     topics: list[Any]
@@ -232,17 +231,13 @@ async def _many(request: OffsetFetchRequest, context: RequestContext) -> list[Gr
 def _merged(
     groups: Iterable[OffsetFetchRequest.OffsetFetchRequestGroup],
 ) -> Collection[OffsetFetchRequest.OffsetFetchRequestGroup]:
-    """Each group once: as it is named last."""
     return {group.group_id: group for group in groups}.values()
 
 
 async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tuple[list[Any], Code]:
-    """What is answered about one group: its topics, and an error code.
+    """Return the topics of the response for one group, and an error code.
 
-    Args:
-        context: the request's.
-        wanted: what is asked of the group; the whole request in versions with one group.
-        structures: the classes of a topic and of a partition in the answer.
+    `wanted` is the group's part of the request. `structures` are the response classes of a topic and of a partition.
     """
     broker = context.broker
     refused = await broker.groups.ready(wanted.group_id)
@@ -256,7 +251,7 @@ async def _answer(context: RequestContext, wanted: Any, structures: Any) -> tupl
     except StorageUnavailable:
         return [], _AGAIN
     if broker.ownership.number != view:
-        # A group that was handed over meanwhile has no positions here; its members would begin somewhere else.
+        # The group may have moved, and an empty result would reset its members.
         return [], _AGAIN
     topic_of, partition_of = structures
     topics = [

@@ -1,10 +1,11 @@
 """OffsetForLeaderEpoch (23), versions 2-4 (KIP-320).
 
 Behavior
-- The answer is the largest leader epoch up to the one asked for, and where it ended: at the first offset of the next
-  one, or at the log end. Epoch -1, offset -1: none is known. The epoch rises whenever a server opens the partition.
-- An epoch whose records have all been trimmed ended where the oldest one that is known begins, as in Kafka: a consumer
-  that has read them goes on there.
+- Returns the largest known leader epoch that is not after the requested one, and its end offset. That is the first
+  offset of the next epoch, or the log end offset. If none is known, epoch and offset are -1. The epoch rises whenever a
+  server becomes leader.
+- As in Kafka, an epoch whose records have all been trimmed ends where the oldest known one begins. A consumer that has
+  read it continues there.
 
 Version notes
 - 3: replica id. 4: flexible.
@@ -57,14 +58,14 @@ def _topic(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, partitions: 
     bound=OF_LOGS,
 )
 def handle(_: OffsetForLeaderEpochRequest, context: RequestContext) -> AnswerItem:
-    """Tell where leader epochs end."""
+    """Return the end offsets of leader epochs."""
     topics, ends = context.broker.topics, Ends()
 
     async def end_of(topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic, asked: EpochAsked) -> Partition:
         partition = topics.partition(topic.topic, asked.partition)
         partition.check_led()
         check_epoch(partition.leader_epoch, asked.current_leader_epoch)
-        # A client that has more than this goes back to it: an end that is behind the truth makes it read again.
+        # The end must be current: a client that is ahead of it reads again from there.
         await ends.ask(partition)
         epoch, end = partition.end_of_epoch(asked.leader_epoch)
         return Partition(partition=asked.partition, leader_epoch=epoch, end_offset=end)
@@ -73,14 +74,14 @@ def handle(_: OffsetForLeaderEpochRequest, context: RequestContext) -> AnswerIte
 
 
 class Ends:
-    """Where the partitions of a request end: each is asked for once, however often the request names it."""
+    """The log ends of a request's partitions, each read from storage once."""
 
     def __init__(self) -> None:
         self.asked: dict[Asked, TopicError | None] = {}
-        """Why one could not be asked, or None."""
+        """The error of each, or None."""
 
     async def ask(self, partition: Asked) -> None:
-        """Know where it ends by now. Raises TopicError."""
+        """Bring a partition's log end up to date. Raises TopicError."""
         if partition not in self.asked:
             self.asked[partition] = None
             try:
@@ -89,5 +90,5 @@ class Ends:
                 self.asked[partition] = error
         refused = self.asked[partition]
         if refused is not None:
-            # A new one each time: what is raised keeps where it was raised.
+            # A new exception each time, because exceptions keep their tracebacks.
             raise type(refused)(str(refused))

@@ -1,18 +1,18 @@
 """Produce (0), versions 0-9; 0-2 are advertised and refused.
 
 Behavior
-- One record batch per partition, stored byte for byte; only its header and CRC are read.
-- Answered when Redis has answered. acks=0 gets no answer, and an error closes the connection, as in Kafka.
-- With acks=0 what has come is stored though its client has left, as in Kafka, as long as requests have memory.
-- Where Redis does not answer: REQUEST_TIMED_OUT after the request's time-out (acks=all), or 25 s. The batch is stored
-  all the same; sent again by an idempotent producer, it is answered with its offset.
-- acks=all waits for as many replicas of Redis as min.insync.replicas asks for, for the request's time-out at most;
-  where it asks for none beyond the primary, which is the default, acks=1 and acks=all are the same.
-- One batch for one partition, which is what nearly every client sends, takes a shortcut around the codec's structures.
+- Stores one record batch per partition byte for byte. The server reads only its header and CRC.
+- Responds after Redis has responded. As in Kafka, acks=0 gets no response, and an error closes the connection.
+- As in Kafka, complete requests with acks=0 are stored even if the client has disconnected, within the memory for
+  requests.
+- If Redis does not respond: REQUEST_TIMED_OUT after the timeout of the request (acks=all), or after 25 s. The batch is
+  stored later. If an idempotent producer sends it again, the response has its offset.
+- acks=all waits for the replicas that `min.insync.replicas` requires, at most for the timeout of the request. By
+  default that is the primary only, and acks=1 and acks=all have the same effect.
 
 Version notes
-- 0-2: listed because old librdkafka compresses only for brokers that list them (KAFKA-18659); magic 0 and 1 are gone.
-- 7: zstd may be used (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
+- 0-2: old librdkafka compresses only for brokers that list them (KAFKA-18659). Magic 0 and 1 are not supported.
+- 7: zstd (KIP-110). 8: error messages per partition (KIP-467). 9: flexible.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ from headrace.topics.errors import InvalidRecord
 
 _ACKS = (-1, 0, 1)
 _MOST_BYTES = 2**31 - 1
-"""`socket.request.max.bytes` alone bounds what carries records."""
+"""Only `socket.request.max.bytes` limits requests with records."""
 _ELEMENT_BYTES = 32
-"""Of topics and partitions: a topic with one partition are two, and its batch alone has 61 bytes."""
+"""Memory per topic and per partition. A topic with one partition counts as two, and its batch has at least 61 bytes."""
 PRODUCE = ProduceRequest.API_KEY
 _MANY = 100
-"""Partitions from which on batches are appended in pieces."""
+"""Requests with more partitions are appended in pieces."""
 
 
 def _wait_ms(request: ProduceRequest) -> int:
-    """How long it waits for replicas: as Kafka's, a request's time-out is about acks=all. 0: for none."""
+    """Return the timeout for replicas in ms, or 0 for none: as in Kafka, it applies to acks=all only."""
     return max(1, request.timeout_ms) if request.acks == -1 else 0
 
 
@@ -76,7 +76,7 @@ def _no(topic: ProduceRequest.TopicProduceData, no: No, _: RequestContext) -> Pr
 
 
 def _keep(request: ProduceRequest, context: RequestContext) -> bool:
-    """Whether it names many topics, and then with memory of its own, before what is sent behind it."""
+    """Return whether the request has many topics. Then copy it, and hold up later requests."""
     if len(request.topic_data) <= _MANY:
         return False
     _hold_up(context)
@@ -85,7 +85,7 @@ def _keep(request: ProduceRequest, context: RequestContext) -> bool:
 
 
 def _hold_up(context: RequestContext) -> None:
-    """Serve nothing that was sent behind it before it is through, and go on with it though its client leaves."""
+    """Serve no later request of the client before this one, and finish it even if the client disconnects."""
     if not context.alone:
         context.channel.hold_up(context)
         context.late = Placing()
@@ -99,11 +99,11 @@ REFUSAL = parts("topic_data", _places, _no, "responses", always=True)
     most_bytes=_MOST_BYTES, element_bytes=_ELEMENT_BYTES, bound=None, urgent=True,
 )  # fmt: skip
 def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, Any, ProduceResponse | None] | None:
-    """Append one batch to each partition named."""
+    """Append one batch to each partition."""
     opened = _opened(request, context.broker)
     waits = opened > 0 and context.broker.lane.crowded
     if waits or opened > 1 or context.alone or sum(len(topic.partition_data) for topic in request.topic_data) > _MANY:
-        # What the client sent behind it may be for the same partitions: order is kept.
+        # Later requests of the client may be for the same partitions.
         _hold_up(context)
         return _append_many(_kept(request, context), context, first_waits=opened > 0)
     response = ProduceResponse(responses=[])
@@ -126,7 +126,7 @@ def handle(request: ProduceRequest, context: RequestContext) -> Coroutine[Any, A
 
 
 def _kept(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
-    """The request with memory of its own: the read buffer is another's by the time that most of it is appended."""
+    """Copy the records, as the read buffer is reused before most of them are appended."""
     if not context.owned:
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -136,21 +136,21 @@ def _kept(request: ProduceRequest, context: RequestContext) -> ProduceRequest:
 
 
 def _opened(request: ProduceRequest, broker: Broker) -> int:
-    """How many batches are opened, which may make 16 MiB of a few kilobytes."""
+    """Return the number of expanded batches. Each may grow from a few kilobytes to 16 MiB."""
     return sum(len(topic.partition_data) for topic in request.topic_data if opens_batches(broker, topic.name))
 
 
 async def _append_many(
     request: ProduceRequest, context: RequestContext, *, first_waits: bool
 ) -> ProduceResponse | None:
-    """As `handle` where it takes long: of so many batches, or of those that are opened, whose first one waits, too."""
+    """As `handle`, for many batches or expanded ones. `first_waits` delays the first of these."""
     pace = context.pace()
     if first_waits:
         await pace.rest()
     now_ms = context.broker.clock.now_ms()
     response = ProduceResponse(responses=[])
     settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    # One more, which is settled when all have been given.
+    # One more than the batches, settled after all have been given.
     silent, wait_ms = request.acks == 0, _wait_ms(request)
     pending = Pending(context, response, 1, silent=silent, wait_ms=wait_ms, settled=settled)
     try:
@@ -164,7 +164,7 @@ async def _append_many(
                     answers.append(answer)
                     pending.expect()
                     _append(request, topic.name, data, answer, now_ms, context, pending)
-            # Not before: what was sent behind it could come in between.
+            # Not earlier: later requests could be appended in between.
             context.late = pending
         finally:
             pending.given()
@@ -184,7 +184,7 @@ def _append(
     context: RequestContext,
     pending: Pending,
 ) -> None:
-    """Append the batch of one partition; `pending` gets the result, whatever it is."""
+    """Append the batch of one partition, and report the result to `pending`."""
     channel, wait_ms = context.channel, _wait_ms(request)
     append = PartitionAppend(pending, channel, context.version, name, data.index, answer, wait_ms)
     acks, records = request.acks, data.records
@@ -193,6 +193,6 @@ def _append(
     elif records is None:
         append.settle(InvalidRecord("no record batch"))
     else:
-        # What the log keeps must outlive the read buffer, and is stamped with its offset in place.
+        # The log keeps these bytes beyond the read buffer, and writes the offset into them.
         append.batch = without_the_rest(records, context.size) if context.owned else bytearray(records)
         append.append(now_ms)

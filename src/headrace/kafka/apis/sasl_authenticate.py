@@ -1,15 +1,15 @@
 """SaslAuthenticate (36), versions 0-2.
 
 Behavior
-- Takes the tokens of the mechanism that was agreed on (KIP-152). Over OCI's Kafka endpoint the user name of PLAIN
-  chooses the virtual cluster of the connection: it is `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, and the
-  password an auth token. Everybody else gets the default one.
-- SASL_AUTHENTICATION_FAILED says why as far as the client should know, after
-  `connection.failed.authentication.delay.ms`; then the connection is closed.
-- ILLEGAL_SASL_STATE without a SaslHandshake before it.
+- Takes the tokens of the mechanism from SaslHandshake (KIP-152). Without a SaslHandshake: ILLEGAL_SASL_STATE.
+- On the OCI Kafka endpoint, the user name of PLAIN selects the virtual cluster. It is
+  `<tenancy>/[<domain>/]<user>/<OCID of the stream pool>`, and the password is an auth token. Other users get the
+  default virtual cluster.
+- A failed login gets SASL_AUTHENTICATION_FAILED after `connection.failed.authentication.delay.ms`, with a message that
+  is safe for clients. Then the server closes the connection.
 
 Version notes
-- 1: tells how long the login lasts (KIP-368): `connections.max.reauth.ms`, or 0 for ever. 2: flexible.
+- 1: the lifetime of the login (KIP-368): `connections.max.reauth.ms`, or 0 for no limit. 2: flexible.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from headrace.security.access.required_acls import ANYBODY
 
 @register(SaslAuthenticateRequest, 0, 2, needs=ANYBODY)
 async def handle(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse | None:
-    """Check a token; the last one binds the connection to the virtual cluster it opens."""
+    """Check a token. The last one assigns the connection to a virtual cluster."""
     channel = context.channel
     if not channel.login.expects_token:
         return _failure(Code.ILLEGAL_SASL_STATE, "SaslAuthenticate comes once, after SaslHandshake")
@@ -51,7 +51,7 @@ def _failure(code: Code, message: str) -> SaslAuthenticateResponse:
 
 
 async def take_bare(channel: ResponseChannel, token: bytes, send: Callable[[bytes], None]) -> None:
-    """Take a token that came bare, and answer it likewise: with its length before it."""
+    """Check a token without a Kafka header, and respond with a bare token: its length, then its bytes."""
     try:
         answer = await channel.login.take(token)
     except LoginRefused as refused:
@@ -65,14 +65,14 @@ async def take_bare(channel: ResponseChannel, token: bytes, send: Callable[[byte
 
 
 def log_login_refused(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
-    """Tell the log of a login that was refused."""
+    """Log a refused login."""
     channel.login.told = refused
     audit, more = channel.broker.access.audit, {} if request is None else {"request": request}
     audit.login_refused(str(channel.principal), channel.client_host, channel.login.mechanism, refused.reason, **more)
 
 
 def refuse(channel: ResponseChannel, refused: LoginRefused, request: int | None = None) -> None:
-    """Tell of a login that was refused, if nobody has, and end its channel."""
+    """Log a refused login, once, and close its channel."""
     if channel.login.told is not refused:
         log_login_refused(channel, refused, request)
     channel.close(f"login refused: {refused.reason}", expected=True)

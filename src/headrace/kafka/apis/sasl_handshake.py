@@ -1,13 +1,13 @@
 """SaslHandshake (17), versions 0-1.
 
 Behavior
-- Agrees on the mechanism, one of `sasl.enabled.mechanisms`, before any other request but ApiVersions (KIP-43). With any
-  other mechanism the answer is UNSUPPORTED_SASL_MECHANISM, and the connection is closed.
-- ILLEGAL_SASL_STATE where nobody can log in, after a login that lasts for ever, and before the first one while
-  something is under way that another request asked for.
+- Selects one of `sasl.enabled.mechanisms`, before any request other than ApiVersions (KIP-43). Another mechanism is
+  UNSUPPORTED_SASL_MECHANISM, and the server closes the connection.
+- ILLEGAL_SASL_STATE on listeners without logins, after a login without a time limit, and before the first login while
+  another request is in progress.
 
 Version notes
-- 0: the token follows bare, in a frame without a header, and is answered by an empty one.
+- 0: the token follows without a Kafka header. The response is a bare token, too.
 - 1: the token follows in SaslAuthenticate (KIP-152).
 """
 
@@ -20,7 +20,7 @@ from headrace.security.access.required_acls import ANYBODY
 
 @register(SaslHandshakeRequest, 0, 1, needs=ANYBODY)
 def handle(request: SaslHandshakeRequest, context: RequestContext) -> None:
-    """Agree on a mechanism."""
+    """Select a mechanism."""
     channel = context.channel
     if channel.login.first and channel.is_busy:
         code = Code.ILLEGAL_SASL_STATE

@@ -1,7 +1,7 @@
 """SyncGroup (14), versions 0-5.
 
 Behavior
-- The leader brings everyone's assignment; the others wait for it. It is stored before it is handed out.
+- The leader sends all assignments, and the other members wait for theirs. They are stored before the responses.
 
 Version notes
 - 3: static members. 4: flexible. 5: protocol type and name are checked and returned (KIP-559).

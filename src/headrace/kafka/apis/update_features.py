@@ -1,8 +1,8 @@
 """UpdateFeatures (57), versions 0-2 (KIP-584).
 
 Behavior
-- There are no features whose version could change: ApiVersions names none, and what this server can do it does. So
-  every update is INVALID_UPDATE_VERSION in Kafka's words, for all of them together, also where it is only validated.
+- There are no features. Every update is INVALID_UPDATE_VERSION for the whole request, with Kafka's message, even with
+  `validate_only`.
 - An empty list is accepted.
 
 Version notes
@@ -19,12 +19,12 @@ from headrace.topics.errors import cut
 
 _UPGRADE, _UNSAFE_DOWNGRADE = 1, 3
 _MOST_NAME = 249
-"""Characters of a feature's name that are repeated."""
+"""Maximum characters of a feature's name in the response."""
 
 
 @register(UpdateFeaturesRequest, 0, 2, needs=(cluster(Operation.ALTER),), bound=None)
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> None:
-    """Refuse to change what there is not."""
+    """Refuse updates of features."""
     if not request.feature_updates:
         context.answer(UpdateFeaturesResponse(error_message=None, results=[]))
         return

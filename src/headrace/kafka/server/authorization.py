@@ -1,4 +1,4 @@
-"""The one place where Kafka's requests are asked about: what of a request its principal may have."""
+"""Authorization of Kafka requests."""
 
 from collections.abc import Coroutine, Iterator
 from typing import Any
@@ -9,11 +9,11 @@ from headrace.kafka.server.registry import SHORTCUTS, Api, Served
 from headrace.kafka.server.request_context import RequestContext
 
 _LONG = 16 << 10
-"""Bytes of a request from which on it is asked about in pieces: it may name thousands of things."""
+"""Longer requests are authorized in pieces: they may name thousands of resources."""
 
 
 def may(context: Served, grants: Grants) -> bool:
-    """Whether a plain request may have all that it needs; else it is to be read as the message tables say."""
+    """Return whether a simple request is fully authorized."""
     for rule in SHORTCUTS[context.api_key].needs:
         known = grants.known(rule)
         for name in rule.names(context, context):
@@ -24,7 +24,7 @@ def may(context: Served, grants: Grants) -> bool:
 
 
 def serve(api: Api, request: Any, context: RequestContext, grants: Grants) -> Coroutine[Any, Any, Any] | None:
-    """As the API's handler, with what of the request its principal may have."""
+    """Call the handler with the authorized part of a request."""
     if context.size > _LONG and (api.keep is None or api.keep(request, context)):
         return _serve_long(api, request, context, grants)
     refused = None
@@ -52,7 +52,6 @@ def serve(api: Api, request: Any, context: RequestContext, grants: Grants) -> Co
 
 
 async def _serve_long(api: Api, request: Any, context: RequestContext, grants: Grants) -> Any:
-    """As `serve`, letting others go first while there is much to ask about."""
     pace = context.pace()
     refused = Refused()
     for rule in api.needs:
@@ -86,8 +85,6 @@ def _tell(api: Api, context: RequestContext, refused: Refused) -> None:
 
 
 class _Taking:
-    """What is refused is taken out of a request; `rest` is left of it when all steps are through."""
-
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self.rest = Rest()
@@ -97,7 +94,6 @@ class _Taking:
 
 
 def _amend(api: Api, context: RequestContext, grants: Grants, rest: Rest) -> None:
-    """Have the answer hide what its principal may not see, and tell what was taken out of the request."""
     hide = None if api.refusal is None else api.refusal.hide
     if hide is None and rest.add is None:
         return

@@ -1,4 +1,4 @@
-"""How long one connection is not served: its client has used up a quota (KIP-219)."""
+"""Throttling of a connection (KIP-219)."""
 
 from collections.abc import Callable
 
@@ -10,18 +10,11 @@ from headrace.security.access.principal import ANONYMOUS
 
 
 class ChannelThrottle:
-    """The one timer of a connection that has to wait."""
+    """The throttle timer of a connection."""
 
     __slots__ = ("_clock", "_ended", "_order", "_over", "_timer", "_until_ms")
 
     def __init__(self, order: InFlightRequests, clock: Clock, over: Callable[[], None]) -> None:
-        """Nobody has to wait yet.
-
-        Args:
-            order: the connection's, which puts requests off meanwhile.
-            clock: the time.
-            over: goes on with what was put off.
-        """
         self._order = order
         self._clock = clock
         self._over = over
@@ -30,7 +23,7 @@ class ChannelThrottle:
         self._ended = False
 
     def limit(self, context: RequestContext) -> None:
-        """Have a request count against the quotas that hold for its client."""
+        """Count a request against the client's quotas."""
         channel = context.channel
         host = channel.client_host if channel.principal is ANONYMOUS else ""
         limits = channel.broker.quotas.limits(channel.principal.name, context.client_id or "", host)
@@ -38,14 +31,11 @@ class ChannelThrottle:
             return
         context.account = RequestQuota(limits, self._clock)
         if context.api_key == PRODUCE and (wait_ms := context.account.produced(context.size)):
-            # What is sent behind it waits already now: much more could be under way before its answer is there.
+            # Later requests wait from now on, not only after the response.
             self.mute(wait_ms)
 
     def mute(self, wait_ms: int) -> None:
-        """Put requests off for so long from now, or for as long as was said before if that is longer.
-
-        Not those of a client that has left: they count for its next connections, and wait for nothing in memory.
-        """
+        """Delay requests for at least `wait_ms` from now, except those of a lost client."""
         if self._ended:
             return
         self._until_ms = max(self._until_ms, self._clock.ticks_ms() + wait_ms)
@@ -62,11 +52,11 @@ class ChannelThrottle:
         self._over()
 
     def then(self, wait_ms: int, end: Callable[[], None]) -> None:
-        """Do something else after that time: this connection is never served."""
+        """Call `end` after a delay."""
         self._timer = self._clock.call_at(self._clock.ticks_ms() + wait_ms, end)
 
     def end(self) -> None:
-        """Call off whatever was to come: the connection is gone."""
+        """Cancel the timer of a lost connection."""
         self._ended = True
         self._order.unmute()
         if self._timer is not None:

@@ -1,6 +1,6 @@
-"""One client connection: it serves requests and sends the responses in request order.
+"""One client connection: serves requests and sends responses in request order.
 
-Work per turn of the event loop and memory per connection are bounded, see docs/limits.md.
+Limits are in docs/limits.md.
 """
 
 import asyncio
@@ -46,15 +46,15 @@ class Connection(Framing):
         self._waiting = self._order.waiting
         self._answers = Answers(self._order, listener.memory, listener.counted, logs_requests=listener.telling)
         self._muting = ChannelThrottle(self._order, self.broker.clock, self.resume)
-        self._going_on = False  # its turn to serve waiting requests is scheduled
-        self._unopened = False  # the first waiting request is large, and too many large ones are being served
-        self._serving = False  # while requests are served their responses leave together
+        self._going_on = False  # a turn for waiting requests is scheduled
+        self._unopened = False  # the first waiting request waits for a slot
+        self._serving = False  # responses are written together after the requests
         self._flushing = False
         self._seen = -1  # requests counted at the last idle check
         self.requests = 0
         self.fetches = 0
         self._idle_since_ms = 0
-        self._now = 0.0  # when serving began
+        self._now = 0.0  # start of serving
         self._tasks: dict[asyncio.Task[None], RequestContext | None] = {}
 
     # Life of the connection
@@ -79,8 +79,8 @@ class Connection(Framing):
         self._listener.forget(self)
         self._take_unread()
         self._muting.end()
-        # Like Kafka, finish the requests received from a client that has left: producers with acks=0 leave early. With
-        # the memory used up, drop them, or clients that reconnect could fill it.
+        # Like Kafka, finish received requests: producers with acks=0 disconnect early. Drop them if memory is full, or
+        # clients that reconnect could exhaust it.
         self._left = not (self._closed or self.login.pending or self._memory.full)
         self._closed = True
         if self._left:
@@ -96,14 +96,12 @@ class Connection(Framing):
         self.resume()
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Log the reason and close; complete responses still leave."""
-        # Requests received after this one end, too, even if the client has left.
+        """Log the reason and close after complete responses."""
         self._drop_held()
         if not self._closed:
             self._closed = True
             self._flush()
             self.transport.close()
-            # The remaining responses have limited time to leave.
             self._listener.end_later(self)
             tell = _log.debug if expected else _log.warning
             tell("connection closed", client=self.client_host, reason=reason)
@@ -114,7 +112,7 @@ class Connection(Framing):
         self._muting.then(wait_ms, lambda: self.close(reason, expected=True))
 
     def close_if_idle(self, oldest_ms: int) -> None:
-        """Close if no request has come since about `oldest_ms` (ticks)."""
+        """Close if no request has arrived since `oldest_ms` (ticks)."""
         if self.requests != self._seen or self._waiting or self._holds:
             self._seen = self.requests
             self._idle_since_ms = self.broker.clock.ticks_ms()
@@ -122,7 +120,7 @@ class Connection(Framing):
             self.close("idle (connections.max.idle.ms)", expected=True)
 
     def abort(self, reason: str) -> None:
-        """Log the reason and close at once; unsent responses are lost."""
+        """Log the reason and close without the unsent responses."""
         self._closed = True
         self._drop_held()
         _log.warning("connection closed", client=self.client_host, reason=reason)
@@ -130,12 +128,9 @@ class Connection(Framing):
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """Return the client's progress with what other clients may wait for; None if it does not block them.
-
-        The progress is the bytes received of an incomplete request, and the bytes of responses still to send.
-        """
+        """Return received and unsent bytes, or None if no other client waits for this one."""
         frame = self._frame
-        # Requests sent ahead of a quota delay occupy memory that other clients need.
+        # Requests of a throttled client occupy memory.
         sending = self._memory.short and (
             self._holds if self._order.muted else frame is not None and not self._read_paused
         )
@@ -147,7 +142,7 @@ class Connection(Framing):
     # Bytes in
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Serve the complete frames; immediate responses leave in one write."""
+        """Serve the complete frames."""
         now = self._now = perf_counter()
         lane = self.broker.lane
         if not lane.turn_began:
@@ -174,7 +169,6 @@ class Connection(Framing):
             return True
         order = self._order
         order.quota -= 1
-        # Most requests are Produce requests.
         if (key != PRODUCE or order.exclusive or order.quota < 0) and (
             order.must_wait_for_others(key) or order.slice_over() or not self._may_open(key, stop - start)
             if in_turn
@@ -196,7 +190,7 @@ class Connection(Framing):
         try:
             self._take_held()
         except Exception:
-            # Same handling as for received bytes: the client must not wait for a response that never comes.
+            # The client must not wait for a response that never comes.
             self.abort("a request could not be served")
             raise
         if self._closed:
@@ -207,7 +201,7 @@ class Connection(Framing):
             self.resume()
 
     def _served(self) -> None:
-        # Consumers get records before the producer gets its response, which is another write.
+        # Consumers get records before the producer gets its response.
         self.broker.wakeups.run()
         self._serving = False
         waiting = self._waiting
@@ -278,10 +272,7 @@ class Connection(Framing):
         return task
 
     def cancel_tasks(self) -> bool:
-        """Cancel all tasks but those that wait for storage, and return whether any remain.
-
-        Call it again to cancel tasks that wait for other members later.
-        """
+        """Cancel all tasks but those that wait for storage, and return whether any remain. Call it again for those."""
         for task, context in self._tasks.items():
             if context is None or not context.stays:
                 task.cancel()
@@ -290,12 +281,12 @@ class Connection(Framing):
     def _failed(self, context: RequestContext) -> None:
         name = APIS[context.api_key].name
         self.close(f"{name} version {context.version} failed")
-        context.done = True  # nothing is in flight any more
+        context.done = True  # nothing is in flight
         _log.exception("request failed", api=name, version=context.version, client=self.client_host)
 
     def _admit(self, frame: memoryview) -> bool:
         if self.login.raw:
-            # No frame may come before the response, although the check starts a moment later.
+            # No frame may arrive before the response.
             self.login.raw = False
             self._flush()
             self._keep(take_bare(self, bytes(frame), self.transport.write))
@@ -307,7 +298,7 @@ class Connection(Framing):
         return True
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Set the principal and the virtual cluster after a login."""
+        """See `ResponseChannel.enter`."""
         audit = admitted.broker.access.audit
         audit.admitted(str(admitted.principal), self.client_host, by, listener=self.listener_name)
         self._take_over(admitted)
@@ -318,13 +309,13 @@ class Connection(Framing):
         self.login.expire_in(admitted.lifetime_ms, self.broker.clock)
 
     def hold_up(self, context: RequestContext) -> None:
-        """Serve no later request before this one has its response."""
+        """See `ResponseChannel.hold_up`."""
         context.alone = True
         self._order.exclusive += 1
 
     @property
     def is_busy(self) -> bool:
-        """Whether another request is still in flight."""
+        """See `ResponseChannel.is_busy`."""
         return self._order.kept > 0
 
     def _begin(self, context: RequestContext) -> None:
@@ -359,11 +350,11 @@ class Connection(Framing):
         self._order.quota = 0
 
     def mute(self, wait_ms: int) -> None:
-        """Serve no new requests for `wait_ms`; requests in flight still get responses."""
+        """See `ResponseChannel.mute`."""
         self._muting.mute(wait_ms)
 
     async def _complete(self, later: Coroutine[Any, Any, Any], context: RequestContext) -> None:
-        # Log entries for this request carry its client.
+        # Log lines of this request name its client.
         who = {} if self.principal is ANONYMOUS else {"user": self.principal.name}
         bind_contextvars(client=self.client_host, client_id=context.client_id, **who)
         account = context.account
@@ -377,10 +368,7 @@ class Connection(Framing):
             self.ended(context)
 
     def answer_overdue(self, now_ms: int) -> Iterator[None]:
-        """Answer the requests that have waited for storage for too long (ticks), one per step.
-
-        Their work continues.
-        """
+        """Send timeouts to overdue requests, one per step. Their work continues."""
         for context in overdue_among(self._waiting, now_ms):
             yield
             if context.done or self._closed:
@@ -394,24 +382,21 @@ class Connection(Framing):
             self._pause_reading()
 
     def ended(self, context: RequestContext) -> None:
-        """Release the memory of a request that completed after its response."""
+        """See `ResponseChannel.ended`."""
         freed = self._order.let_go(context)
         if freed:
             self._memory.free(freed)
             held, context.held = context.held, 0
             self.broker.reads.release(held)
             if context.alone:
-                # No response: the client has left.
+                # The client has left, so there is no response.
                 self._order.exclusive -= 1
             self.resume()
 
     # Answers out
 
     def finished(self, context: RequestContext) -> None:
-        """Schedule the due responses to leave in one write.
-
-        Responses given while requests are served leave after the last of these, others at the end of this loop turn.
-        """
+        """See `ResponseChannel.finished`. Responses leave after the current requests or this loop turn."""
         key = context.api_key
         order = self._order
         if key == PRODUCE:
@@ -445,7 +430,7 @@ class Connection(Framing):
             self.resume()
 
     def resume(self) -> None:
-        """Serve waiting requests if it is this connection's turn, or else continue reading."""
+        """Serve waiting requests in turn, or else continue reading."""
         order = self._order
         if self._holds:
             if not self._going_on and (self._left or not self._closed):
@@ -460,7 +445,7 @@ class Connection(Framing):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Take no more requests until the client reads its responses."""
+        """Stop reading until the client reads its responses."""
         self._order.write_paused = True
         self._pause_reading()
 

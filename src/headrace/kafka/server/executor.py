@@ -1,8 +1,7 @@
-"""Execution of requests with many items, for APIs that answer each item separately.
+"""Requests with many items, each with its own response (`register(..., each=...)`).
 
-`register(..., each=...)` defines the items, their responses and the refusal. The handler returns the function that
-answers one item. Other requests are served between items. Remaining items are not started after a timeout. An item
-whose function raises gets an error code.
+The handler returns the function for one item. After a timeout, no more items are started. An item that raises gets an
+error code.
 """
 
 from collections import Counter
@@ -21,16 +20,16 @@ from headrace.security.access.required_acls import CLUSTER_NAME, ResourceType
 from headrace.topics.errors import TopicError
 
 AnswerItem = Callable[..., Any]
-"""Answers one item, directly or as a coroutine. Raises TopicError or RequestError to refuse it."""
+"""Returns the response to one item, or a coroutine for it. Raises TopicError or RequestError to refuse it."""
 
 
 def the_cluster(_: Any, __: Any, ___: RequestContext) -> Iterable[Place]:
-    """Return the needs of an item that needs only the cluster."""
+    """Yield the cluster."""
     yield ResourceType.CLUSTER, CLUSTER_NAME
 
 
 def with_name(topic: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
-    """Return a function for `Each.of_topic`, given the response class of a topic."""
+    """Return a function for `Each.of_topic`, given the class of a topic."""
     return lambda asked, partitions: topic(name=asked.name, partitions=partitions)
 
 
@@ -58,7 +57,7 @@ class Each(msgspec.Struct, frozen=True):
     """Creates the response if it has more fields than the items."""
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
-        """Remove the refused items from a request."""
+        """Remove refused items from a request."""
         assert isinstance(self.field, str)
         return parts(self.field, self.needs, self._all_refused, self.into)(request, context, refused)
 
@@ -68,7 +67,7 @@ class Each(msgspec.Struct, frozen=True):
         return self.of_topic(item, [self.outcome(asked, *no) for asked in item.partitions])
 
     def handler(self, decorated: Callable[[Any, RequestContext], Any]) -> Callable[[Any, RequestContext], Any]:
-        """Return the handler of an API, given its registered function."""
+        """Return the handler of an API."""
 
         async def handle(request: Any, context: RequestContext) -> Any:
             begun = decorated(request, context)

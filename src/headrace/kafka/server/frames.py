@@ -1,9 +1,7 @@
-"""Split the bytes of a connection into requests, and decode requests.
+"""Split the bytes of a connection into requests, and decode these.
 
-Small frames are parsed in a read buffer that all connections share. A larger frame is read into separate memory, which
-its record batches keep: each byte is copied once.
-
-If a request must wait, it stays here with the bytes read after it. Reading is paused until it is served.
+All connections share a read buffer for small frames. A larger frame gets separate memory, which its batches keep. A
+request that must wait is kept here, and reading is paused.
 """
 
 import asyncio
@@ -43,7 +41,7 @@ def _misfit(size: int, most: int) -> str:
 
 
 class Listener(Protocol):
-    """State that a listener's connections share."""
+    """State shared by the connections of a listener."""
 
     logins: Logins | None
     max_request_bytes: int
@@ -67,14 +65,14 @@ class Listener(Protocol):
         """Remove a lost connection."""
 
     def end_later(self, connection: Any) -> None:
-        """Drop a closed connection if its client does not take the remaining responses."""
+        """Drop a closed connection if its client reads nothing."""
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an ApiVersions request with an unsupported version (KIP-511)."""
+        """See `api_versions.refusal`."""
 
 
 class Framing(asyncio.BufferedProtocol, ABC):
-    """Framing part of a connection; subclasses serve the requests."""
+    """Framing of a connection; subclasses serve the requests."""
 
     def __init__(self, listener: Listener) -> None:
         self.login = Login(listener.logins)
@@ -83,14 +81,14 @@ class Framing(asyncio.BufferedProtocol, ABC):
         self._most_bytes = listener.max_request_bytes
         self._scratch = listener.scratch
         self._scratch_view = listener.scratch_view
-        self._head = b""  # first bytes of an incomplete frame
+        self._head = b""  # start of an incomplete frame
         self._frame: Frame | None = None
         self._held = _NOTHING
         """Received bytes that wait, from the start of a request."""
         self._held_frame: memoryview | None = None
         """A waiting request with separate memory, before `_held`."""
-        self._held_bytes = 0  # counted in the memory for requests
-        self._held_parked = 0  # part of these after a request that may wait for long
+        self._held_bytes = 0  # counted as request memory
+        self._held_parked = 0  # of these, after a request that may wait for long
         self._closed = False
         self._left = False
         """Whether the client has left: requests without a response are still served."""
@@ -99,14 +97,9 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _request(self, buffer: memoryview, start: int, stop: int, *, owned: bool, in_turn: bool) -> bool:
-        """Serve one request; return False if it must wait.
+        """Serve the request at `start:stop`, or return False if it must wait.
 
-        Args:
-            buffer: buffer with the request.
-            start: its first byte, after the length.
-            stop: end of the request, exclusive.
-            owned: whether the buffer may be kept; otherwise the next read overwrites it.
-            in_turn: whether the connection has its turn after a wait.
+        `owned`: the buffer is not overwritten. `in_turn`: the connection has its turn after a wait.
         """
 
     @abstractmethod
@@ -119,10 +112,10 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def resume(self) -> None:
-        """Serve waiting requests or continue reading, unless another reason prevents it."""
+        """Serve waiting requests or continue reading, if possible."""
 
     def eof_received(self) -> bool:
-        """Close: the client sends no more."""
+        """Close the connection."""
         return False
 
     def _pause_reading(self) -> None:
@@ -141,12 +134,10 @@ class Framing(asyncio.BufferedProtocol, ABC):
         return self._scratch_view
 
     def _take_unread(self) -> None:
-        """Read the bytes that the client sent before it left and the event loop has not delivered."""
         while not self._closed and (count := unread(self.transport, self.get_buffer(-1))):
             self.buffer_updated(count)
 
     def _took(self, nbytes: int) -> bool:
-        """Count bytes of a frame with separate memory; return whether it is complete."""
         assert self._frame is not None
         if self._frame.took(nbytes):
             return True
@@ -164,7 +155,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
     @property
     def _held_request(self) -> memoryview:
-        """Return the first waiting request, without its length."""
         return self._held[_SIZE.size :] if self._held_frame is None else self._held_frame
 
     def _take_frame(self) -> None:
@@ -192,7 +182,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._drop_held()
 
     def _hold_read(self, nbytes: int) -> None:
-        """Append received bytes to the waiting ones; only needed at the end of a connection."""
         self._held = memoryview(bytearray(self._held) + self._scratch_view[:nbytes])
         self._count_held(nbytes)
 
@@ -206,7 +195,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self.abort("sent ahead of requests that wait, while too much does")
 
     def _park_held(self) -> None:
-        """Count waiting bytes as parked, after a request that may wait for long."""
         self._memory.parked += self._held_bytes - self._held_parked
         self._held_parked = self._held_bytes
 
@@ -242,7 +230,6 @@ class Framing(asyncio.BufferedProtocol, ABC):
             self._head = bytes(buffer[position:end])
 
     def _begin_frame(self, size: int, begun: memoryview) -> None:
-        """Start a frame that is larger than one read, if its size is allowed."""
         if self._closed:
             return
         if self.login.pending and size > MOST_LOGIN_BYTES:
@@ -262,26 +249,13 @@ class Framing(asyncio.BufferedProtocol, ABC):
 
 
 class NotServed(Exception):
-    """A request closes its connection because no response would be readable for the client."""
+    """A request for which the connection is closed, as its client could read no response."""
 
 
 def decode_request(
     frame: memoryview, channel: ResponseChannel, served: Mapping[int, Api]
 ) -> tuple[Api, RequestContext, Any]:
-    """Decode a request.
-
-    Args:
-        frame: header and body.
-        channel: connection of the request.
-        served: APIs that the listener serves, by key.
-
-    Returns:
-        The API, the context and the request; None for an unsupported version of ApiVersions, which is refused in
-            version 0 (KIP-511).
-
-    Raises:
-        NotServed: the request is malformed or not supported.
-    """
+    """Return API, context and request, or None for an unsupported version of ApiVersions. Raises NotServed."""
     try:
         key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         api = served.get(key)
@@ -300,6 +274,6 @@ def decode_request(
 
 
 def client_id_of(frame: memoryview, start: int) -> str:
-    """Return the client id in the header of the request at `start`, or an empty string."""
+    """Return the client id of the request at `start`."""
     size = int.from_bytes(frame[start + 8 : start + 10], "big", signed=True)
     return bytes(frame[start + 10 : start + 10 + size]).decode("utf-8", "replace") if size > 0 else ""

@@ -1,7 +1,7 @@
-"""Decide which requests of a connection are served now, and which wait.
+"""Decide which requests of a connection are served now.
 
-As in Kafka, a connection has one request in flight. The exception is that a Produce may follow a Produce, so that Redis
-gets their batches together. Long work waits for its turn. This module serves no requests itself.
+As in Kafka, a connection has one request in flight. However, a Produce may follow a Produce, so that Redis gets their
+batches together.
 """
 
 from collections import deque
@@ -29,16 +29,12 @@ _DUE_BYTES = 1 << 20
 
 
 class InFlightRequests:
-    """Requests in flight on one connection.
-
-    The connection updates the public counters directly, to save calls.
-    """
+    """Requests in flight on one connection, which updates the counters directly."""
 
     __slots__ = ("_packed", "_until", "crowded", "due_bytes", "exclusive", "kept", "kept_bytes", "muted", "produces",
                  "quota", "waiting", "waiting_bytes", "write_paused")  # fmt: skip
 
     def __init__(self) -> None:
-        """Create without requests."""
         self.waiting: deque[RequestContext] = deque()
         """Requests in flight or with unwritten responses, in order of arrival."""
         self.waiting_bytes = 0
@@ -59,24 +55,18 @@ class InFlightRequests:
         """Whether the client is throttled; set by `mute` and `unmute`."""
         self.quota = _QUOTA
         """Requests left until the next check of the clock."""
-        self._until = 0.0  # end of the current slice
+        self._until = 0.0  # end of the slice
         self.crowded = False
         """Whether only urgent requests are served, because of the load in this loop turn."""
-        self._packed = False  # whether only short requests and simple Produce requests are served
+        self._packed = False  # only short requests and simple Produce requests are served
 
     def begin_slice(self, now: float, turn_began: float) -> None:
-        """Start a slice of serving (`time.perf_counter`).
-
-        Args:
-            now: the current time.
-            turn_began: start of the first slice in this loop turn.
-        """
+        """Start a slice at `now` (`time.perf_counter`)."""
         self._until = now + SLICE_S
         served_s = now - turn_began
         self.crowded = served_s >= TURN_S
         self._packed = served_s >= PACKED_S
         if self._packed:
-            # Check the clock after one more request.
             self._until, self.quota = now, 1
 
     def keep(self, context: RequestContext) -> None:
@@ -86,7 +76,7 @@ class InFlightRequests:
         self.kept_bytes += context.kept
 
     def let_go(self, context: RequestContext) -> int:
-        """Stop counting a kept request; return the bytes released, or 0."""
+        """Stop counting a kept request, and return its bytes."""
         kept, context.kept = context.kept, 0
         if kept:
             self.kept -= 1
@@ -107,7 +97,7 @@ class InFlightRequests:
             self.exclusive -= 1
 
     def must_wait(self, key: int, size: int) -> bool:
-        """Return whether a received request of API `key` must wait."""
+        """Return whether a received request must wait."""
         return (
             self.must_wait_for_others(key)
             or self.slice_over()
@@ -116,7 +106,7 @@ class InFlightRequests:
         )
 
     def must_wait_for_others(self, key: int) -> bool:
-        """Return whether a request of API `key` must wait for earlier ones or for the client."""
+        """Return whether a request must wait for earlier ones or the client."""
         if self.exclusive:
             return True
         if key == PRODUCE:
@@ -126,19 +116,19 @@ class InFlightRequests:
         )
 
     def slice_over(self) -> bool:
-        """Return whether the slice is over; the clock is checked only occasionally."""
+        """Return whether the slice is over, with few reads of the clock."""
         if self.quota >= 0:
             return False
         self.quota = _QUOTA
         return perf_counter() >= self._until
 
     def must_wait_if_not_plain(self, size: int) -> bool:
-        """Return whether a Produce request must wait unless it has one partition only."""
+        """Return whether a Produce with several partitions must wait."""
         return self._packed and size > _SHORT
 
     @property
     def may_read(self) -> bool:
-        """Return whether few enough requests are in flight to read more."""
+        """Whether few enough requests are in flight."""
         return len(self.waiting) + self.kept <= PAUSE_REQUESTS // 2 and self.waiting_bytes <= PAUSE_BYTES // 2
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Kafka listener: a bound socket, its connections and their shared state."""
+"""Kafka listener: a socket, its connections and their shared state."""
 
 import asyncio
 import socket
@@ -35,8 +35,6 @@ _LEAST_MOVED = 64 * _STALLED_MS
 
 
 class _Stall:
-    """Progress of a connection that holds memory others wait for."""
-
     def __init__(self, progress: tuple[int, int], since_ms: int) -> None:
         self._last = progress
         self.since_ms = since_ms
@@ -44,7 +42,7 @@ class _Stall:
         """Bytes moved."""
 
     def is_another(self, progress: tuple[int, int]) -> bool:
-        """Update the progress; return whether it concerns another request or response than before."""
+        """Update the progress, and return whether it concerns another request or response."""
         (sent, left), (sent_before, left_before) = progress, self._last
         self._last = progress
         if sent < sent_before or left > left_before:
@@ -69,19 +67,7 @@ class KafkaListener:
         tls: Tls | None = None,
         restriction: Restriction | None = None,
     ) -> None:
-        """Create a listener; `start` accepts connections.
-
-        Args:
-            broker: serves the requests.
-            max_request_bytes: `socket.request.max.bytes`; a larger frame closes its connection.
-            max_idle_ms: `connections.max.idle.ms`; idle connections are closed after it. Negative: never.
-            name: the listener's name.
-            logins: authenticates clients and selects their virtual cluster; None: no login.
-            counters: the server's counters, if any.
-            limits: limits of the connections of all listeners; None: separate ones, from the settings.
-            tls: encrypts the connections, if set.
-            restriction: APIs to refuse, if any.
-        """
+        """Create a listener. `limits` are shared by all listeners."""
         apis.load()
         self.served: Mapping[int, Api] = APIS if restriction is None else restriction.served()
         self.telling = logs_requests(structlog.get_logger())
@@ -90,7 +76,6 @@ class KafkaListener:
         self.name = name
         self.logins = logins
         self.max_request_bytes = max_request_bytes
-        # One buffer is enough: each read is parsed before the next.
         self.scratch = bytearray(SCRATCH_BYTES)
         self.scratch_view = memoryview(self.scratch)
         self.counted = (counters or Counters()).listener(name, {key: api.name for key, api in APIS.items()})
@@ -145,10 +130,9 @@ class KafkaListener:
         self._sweep_later()
 
     async def _look_for_overdue(self) -> None:
-        """Answer overdue requests periodically until cancelled.
+        """Answer overdue requests until cancelled.
 
-        One loop for all requests is cheaper than a timer for each. It uses the event loop's time: a test clock may jump
-        by days.
+        One loop is cheaper than a timer per request. It uses the event loop's time, as a test clock may jump.
         """
         while True:
             pace = self.broker.lane.pace()
@@ -170,7 +154,7 @@ class KafkaListener:
     # Admission
 
     def admit(self, connection: Connection) -> None:
-        """Accept a connection, or close it if there are too many in total or from its address."""
+        """See `frames.Listener`."""
         self.connections.add(connection)
         if self._acceptor is not None:
             self._acceptor.through(connection.transport)
@@ -189,7 +173,6 @@ class KafkaListener:
                 connection.enter(Admitted(principal, self.broker), "SSL")
 
     def _take_turn(self, connection: Connection) -> None:
-        """Delay a connection that exceeds `max.connection.creation.rate`."""
         wait_ms = self.broker.quotas.arriving()
         if wait_ms is None:
             connection.close("too many connections wait for their turn (max.connection.creation.rate)", expected=True)
@@ -197,13 +180,13 @@ class KafkaListener:
             connection.mute(wait_ms)
 
     def end_later(self, connection: Connection) -> None:
-        """Drop a closed connection if its client does not take the remaining responses."""
+        """See `frames.Listener`."""
         clock = self.broker.clock
         end = partial(connection.abort, f"closed for {_STALLED_MS // 1000} s, and its answers not taken")
         self._ending[connection] = clock.call_at(clock.ticks_ms() + _STALLED_MS, end)
 
     def forget(self, connection: Connection) -> None:
-        """Remove a lost connection."""
+        """See `frames.Listener`."""
         if (ending := self._ending.pop(connection, None)) is not None:
             ending.cancel()
         self.connections.discard(connection)
@@ -237,7 +220,7 @@ class KafkaListener:
         self._look_later()
 
     async def stop(self) -> None:
-        """Stop accepting and close every connection."""
+        """Stop accepting and close all connections."""
         if self._look is not None:
             self._look.cancel()
         for timer in (self._sweep, self._overdue):
@@ -257,5 +240,5 @@ class KafkaListener:
                 connection.close(f"its virtual cluster {cluster} was deleted", expected=True)
 
     def refuse_api_versions(self, context: RequestContext) -> None:
-        """Answer an ApiVersions request with an unsupported version (KIP-511)."""
+        """See `frames.Listener`."""
         context.answer(api_versions.refusal(context), version=0)

@@ -1,7 +1,7 @@
 """SASL login state of one connection (KIP-43, KIP-152, KIP-368).
 
-The handshake names the mechanism. Its tokens follow in SaslAuthenticate requests, or in bare frames after a version 0
-handshake. As in Kafka, any other request during the login closes the connection.
+Tokens follow in SaslAuthenticate requests, or bare after version 0. As in Kafka, any other request closes the
+connection.
 """
 
 from enum import Enum, auto
@@ -42,12 +42,12 @@ class Login:
     __slots__ = ("_expiry", "_lasts", "_logins", "_mechanism", "_name", "_step", "_who", "pending", "raw", "told")
 
     def __init__(self, logins: Logins | None) -> None:
-        """Without `logins`, logins are neither possible nor required."""
+        """Without `logins`, login is neither possible nor required."""
         self._logins = logins
         self._step = _Step.OPEN
         self._mechanism: Mechanism | None = None
-        self._name = ""  # name of the mechanism
-        self._who: tuple[str, Principal] | None = None  # mechanism and principal of the login
+        self._name = ""  # of the mechanism
+        self._who: tuple[str, Principal] | None = None  # mechanism and principal
         self._lasts = False  # whether the login expires
         self._expiry: Timer | None = None
         self.pending = False
@@ -66,25 +66,25 @@ class Login:
 
     @property
     def mechanisms(self) -> list[str]:
-        """Mechanisms that a client can choose."""
+        """Mechanisms that a client can select."""
         return [] if self._logins is None else list(self._logins.mechanisms)
 
     @property
     def first(self) -> bool:
-        """Whether no login has succeeded yet."""
+        """Whether no login has succeeded."""
         return self._who is None
 
     @property
     def mechanism(self) -> str:
-        """Name of the last agreed mechanism."""
+        """Name of the last mechanism."""
         return self._name
 
     def admits(self, api_key: int) -> bool:
-        """Whether a request of this API may come now; call only while `pending`."""
+        """Return whether a request is valid while `pending`."""
         return api_key in _ADMITTED.get(self._step, ())
 
     def begin(self, mechanism: str, version: int) -> Code:
-        """Agree on a mechanism (SaslHandshake); any code but NONE leaves the state unchanged."""
+        """Select a mechanism. Any code but NONE leaves the state unchanged."""
         again = self._step is _Step.DONE and self._lasts
         if self._logins is None or not (again or self._step in {_Step.OPEN, _Step.WANTED}):
             return Code.ILLEGAL_SASL_STATE
@@ -100,11 +100,7 @@ class Login:
         return self._step in {_Step.TOKEN, _Step.RAW}
 
     async def take(self, token: bytes) -> Answer:
-        """Check a token with the mechanism; a login sets the connection's principal.
-
-        Raises:
-            LoginRefused: close the connection. This is raised after a delay.
-        """
+        """Check a token. Raises LoginRefused after a delay; close the connection then."""
         assert self._logins is not None
         assert self._mechanism is not None
         before = self._step
@@ -116,7 +112,7 @@ class Login:
             await self._logins.refused()
             raise
         if answer.refused is not None:
-            # Most clients close after the error; the delay slows down guessing.
+            # The delay slows down guessing.
             await self._logins.refused()
         if answer.admitted is None:
             self._go(before)
@@ -143,7 +139,7 @@ class Login:
             self._go(_Step.WANTED)
 
     def end(self) -> None:
-        """Cancel the expiry, after another login or a lost connection."""
+        """Cancel the expiry."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None

@@ -1,4 +1,4 @@
-"""Memory of all connections' requests, from their first byte to their response."""
+"""Memory of requests."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -19,7 +19,7 @@ class Sender(Protocol):
     """A connection that may pause reading."""
 
     def resume(self) -> None:
-        """Continue: memory is free, or a large request may be read."""
+        """Continue."""
 
 
 class Request(Protocol):
@@ -34,14 +34,13 @@ class Request(Protocol):
 
 
 class MemoryPool:
-    """Accounts for the bytes of requests: `queued.max.request.bytes`.
+    """Counts the bytes of requests (`queued.max.request.bytes`).
 
-    Without free memory, reading from connections is paused. One connection may always continue, up to
-    `socket.request.max.bytes`: otherwise incomplete requests could deadlock.
+    Without free memory, reading is paused. One connection may always continue, as incomplete requests could deadlock.
     """
 
     def __init__(self, limit: int) -> None:
-        """Create an empty pool without a limit if `limit` is negative."""
+        """A negative `limit` is none."""
         self.limit = limit
         self.used = 0
         self.pressed: Callable[[], None] | None = None
@@ -57,10 +56,7 @@ class MemoryPool:
         """Connections waiting to have a large request read, in order of arrival."""
 
     def may_open(self, sender: Sender) -> bool:
-        """Return whether a large request may be read now; otherwise queue its sender.
-
-        Call `had_turn` after reading.
-        """
+        """Return whether to decode a large request now, or queue its sender. Call `had_turn` afterwards."""
         free = max(0, MOST_OPENED - self._opened)
         is_next = sender in islice(self._unopened, free) if sender in self._unopened else len(self._unopened) < free
         if is_next:
@@ -70,19 +66,19 @@ class MemoryPool:
         return is_next
 
     def had_turn(self, sender: Sender, *, waits: bool) -> None:
-        """End a sender's turn; `waits`: it needs another one. Free capacity goes to the next sender."""
+        """End a sender's turn; `waits`: it needs another one."""
         if self._unopened:
             if not waits:
                 self._unopened.pop(sender, None)
             self._open_others()
 
     def open(self, request: Request) -> None:
-        """Count a large request that is being read."""
+        """Count a large request that is served."""
         request.large = True
         self._opened += 1
 
     def settle(self, request: Request) -> None:
-        """Finish a request that is answered or only waits: another large one may be read."""
+        """Free the slot of a large request."""
         if not request.large:
             return
         request.large = False
@@ -94,10 +90,7 @@ class MemoryPool:
             sender.resume()
 
     def park(self, request: Request, more: int) -> bool:
-        """Count a request that waits for something other than the server; return whether the wait may be unlimited.
-
-        `more`: additional bytes that it occupies.
-        """
+        """See `RequestContext.may_wait`."""
         request.size += more
         self.used += more
         request.parked = request.size
@@ -106,7 +99,7 @@ class MemoryPool:
         return not self.many_parked
 
     def unpark(self, request: Request) -> None:
-        """Stop counting a request that is answered or whose client is gone."""
+        """Stop counting a waiting request."""
         self.parked -= request.parked
         request.parked = 0
 
@@ -117,26 +110,26 @@ class MemoryPool:
 
     @property
     def full(self) -> bool:
-        """Whether reading should be paused."""
+        """Whether reading must pause."""
         return 0 <= self.limit < self.used
 
     @property
     def many_parked(self) -> bool:
-        """Whether too many bytes wait for something other than the server."""
+        """Whether waiting requests take too many bytes."""
         return 0 <= self.limit < 2 * self.parked
 
     def add(self, size: int) -> None:
-        """Count bytes of requests."""
+        """Count bytes."""
         self.used += size
 
     def free(self, size: int) -> None:
-        """Release bytes; waiting connections continue if memory is free."""
+        """Release bytes."""
         self.used -= size
         if self._waiting and not self.full:
             self._go_on()
 
     def may_grow(self, sender: Sender, size: int) -> bool:
-        """Return whether a sender may use `size` more bytes."""
+        """Return whether a sender may use more bytes."""
         if self.limit < 0 or self.used + size <= self.limit:
             return True
         if self._favoured is None:
@@ -156,7 +149,7 @@ class MemoryPool:
         self._open_others()
 
     def done(self, sender: Sender) -> None:
-        """Handle a sender whose frame is complete, or that is gone."""
+        """Handle a complete frame or a lost sender."""
         self._waiting.pop(sender, None)
         if self._favoured is sender:
             self._favoured = None
@@ -175,14 +168,6 @@ class Frame:
     __slots__ = ("_bytes", "_filled", "_memory", "_sender", "_view", "size")
 
     def __init__(self, size: int, begun: memoryview, memory: MemoryPool, sender: Sender) -> None:
-        """Start a frame.
-
-        Args:
-            size: announced bytes.
-            begun: bytes received so far.
-            memory: pool that counts the frame.
-            sender: sender of the frame.
-        """
         self.size = size
         self._memory = memory
         self._sender = sender
@@ -217,13 +202,13 @@ class Frame:
         self._memory.add(more)
 
     def took(self, count: int) -> bool:
-        """Count received bytes; return whether the frame is complete."""
+        """Count received bytes, and return whether it is complete."""
         self._filled += count
         return self._filled == self.size
 
     @property
     def starved(self) -> bool:
-        """Whether it must grow for the next byte and may not."""
+        """Whether it must grow and may not."""
         return self._filled == len(self._bytes) < self.size and not self._memory.may_grow(self._sender, self._more)
 
     def take(self) -> memoryview:
@@ -232,6 +217,6 @@ class Frame:
         return self._view
 
     def drop(self) -> None:
-        """Release the bytes of a request that will not be served."""
+        """Release the bytes."""
         self._memory.done(self._sender)
         self._memory.free(len(self._bytes))

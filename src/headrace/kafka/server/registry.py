@@ -1,8 +1,4 @@
-"""Registry of the Kafka APIs that a listener serves.
-
-ApiVersions and `docs/kafka-apis.md` are built from these registrations. Each registration must name the required
-permissions; there is no default.
-"""
+"""Registry of the Kafka APIs, for ApiVersions and `docs/kafka-apis.md`."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from enum import Enum
@@ -34,7 +30,7 @@ Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
 
 
 class Served(RequestContext, eq=False):
-    """A request that serves itself when its turn comes."""
+    """A request that serves itself."""
 
     def serve(self) -> None:
         """Answer, now or later."""
@@ -42,7 +38,7 @@ class Served(RequestContext, eq=False):
 
 
 class WaitsFor(Enum):
-    """Events other than storage that requests of an API may wait for without a limit."""
+    """Events other than storage that requests may wait for."""
 
     RECORDS = "records"
     """Responses leave at once: consumers get records before the producer gets its response."""
@@ -65,9 +61,8 @@ class Api(msgspec.Struct, frozen=True):
     refusal: Refusal | None
     """None: no part can be refused, since no permission is needed."""
     keep: Callable[[Any, RequestContext], bool] | None
-    """Copies a long request that would otherwise be overwritten while it is authorized in slices. It returns False for
-    a
-    short request. None: requests stay valid.
+    """Copies a long request before it is authorized in slices, and returns False for a short one. None: requests stay
+    valid.
     """
     most_bytes: int
     """Maximum bytes of a request; `socket.request.max.bytes` also applies."""
@@ -83,13 +78,13 @@ class Api(msgspec.Struct, frozen=True):
     """Whether a timeout also applies to the requests that wait after the one that timed out."""
 
     def needed(self, request: Any, context: RequestContext) -> Iterator[tuple[Rule, Resource]]:
-        """Return each rule that a request needs of `context.principal`, with each resource."""
+        """Yield the rules of a request with their resources."""
         for rule in self.needs:
             for resource in rule.resources(request, context):
                 yield rule, resource
 
     def take_out(self, request: Any, context: RequestContext, refused: Refused) -> Steps:
-        """Remove the refused parts from a request."""
+        """Remove refused parts from a request."""
         assert self.refusal is not None
         return self.refusal.take_out(request, context, refused)
 
@@ -101,7 +96,7 @@ MOST_BYTES = 4 << 20
 
 
 class Shortcut(msgspec.Struct, frozen=True):
-    """A fast path for simple requests of an API, without the message tables."""
+    """A fast path for simple requests of an API."""
 
     begin: Callable[[ResponseChannel, memoryview, int, int, bool], Served | None]
     """Creates a request from a simple frame; None: the frame is not simple.
@@ -133,28 +128,13 @@ def register(
     urgent: bool = False,
     one_gives_up_all: bool = False,
 ) -> Callable[[Callable[[Any, RequestContext], Any]], Handler]:
-    """Register the decorated function as the handler of an API.
+    """Register the decorated function as the handler of an API; see `Api` for the arguments.
 
-    Args:
-        request: request class.
-        oldest: first advertised version.
-        newest: last advertised version.
-        needs: required permissions, see `kafka.required_acls`; `ANYBODY` if none.
-        refusal: how requests are refused; None: by `each`, or as a whole with an error code.
-        each: items that are answered one by one, see `kafka.server.executor`. The decorated function returns the
-            function for one item, or the response.
-        keep: see `Api.keep`.
-        refused_below: lower versions are advertised and refused.
-        most_bytes: a larger request closes its connection before it is read.
-        element_bytes: minimum average bytes of an element; a request with smaller ones closes its connection.
-        bound: timeout, see `kafka.server.timeouts`; None: the handler limits the wait. An API without a refusal must
-            not use storage.
-        waits_for: other events that it may wait for, see `WaitsFor`.
-        urgent: see `Api.urgent`.
-        one_gives_up_all: see `Api.one_gives_up_all`.
+    `needs` must be `ANYBODY` if no ACL is required. By default, `each` or an error code refuses requests. With `each`
+    (see `kafka.server.executor`), the function returns the function for one item, or the response.
 
     Raises:
-        ValueError: the API is already registered, a version is unknown to the codec, or its needs cannot be refused.
+        ValueError: the API is registered already, a version is unknown, or its needs cannot be refused.
     """
 
     def add(decorated: Callable[[Any, RequestContext], Any]) -> Handler:

@@ -1,4 +1,4 @@
-"""A request and its response, as its handler sees them."""
+"""A request and its response, for handlers."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from struct import Struct
@@ -39,7 +39,7 @@ class VersionRange(Protocol):
 
 
 class ResponseChannel(Protocol):
-    """Destination of finished responses: the connection, or a list in a test."""
+    """Destination of responses: a connection, or a list in a test."""
 
     broker: Broker
     """Virtual cluster of the connection; a login may change it."""
@@ -58,52 +58,52 @@ class ResponseChannel(Protocol):
     """Number of Fetch requests received."""
 
     def finished(self, context: "RequestContext") -> None:
-        """Send the responses that are due, in request order."""
+        """Send due responses in request order."""
 
     def ended(self, context: "RequestContext") -> None:
-        """Handle the end of a request's work, after its response or after its client has left."""
+        """Release the memory of a request that completed after its response."""
 
     def enter(self, admitted: Admitted, by: str) -> None:
-        """Set the principal after a login by a mechanism."""
+        """Set principal and virtual cluster after a login."""
 
     def hold_up(self, context: "RequestContext") -> None:
-        """Serve no later request before this one has its response."""
+        """Delay later requests until this one has its response."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether another request is still in flight."""
+        """Whether another request is in flight."""
 
     def park(self, context: "RequestContext", more: int) -> bool:
-        """Count a request that waits for something other than the server, as `RequestContext.may_wait`."""
+        """Count a waiting request, see `RequestContext.may_wait`."""
 
     def took_long(self) -> None:
-        """Check the clock after this request, which may take longer than most."""
+        """Check the clock after this request."""
 
     def mute(self, wait_ms: int) -> None:
-        """Serve no requests for `wait_ms`, the client's throttle time."""
+        """Serve no requests for the throttle time `wait_ms`."""
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Log the reason, at debug level if it is `expected`, and close the connection."""
+        """Log the reason, at debug level if `expected`, and close."""
 
 
 class Late(Protocol):
-    """Handling of a request whose response is overdue."""
+    """Handling of overdue requests."""
 
     @property
     def stays(self) -> bool:
-        """Whether its data stays in memory until storage responds, even without its client."""
+        """Whether it occupies memory until storage responds, even without its client."""
 
     def due_ms(self, context: "RequestContext") -> int | None:
-        """Return the latest time of the response (ticks); None: it does not wait for storage."""
+        """Return the deadline (ticks), or None if it does not wait for storage."""
 
     def answer(self, context: "RequestContext") -> None:
-        """Answer that the request timed out."""
+        """Respond with a timeout."""
 
 
 class RequestContext(msgspec.Struct, eq=False):
     """A request in flight. It is answered exactly once, in any order; the channel sends in request order.
 
-    The response may be a timeout (`give_up`). The work then continues, and is counted until it completes.
+    After a timeout (`give_up`), its work continues.
     """
 
     channel: ResponseChannel
@@ -146,32 +146,25 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def broker(self) -> Broker:
-        """Broker of this listener."""
+        """The channel's broker."""
         return self.channel.broker
 
     async def reserve(self, size: int) -> None:
-        """Reserve about `size` bytes for a response until it has left; wait for free budget.
+        """Wait for about `size` bytes of budget, held until the response has left.
 
-        Skip this for small responses. Call it once per response: a second reservation could deadlock.
+        Call it at most once: a second reservation could deadlock. Skip it for small responses.
         """
         assert not self.held, "this answer is counted already"
         if size >= _WORTH_COUNTING:
             self.held += await self.channel.broker.reads.acquire(size, size)
 
     async def reserve_parts(self, sizes: Mapping[str, int]) -> set[str]:
-        """Reserve memory for a response in parts, such as groups, that may exceed the whole budget.
-
-        Args:
-            sizes: approximate bytes of each part.
-
-        Returns:
-            The first parts that fit; refuse the others.
-        """
+        """Reserve memory for the first parts of a response that fit, and return them."""
         room = self.channel.broker.reads.limit
         total = 0
         fitting: set[str] = set()
         for name, size in sizes.items():
-            # A single part may be larger than the budget.
+            # A single part may exceed the budget.
             if fitting and total + size > room:
                 break
             total += size
@@ -182,21 +175,20 @@ class RequestContext(msgspec.Struct, eq=False):
     async def ask_group(self, group: str, event: Request) -> Result:
         """Send a request to a group and return its result.
 
-        If the request times out before the group is loaded it is not sent: a later request of the client could overtake
-        it.
+        After a timeout before the group is loaded, it is not sent, as later requests could overtake it.
         """
         return await self.broker.groups.request(group, event, lambda: self.done)
 
     def pace(self) -> TimeSlice:
-        """Return a time slice for long work, which yields to other requests."""
+        """Return a time slice for long work."""
         return self.channel.broker.lane.pace()
 
     async def turn(self) -> None:
-        """Wait for a turn before work that blocks the loop for milliseconds."""
+        """Wait for a turn before work that takes milliseconds."""
         await self.channel.broker.lane.turn()
 
     async def parts(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Iterate as `pace().each` until the request times out: a later request could conflict."""
+        """Iterate as `pace().each`, but stop after a timeout, as later requests could conflict."""
         async for item in self.pace().each(items):
             if self.done:
                 break
@@ -204,62 +196,56 @@ class RequestContext(msgspec.Struct, eq=False):
 
     @property
     def stays(self) -> bool:
-        """Same as `Late.stays`, while it waits for that."""
+        """See `Late.stays`."""
         return self.late is not None and self.late.stays and self.late.due_ms(self) is not None
 
     def may_wait(self, more: int = 0) -> bool:
-        """Return whether the request may wait without a limit for something other than the server.
-
-        It is counted until it is answered in either case. `more`: additional bytes that it occupies.
-        """
+        """Count a waiting request and `more` bytes, and return whether it may wait without a limit."""
         return not self.done and self.channel.park(self, more)
 
     def due_ms(self) -> int | None:
-        """Same as `Late.due_ms`."""
+        """See `Late.due_ms`."""
         return None if self.late is None else self.late.due_ms(self)
 
     def give_up(self) -> None:
-        """Answer that the request timed out."""
+        """Respond with a timeout."""
         if self.late is not None:
             self.late.answer(self)
 
     @property
     def principal(self) -> Principal:
-        """The principal that sent the request."""
+        """The principal of the connection."""
         return self.channel.principal
 
     @property
     def advertised(self) -> tuple[str, int]:
-        """Advertised host and port. A listener on every address advertises the address that the client used."""
+        """Advertised host and port. A listener on all addresses advertises the one that the client used."""
         host, port = self.channel.broker.advertised[self.channel.listener_name]
         return (self.channel.local_host if is_everywhere(host) else host), port
 
     @property
     def nodes(self) -> list[tuple[int, str, int]]:
-        """Node id, host and port of each live broker's listener of the same name, by node id."""
+        """Node id, host and port of each live broker, by node id."""
         broker = self.channel.broker
         own = (broker.node_id, *self.advertised)
         others = ((each.node_id, each.at(self.channel.listener_name)) for each in broker.ownership.others)
         return sorted([own, *((node_id, *place) for node_id, place in others if place is not None)])
 
     def count_change(self, partitions: int, *, strict_from: int | None) -> None:
-        """Count partitions that are about to be created or deleted against `controller_mutation_rate` (KIP-599).
+        """Count partitions against `controller_mutation_rate` (KIP-599) before their creation or deletion.
 
-        `strict_from`: the version from which on clients know that they may be refused; None: they never do.
-
-        Raises:
-            RequestError: THROTTLING_QUOTA_EXCEEDED.
+        From version `strict_from` on, this may raise RequestError THROTTLING_QUOTA_EXCEEDED.
         """
         if self.account is not None:
             self.account.change(partitions, strict=strict_from is not None and self.version >= strict_from)
 
     def changed(self, what: str) -> None:
-        """Log a change by this request, such as `topic orders created`."""
+        """Log a change by this request."""
         audit, operation = self.broker.access.audit, RESPONSES[self.api_key].__name__.removesuffix("Response")
         audit.changed(str(self.principal), self.channel.client_host, operation, what, request=self.correlation_id)
 
     async def all_changed(self, what: Iterable[str]) -> None:
-        """Log many changes in slices; continue to the end even if the client leaves."""
+        """Log many changes in slices, even if the client leaves."""
 
         async def tell() -> None:
             async for each in self.pace().each(what):
@@ -268,7 +254,7 @@ class RequestContext(msgspec.Struct, eq=False):
         await to_the_end(tell())
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Encode and send the response; `version` differs only for an ApiVersions refusal (KIP-511)."""
+        """Encode and send the response; `version` differs only for ApiVersions (KIP-511)."""
         if self.done:
             self.channel.ended(self)
             return
@@ -281,7 +267,7 @@ class RequestContext(msgspec.Struct, eq=False):
         self._send(body, FINDERS[type(response)](response))
 
     async def answer_in_pieces(self, response: Any) -> None:
-        """Same as `answer`, but yield to other requests while a long response is encoded."""
+        """Encode and send a long response."""
         body: list[Any] = []
         pace = self.broker.lane.pace()
         if self.account is not None:
@@ -309,14 +295,14 @@ class RequestContext(msgspec.Struct, eq=False):
         self.finish([_SIZE.pack(size), header, *body])
 
     def finish_without_response(self) -> None:
-        """The request is done and has no answer: Produce with acks=0."""
+        """End a Produce request with acks=0."""
         self.finish([])
         if self.taken_out:
             self.channel.close("acks=0 and a topic was refused")
 
     def finish(self, chunks: list[Any]) -> None:
-        """The answer as it leaves, in pieces: a whole frame with its size."""
-        if self.done:  # it was given up
+        """End with the chunks of a complete frame, or none."""
+        if self.done:  # timed out
             self.channel.ended(self)
             return
         self.chunks = chunks

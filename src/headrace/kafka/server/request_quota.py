@@ -1,6 +1,6 @@
-"""What one request counts against the quotas of its client, and how long that client waits behind its answer (KIP-219).
+"""Quota usage of one request (KIP-219).
 
-The answer leaves at once, with the time in it; nothing more is served on that connection until the time is over.
+The response leaves at once, with the throttle time. Then the connection is not served for that time.
 """
 
 from time import perf_counter
@@ -10,51 +10,51 @@ from headrace.broker.runtime.clock import Clock
 from headrace.kafka.errors import Code, RequestError
 
 _PERCENT = 100
-"""Of a second of the event loop: what `request_percentage` counts in."""
+"""Unit of `request_percentage`: percent of a second of the event loop."""
 _MOST_MS = 2**31 - 1
 """`throttle_time_ms` is an int32."""
 
 
 class RequestQuota:
-    """One request of a client for whom quotas hold."""
+    """Quota usage of one request."""
 
     __slots__ = ("_clock", "_limits", "_resumed", "_settled", "_spent", "wait_ms")
 
     def __init__(self, limits: ClientLimits, clock: Clock) -> None:
-        """Begin to count its time, until `pause`."""
+        """Start to measure its time, until `pause`."""
         self._limits = limits
         self._clock = clock
         self._settled = False
         self._spent = 0.0
         self._resumed = perf_counter() if limits.requests is not None else 0.0
         self.wait_ms = 0
-        """How long the client waits."""
+        """Throttle time."""
 
     @property
     def most_bytes(self) -> int | None:
-        """The largest answer to a Fetch that is worth reading; None: any."""
+        """Maximum useful bytes of a Fetch response, or None."""
         return None if self._limits.fetch is None else int(self._limits.fetch.most)
 
     def resume(self) -> None:
-        """The request is being worked on."""
+        """Start to measure."""
         if self._limits.requests is not None:
             self._resumed = perf_counter()
 
     def pause(self) -> None:
-        """The request waits, or it is through."""
+        """Stop to measure."""
         requests = self._limits.requests
         if requests is None or not self._resumed:
             return
         spent = perf_counter() - self._resumed
         self._resumed = 0.0
         if self._settled:
-            # What writing the answer took counts for the next one.
+            # The time to write the response counts for the next one.
             requests.add(spent * _PERCENT, self._clock.ticks_ms())
         else:
             self._spent += spent
 
     def settle(self) -> int:
-        """Count the time that the request took, once; how long the client waits."""
+        """Count the request's time, once, and return the throttle time."""
         requests = self._limits.requests
         if requests is not None and not self._settled:
             if self._resumed:
@@ -67,13 +67,13 @@ class RequestQuota:
         return self.wait_ms
 
     def produced(self, size: int) -> int:
-        """Count a Produce of so many bytes; how long the client waits."""
+        """Count bytes of a Produce, and return the throttle time."""
         if self._limits.produce is not None:
             self._wait(self._limits.produce.charge(size, self._clock.ticks_ms()))
         return self.wait_ms
 
     def fetched(self, size: int) -> bool:
-        """Count an answer of so many bytes; whether it is to be empty, since its client has to wait before it."""
+        """Count bytes of a Fetch response, and return whether it must be empty."""
         if self.settle():
             return True
         if self._limits.fetch is not None:
@@ -83,14 +83,9 @@ class RequestQuota:
         return False
 
     def change(self, partitions: int, *, strict: bool) -> None:
-        """Count partitions that are to be created or deleted.
+        """Count partitions before their creation or deletion.
 
-        Args:
-            partitions: how many.
-            strict: whether the client knows that it may be refused (KIP-599).
-
-        Raises:
-            RequestError: THROTTLING_QUOTA_EXCEEDED, and nothing is counted.
+        If `strict` (KIP-599), raise RequestError THROTTLING_QUOTA_EXCEEDED without counting.
         """
         if self._limits.mutations is not None:
             wait_ms, allowed = self._limits.mutations.charge(partitions, self._clock.ticks_ms(), strict=strict)

@@ -1,7 +1,6 @@
-"""Responses of one connection, sent in request order.
+"""Responses of one connection, in request order.
 
-Bytes that the kernel did not take count against the broker's read budget, so that clients that never read cannot fill
-the memory.
+Unsent bytes count against the broker's read budget.
 """
 
 import asyncio
@@ -25,10 +24,10 @@ _SMALL = 2_048
 
 
 def write(transport: asyncio.Transport, chunks: list[Any]) -> None:
-    """Write the chunks of the due responses at once."""
+    """Write the chunks of due responses."""
     if len(chunks) == 1:
         chunk = chunks[0]
-        if len(chunk) <= handshakes.PIECE:  # true for nearly all
+        if len(chunk) <= handshakes.PIECE:  # usual
             transport.write(chunk)
         else:
             handshakes.write(transport, chunk)
@@ -64,19 +63,11 @@ UNWRITTEN = 64 << 10
 
 
 class Answers:
-    """Responses that are due, and responses written but not yet taken."""
+    """Due and unsent responses."""
 
     __slots__ = ("_counted", "_logs_requests", "_memory", "_order", "held")
 
     def __init__(self, order: InFlightRequests, memory: MemoryPool, counted: ListenerCounters, *, logs_requests: bool) -> None:
-        """Start without responses.
-
-        Args:
-            order: the connection's requests.
-            memory: accounts for the requests.
-            counted: counters of the listener.
-            logs_requests: whether each request is logged.
-        """
         self._order = order
         self._memory = memory
         self._counted = counted
@@ -85,7 +76,7 @@ class Answers:
         """Bytes of the broker's read budget held by unsent responses."""
 
     def leave(self, transport: asyncio.Transport, reads: ReadBudget) -> bool:
-        """Write the due responses; return False if the client has taken too little for too long."""
+        """Write due responses, or return False if the client reads too little."""
         out: list[Any] = []
         order = self._order
         waiting = order.waiting
@@ -100,7 +91,7 @@ class Answers:
             answered += context.answered
             out += context.chunks
             context.chunks = []
-            # Same as `Durations.add`, without the call.
+            # As `Durations.add`, without the call.
             api = apis[context.api_key]
             took = int((now - context.began) * TICKS)
             api.ticks += took
@@ -124,15 +115,15 @@ class Answers:
         return more <= UNWRITTEN or reads.used <= reads.limit
 
     def taken(self, reads: ReadBudget) -> None:
-        """Release the budget: the client has taken all responses."""
+        """Release the budget."""
         held, self.held = self.held, 0
         if held:
             reads.release(held)
 
     def drop(self, reads: ReadBudget) -> None:
-        """Drop all responses of a lost client.
+        """Drop the responses of a lost client.
 
-        Requests passed to storage keep their memory accounted, or reconnecting clients could exhaust it.
+        Requests in storage stay counted, or reconnecting clients could exhaust the memory.
         """
         held, self.held = self.held, 0
         order = self._order

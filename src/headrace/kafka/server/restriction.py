@@ -1,7 +1,6 @@
-"""Restrict a listener to the APIs of an endpoint that supports less.
+"""Restriction of a listener to fewer APIs.
 
-A restriction is applied once, when a listener is created. Withheld APIs are not advertised, and a request for one
-closes the connection. Other APIs can refuse parts of requests.
+Withheld APIs are not advertised, and a request for one closes the connection. Other APIs can refuse parts of requests.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -28,7 +27,7 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     """API key -> function that finds refused parts of a request."""
 
     def served(self) -> dict[int, Api]:
-        """Return the registered APIs without the refused ones."""
+        """Return the remaining APIs."""
         return {key: self._restricted(api) for key, api in APIS.items() if key not in self.withheld}
 
     def _restricted(self, api: Api) -> Api:

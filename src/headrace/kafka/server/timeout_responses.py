@@ -1,4 +1,4 @@
-"""Answers that a request takes too long, in the form in which its API refuses."""
+"""Timeout responses."""
 
 from collections.abc import Iterable, Reversible
 from copy import copy
@@ -13,7 +13,7 @@ from headrace.kafka.server.timeouts import LEAST_MS, MESSAGE, Bound
 
 
 class _Everything(Refused):
-    """Whatever a request names is refused for one reason."""
+    """Refuses each resource for the same reason."""
 
     def __init__(self, no: No) -> None:
         super().__init__()
@@ -30,25 +30,25 @@ class _Everything(Refused):
 
 
 class TimeoutResponses(msgspec.Struct, eq=False):
-    """What becomes of a request of one API that is waited for no longer; see `Late`."""
+    """`Late` of a request of one API."""
 
     api: Api
     bound: Bound
-    """That of the API."""
+    """Of the API."""
     request: Any
 
     @property
     def stays(self) -> bool:
-        """As `Late.stays`."""
+        """See `Late.stays`."""
         return self.bound.stays
 
     def due_ms(self, context: RequestContext) -> int | None:
-        """As `Late.due_ms`."""
+        """See `Late.due_ms`."""
         return self.bound.due_ms(self.request, context)
 
     def answer(self, context: RequestContext) -> None:
-        """Answer that it takes too long."""
-        # Its handler goes on with the request: what is taken out is a copy's.
+        """See `Late.answer`."""
+        # The handler continues with the request, so change a copy.
         refused = _Everything(No(self.bound.code_for(self.request), MESSAGE))
         rest = drained(self.api.take_out(copy(self.request), context, refused))
         answer = rest.answer
@@ -62,10 +62,7 @@ class TimeoutResponses(msgspec.Struct, eq=False):
 
 
 def overdue_among(waiting: Reversible[RequestContext], now_ms: int) -> list[RequestContext]:
-    """Those that storage has left waiting for too long, in order; those that are new are seen from `now_ms` (ticks) on.
-
-    `waiting`: of one connection, in the order in which they came.
-    """
+    """Return overdue requests in order of arrival. New ones start to wait at `now_ms` (ticks)."""
     _see(waiting, now_ms)
     overdue = []
     for context in waiting:

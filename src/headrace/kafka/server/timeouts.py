@@ -1,8 +1,7 @@
-"""Timeouts of requests that wait for Redis, and the error codes of their responses.
+"""Timeouts of requests that wait for Redis.
 
-A paused Redis neither responds nor closes its connection. After the timeout the client gets a retriable error. The work
-continues and occupies request memory until it completes. Kafka does the same if replicas do not respond, after
-`timeout_ms` or `offsets.commit.timeout.ms`.
+A paused Redis neither responds nor disconnects. After the timeout, the client gets a retriable error, and the work
+continues. Kafka does the same for slow replicas, after `timeout_ms` or `offsets.commit.timeout.ms`.
 """
 
 from collections.abc import Callable
@@ -66,9 +65,8 @@ def _stored(_: Any, context: RequestContext) -> int:
 
 
 def _held(request: Any, context: RequestContext) -> int | None:
-    """Limit only the wait for storage: members wait for each other without a limit."""
+    """Limit only waits for storage, as members wait for each other without a limit."""
     runner = context.broker.groups.runner(request.group_id)
-    # The group of another broker is being loaded.
     since_ms = context.seen_ms if runner is None else runner.writing_since_ms
     if since_ms is None:
         return None

@@ -1,1 +1,1 @@
-"""The messages in the notation of `notation`, one file per group of related APIs."""
+"""The message tables, by related APIs."""

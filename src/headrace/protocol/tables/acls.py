@@ -1,4 +1,4 @@
-"""Access rules (ACLs) and quotas of clients."""
+"""ACLs."""
 
 TABLE = """
 DescribeAclsRequest key 29 versions 1-3 flexible 2

@@ -1,4 +1,4 @@
-"""Finding the way: ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, and authentication."""
+"""ApiVersions, Metadata, DescribeTopicPartitions, DescribeCluster, and authentication."""
 
 TABLE = """
 ApiVersionsRequest key 18 versions 0-4 flexible 3

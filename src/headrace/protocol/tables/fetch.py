@@ -1,4 +1,4 @@
-"""Reading: Fetch, ListOffsets, OffsetForLeaderEpoch."""
+"""Fetch, ListOffsets, OffsetForLeaderEpoch."""
 
 TABLE = """
 FetchRequest key 1 versions 4-18 flexible 12

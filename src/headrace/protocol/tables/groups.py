@@ -1,4 +1,4 @@
-"""Consumer groups: finding their coordinator, membership, and looking at them."""
+"""Consumer groups: coordinators, membership, descriptions."""
 
 TABLE = """
 FindCoordinatorRequest key 10 versions 0-6 flexible 3

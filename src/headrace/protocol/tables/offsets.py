@@ -1,4 +1,4 @@
-"""What groups have committed: OffsetCommit, OffsetFetch, OffsetDelete."""
+"""OffsetCommit, OffsetFetch, OffsetDelete."""
 
 TABLE = """
 OffsetCommitRequest key 8 versions 2-10 flexible 8

@@ -1,4 +1,4 @@
-"""Writing: Produce, InitProducerId, DeleteRecords."""
+"""Produce, InitProducerId, DeleteRecords."""
 
 TABLE = """
 ProduceRequest key 0 versions 0-13 flexible 9

@@ -1,7 +1,7 @@
 #include "_base64.h"
 
 static const uint32_t INVALID = 0x80000000u;
-static uint32_t base64_bits[4][256]; /* what a character stands for at each of the four places */
+static uint32_t base64_bits[4][256]; /* the value of a character at each of the four places */
 char headrace_base64_pairs[4096][2];
 
 #if defined(__GNUC__) && defined(__x86_64__)
@@ -10,11 +10,10 @@ char headrace_base64_pairs[4096][2];
 
 static int has_avx2;
 
-/* 32 characters at a time, as long as all of them are of the alphabet; how many groups of four were decoded.
+/* Decode 32 characters at a time while all are valid, and return the number of groups of four.
  *
- * The high and the low half of a character each tell by a table which kinds of character it may be of; where both agree
- * on a bit it is none of the alphabet. The kind tells what to add to get the six bits, which are then packed by
- * multiplying neighbours together. */
+ * Each half of a character selects possible kinds from a table. If both share a bit, the character is invalid. The
+ * kind determines the number to add. The results have six bits, and are packed by multiplications. */
 __attribute__((target("avx2"))) static size_t decode_quickly(const uint8_t *at, uint8_t *to, size_t groups)
 {
     const __m256i low_kinds = _mm256_setr_epi8(0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1a,

@@ -10,15 +10,15 @@
 enum { BASE64_SLACK = 16 };
 
 typedef struct {
-    const uint8_t *text; /* base64; NULL when there is none */
+    const uint8_t *text; /* base64, or NULL */
     size_t characters;
     size_t size; /* decoded */
 } Encoded;
 
-/* Once, before anything is decoded or encoded. */
+/* Call it once, before other functions. */
 void headrace_base64_prepare(void);
-/* Decode into `to`, which has BASE64_SLACK bytes more than needed; 0, or -1 for characters that are none, or bits left
- * over. `characters` is a multiple of four, and `size` what they give. */
+/* Decode into `to`, which needs BASE64_SLACK extra bytes. Return 0, or -1 for invalid characters or remaining bits.
+ * `characters` is a multiple of four, and `size` is the decoded size. */
 int headrace_decode_base64(const Encoded *encoded, uint8_t *to);
 
 /* Two characters for each 12 bits: three bytes are two look-ups. */

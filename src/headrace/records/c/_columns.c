@@ -1,4 +1,4 @@
-/* Records of many batches put side by side in the buffers of Arrow columns, without a Python object per record. */
+/* Records of many batches in the buffers of Arrow columns, without a Python object per record. */
 
 #include "_compiled.h"
 
@@ -159,7 +159,7 @@ static int reserve_columns(Columns *self, Py_ssize_t rows)
                : 0;
 }
 
-/* What a row adds to the columns, counted as records/fallback/columns.py does, so that both cut batches at the same rows. */
+/* Bytes of a row, counted as in records/fallback/columns.py, so that both split batches at the same rows. */
 static Py_ssize_t row_size(const Columns *self, const Record *record)
 {
     Py_ssize_t size = FIXED_ROW_BYTES + (record->key_size > 0 ? record->key_size : 0)
@@ -169,7 +169,7 @@ static Py_ssize_t row_size(const Columns *self, const Record *record)
     return size;
 }
 
-/* Take records until the batch has no more (1) or the columns are full (0); -1 with an error set. */
+/* Read records until the batch ends (1) or the columns are full (0); -1 with an error set. */
 static int fill(Columns *self)
 {
     Py_ssize_t free_rows = self->max_rows - self->rows;
@@ -182,7 +182,7 @@ static int fill(Columns *self)
             return -1;
         int64_t offset = headrace_add_wrapping(self->base_offset, record.offset_delta);
         if (offset >= self->end_offset)
-            return 1; /* what comes later has higher offsets still */
+            return 1; /* later records have higher offsets */
         if (offset < self->first_offset)
             continue;
         Py_ssize_t size = row_size(self, &record);
@@ -282,13 +282,13 @@ static PyObject *columns_fill(Columns *self, PyObject *Py_UNUSED(ignored))
     if (ended != 0)
         close_batch(self);
     if (ended < 0) {
-        empty(self); /* a row may be half written */
+        empty(self); /* a row may be incomplete */
         return NULL;
     }
     return PyBool_FromLong(ended);
 }
 
-/* As `take`, but a large buffer that is nearly full goes out as a view, and is filled again when that is gone. */
+/* As `take`, but return a view of a large buffer that is nearly full, and reuse it after its release. */
 static PyObject *take_sparing(Buffer *buffer)
 {
     size_t capacity = buffer->bytes ? (size_t)PyBytes_GET_SIZE(buffer->bytes) : 0;

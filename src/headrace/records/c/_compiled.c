@@ -1,8 +1,6 @@
-/* headrace.records._compiled: what is too slow in Python. The module, and what it says of a batch's header.
+/* headrace.records._compiled: the module, and its functions for batch headers.
  *
- * Optional: without it `records/fallback/header.py` and aiokafka's compiled code do the same. The rules here are those of records/fallback/header.py,
- * message by message; tests hold the two against each other.
- */
+ * Optional: `records/fallback` and aiokafka's compiled code do the same. Tests compare both, messages included. */
 
 #include "_header.h"
 #include "_compiled.h"
@@ -12,7 +10,7 @@ static PyObject *unsupported_magic;
 static PyObject *invalid_batch;
 static PyObject *unknown_codec;
 
-/* Say what is wrong with a batch; its header counts only where the fault is not one of lengths or magic. */
+/* Raise the error of a batch. Its header is valid except for faults of length or magic. */
 static PyObject *raise_fault(BatchFault fault, const uint8_t *batch, Py_ssize_t size, const BatchHeader *header)
 {
     long long wanted = size > MAGIC_AT ? (long long)(int32_t)headrace_read32(batch + 8) : 0;
@@ -81,7 +79,7 @@ static PyObject *native_peek(PyObject *Py_UNUSED(module), PyObject *batch)
     return header_of(batch, headrace_peek_batch);
 }
 
-/* Base offset and leader epoch of a batch that lies in a writable buffer. */
+/* Base offset and leader epoch of a batch in a writable buffer. */
 static PyObject *native_stamp(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 3) {
@@ -137,7 +135,7 @@ static PyObject *native_crc32c_tables(PyObject *Py_UNUSED(module), PyObject *arg
     return crc_of(args, headrace_crc32c_tables);
 }
 
-/* Memory that is about to be received into: filling it first would go over every byte once more. */
+/* Uninitialized memory for received bytes. Zeroing it would touch every byte twice. */
 static PyObject *native_unfilled(PyObject *Py_UNUSED(module), PyObject *size)
 {
     Py_ssize_t wanted = PyLong_AsSsize_t(size);

@@ -1,4 +1,4 @@
-/* What the C files of headrace.records._compiled share. Every read is bounds-checked: the bytes come from anybody. */
+/* Declarations of headrace.records._compiled. Every read is bounds-checked, as the bytes are not trusted. */
 
 #ifndef HEADRACE_RECORDS_NATIVE_H
 #define HEADRACE_RECORDS_NATIVE_H
@@ -15,7 +15,7 @@ extern PyObject *headrace_corrupt_batch;
 void headrace_crc32c_prepare(void);
 const char *headrace_crc32c_kind(void);
 uint32_t headrace_crc32c(uint32_t crc, const uint8_t *data, size_t size);
-/* The same without the instruction, so that it can be tested on a machine that has it. */
+/* The same without the instruction, for tests. */
 uint32_t headrace_crc32c_tables(uint32_t crc, const uint8_t *data, size_t size);
 
 /* _record.c: one record of a record batch, its fields pointing into the payload. */
@@ -39,7 +39,7 @@ typedef struct {
     const uint8_t *value;
 } Header;
 
-/* Where a walk over the records of one batch stands. */
+/* The state of an iteration over the records of one batch. */
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
@@ -48,23 +48,23 @@ typedef struct {
     int32_t previous_offset_delta;
 } Walk;
 
-/* Set out on a records section; 0, or -1 with CorruptBatch set when so many records cannot be in it. */
+/* Start a records section. Return 0, or -1 with CorruptBatch set if it is too short for so many records. */
 int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta);
-/* Read the next record; 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. Other threads may
- * run meanwhile. */
+/* Read the next record. Return 0, or -1 with CorruptBatch set. `at` and `remaining` move only on success. Other
+ * threads can run. */
 int headrace_next_record(Walk *walk, Record *record);
-/* Read the header at `at` of a record that headrace_next_record has read; the byte after it. */
+/* Read the header at `at` of a valid record, and return the next position. */
 const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Header *header);
-/* After the last record nothing may follow; 0, or -1 with CorruptBatch set. */
+/* Check that no bytes follow the last record. Return 0, or -1 with CorruptBatch set. */
 int headrace_walk_ended(const Walk *walk);
 /* Base timestamp + delta in milliseconds, wrapping as Java's long does. */
 static inline int64_t headrace_add_wrapping(int64_t base, int64_t delta)
 {
     return (int64_t)((uint64_t)base + (uint64_t)delta);
 }
-/* Whether records can be made of a type, a named tuple; 0, or -1 with TypeError set. */
+/* Check that a type can hold records (a named tuple). Return 0, or -1 with TypeError set. */
 int headrace_check_type(PyTypeObject *type);
-/* The record as such a tuple, with the first `header_count` of its headers; NULL with an error set. */
+/* Return the record as such a tuple, with its first `header_count` headers; NULL with an error set. */
 PyObject *headrace_record_object(PyTypeObject *type, const Record *record, int64_t offset, int64_t timestamp);
 PyObject *headrace_records(PyObject *module, PyObject *args);
 
@@ -79,15 +79,14 @@ PyObject *headrace_encode(PyObject *module, PyObject *args);
 PyObject *headrace_encode_columns(PyObject *module, PyObject *args);
 PyObject *headrace_encode_rows(PyObject *module, PyObject *args);
 
-/* A buffer that grows. It is a bytes object from the start, so that others can take it over without a copy. */
+/* A buffer that grows. It is a bytes object, so that the caller gets it without a copy. */
 enum { SPARES = 3, WORTH_SPARING = 64 * 1024 };
 typedef struct {
     PyObject *bytes;
     size_t used;
-    size_t usual; /* a bit more than it held when it was last taken: the size to start with next time */
-    /* Large ones that were handed out. Once nobody else holds such a one it is filled again: memory that is touched
-     * for the first time costs more than decoding into it. One reader at a time is what this serves: it has the last
-     * one in hand while the next is being filled. */
+    size_t usual; /* initial size, a bit more than at the last `take` */
+    /* Large buffers that were returned, and are reused after their release, as new memory costs more than decoding.
+     * Enough for one reader, which holds one while the next is filled. */
     PyObject *spares[SPARES];
 } Buffer;
 
@@ -120,7 +119,7 @@ static inline int reserve(Buffer *buffer, size_t more)
     return _PyBytes_Resize(&buffer->bytes, (Py_ssize_t)(wanted < 2 * capacity ? 2 * capacity : wanted));
 }
 
-/* Writes where `reserve` has made room. */
+/* Write into memory from `reserve`. */
 static inline void put(Buffer *buffer, const void *data, size_t size)
 {
     memcpy(PyBytes_AS_STRING(buffer->bytes) + buffer->used, data, size);
@@ -133,7 +132,7 @@ static inline void drop(Buffer *buffer)
     buffer->used = 0;
 }
 
-/* Hand the bytes over, cut to what was put; a buffer that nothing was put into gives empty ones. */
+/* Return the bytes that were written. */
 static inline PyObject *take(Buffer *buffer)
 {
     buffer->usual = buffer->used + buffer->used / 8;
@@ -151,7 +150,8 @@ static inline PyObject *take(Buffer *buffer)
 /* _messages.c */
 extern PyTypeObject headrace_messages_type;
 
-/* Bytes from which on others run while messages are read or answered; also LARGE_BODY of the OCI API's PutMessages. */
+/* Size from which other threads run while messages are read or written; also LARGE_BODY of the OCI API's
+ * PutMessages. */
 enum { LARGE_BODY = 256 << 10 };
 
 /* _publish.c */

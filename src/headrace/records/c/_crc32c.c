@@ -1,4 +1,4 @@
-/* CRC-32C (Castagnoli) of any bytes: the processor's own instruction where it has one, tables elsewhere. */
+/* CRC-32C (Castagnoli), by the processor's instruction or by tables. */
 
 #include "_compiled.h"
 
@@ -49,7 +49,7 @@ static int hardware_there(void)
 
 #elif defined(__GNUC__) && defined(__aarch64__) && defined(__AARCH64EL__)
 
-/* Assembly, because how a function is compiled for an extension differs between compilers and their versions. */
+/* Assembly, as compilers differ in how they compile a function for an extension. */
 #define HARDWARE "armv8"
 #define HARDWARE_FUNCTION
 static inline uint32_t add_8_bytes(uint32_t crc, uint64_t value)
@@ -86,8 +86,8 @@ static int hardware_there(void)
 
 #ifdef HARDWARE
 
-/* The instruction takes three cycles but one can start in each: three stretches are computed side by side and put
- * together by moving a CRC past a stretch of zeros, which is linear and therefore four table look-ups. */
+/* The instruction takes three cycles, and one can start in each. So three stretches are computed in parallel. To
+ * combine them, a CRC is shifted by a stretch of zeros, which is linear and takes four table look-ups. */
 #define LONG_STRETCH 4096
 #define SHORT_STRETCH 256
 
@@ -170,7 +170,7 @@ const char *headrace_crc32c_kind(void)
     return "tables";
 }
 
-/* `crc` is the value so far, 0 at the start, as zlib's crc32 takes it. */
+/* `crc` is the value so far, 0 at the start, as in zlib's crc32. */
 uint32_t headrace_crc32c(uint32_t crc, const uint8_t *data, size_t size)
 {
     return ~update(~crc, data, size);

@@ -1,4 +1,4 @@
-/* The records section of a batch, written from Python tuples or from Arrow columns. */
+/* The records section of a batch, from Python tuples or Arrow columns. */
 
 #include "_writing.h"
 
@@ -67,7 +67,7 @@ static int put_record(Buffer *out, PyObject *record, Py_ssize_t offset_delta, lo
     long long timestamp = PyLong_AsLongLong(PyTuple_GET_ITEM(record, 2));
     if (timestamp == -1 && PyErr_Occurred())
         return -1;
-    /* The length comes first but is known last: leave room for the longest, then move the record up to it. */
+    /* The length is known last: reserve space for the longest one, then move the record. */
     size_t start = out->used;
     if (reserve(out, LENGTH_ROOM + 1) < 0)
         return -1;
@@ -114,7 +114,7 @@ PyObject *headrace_encode(PyObject *Py_UNUSED(module), PyObject *args)
     return take(&out);
 }
 
-/* A column of byte strings as Arrow has it: row n's bytes are data[offsets[n] .. offsets[n + 1]]. */
+/* An Arrow column of byte strings: row n has data[offsets[n] .. offsets[n + 1]]. */
 typedef struct {
     Py_buffer validity; /* a bit per row; without one every row has a value */
     Py_buffer offsets;  /* int32 */
@@ -123,7 +123,7 @@ typedef struct {
     int given;        /* 0: every row is null */
 } ArrowColumn;
 
-/* Also for one that could not be opened; twice is harmless, since a released buffer has no object any more. */
+/* Also for a column that was not acquired. It can be called twice. */
 static void release_column(ArrowColumn *column)
 {
     if (column->validity.obj)
@@ -157,7 +157,7 @@ static int open_column(ArrowColumn *column, PyObject *object, Py_ssize_t rows)
     return 0;
 }
 
-/* The bytes of a row: its size, -1 for null; -2 with an error set for offsets that cannot be. */
+/* The bytes of a row. Returns its size, -1 for null, or -2 with an error set for invalid offsets. */
 static Py_ssize_t column_row(const ArrowColumn *column, Py_ssize_t row, const uint8_t **bytes)
 {
     if (!column->given)
@@ -223,7 +223,7 @@ typedef struct {
     Py_buffer edges; /* int32 */
     Py_ssize_t first;
     ArrowColumn names, values;
-    int32_t pairs; /* how many the two columns have been checked to have */
+    int32_t pairs; /* number of pairs that have been validated */
     int given;
 } HeaderLists;
 
@@ -320,7 +320,7 @@ static uint8_t *write_headers(uint8_t *at, const HeaderLists *lists, int32_t low
     return at;
 }
 
-/* What records are made of. Without offsets and timestamps they follow each other, at the base timestamp. */
+/* Sources of records. Without offsets and timestamps, offsets are consecutive, at the base timestamp. */
 typedef struct {
     ArrowColumn keys, values;
     HeaderLists headers;
@@ -328,7 +328,7 @@ typedef struct {
     int numbered;
 } Rows;
 
-/* Of the section that is being written. */
+/* The section that is being written. */
 typedef struct {
     int64_t base_timestamp, max_timestamp;
     int64_t last_delta;
@@ -339,7 +339,7 @@ static int64_t milliseconds(int64_t microseconds)
     return microseconds / 1000 - (microseconds % 1000 < 0);
 }
 
-/* How far a row lies behind the section's first one; -1: too far, or -2 with an error set: before the last one. */
+/* Offset of a row minus the section's first; -1: too large, -2 with an error set: not ascending. */
 static int64_t offset_delta(const Rows *rows, Py_ssize_t start, Py_ssize_t row, int64_t last)
 {
     if (!rows->numbered)
@@ -352,7 +352,7 @@ static int64_t offset_delta(const Rows *rows, Py_ssize_t start, Py_ssize_t row, 
     return delta < INT32_MAX ? delta : -1;
 }
 
-/* Write rows from `start` on until `max_bytes` are reached; the row to go on from, -1 with an error set. */
+/* Write rows from `start` on, up to `max_bytes`. Return the next row, or -1 with an error set. */
 static Py_ssize_t put_rows(Buffer *out, const Rows *rows, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t max_bytes,
                            Span *span)
 {
@@ -453,7 +453,7 @@ PyObject *headrace_encode_columns(PyObject *Py_UNUSED(module), PyObject *args)
     return section ? Py_BuildValue("(Nn)", section, next) : NULL;
 }
 
-/* encode_rows(key, value, headers, offsets, timestamps, start, stop, max_bytes): rows with places of their own. */
+/* encode_rows(key, value, headers, offsets, timestamps, start, stop, max_bytes): rows with their own offsets. */
 PyObject *headrace_encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *key, *value, *headers, *offsets, *timestamps;

@@ -1,4 +1,4 @@
-/* The record of a batch that a search by time is for. Nothing is made of those before it, and other threads run. */
+/* Search of a record by time, without Python objects for other records. Other threads run. */
 
 #include "_compiled.h"
 
@@ -9,10 +9,10 @@ typedef struct {
     int64_t first_offset;
     int64_t not_before;
     int is_fixed;
-    int is_bounded; /* else the largest timestamp is looked for */
+    int is_bounded; /* otherwise find the largest timestamp */
 } Search;
 
-/* 1 and where it is, 0 when there is none, -1 with CorruptBatch set. */
+/* Return 1 and the place, 0 without a match, or -1 with CorruptBatch set. */
 static int find(Walk *walk, const Search *search, int64_t *offset, int64_t *timestamp)
 {
     int found = 0;

@@ -1,4 +1,4 @@
-/* The header of a record batch: read, and held against the rules. No exceptions here: who asks decides what a fault is. */
+/* Check of batch headers, without exceptions: the caller interprets a fault. */
 
 #include "_header.h"
 #include "_compiled.h"

@@ -1,4 +1,4 @@
-/* The 61-byte header of a record batch and what must hold for it, for every C extension that checks batches. */
+/* The 61-byte header of a record batch and its rules, for all C extensions. */
 
 #ifndef HEADRACE_RECORDS_HEADER_H
 #define HEADRACE_RECORDS_HEADER_H
@@ -23,7 +23,7 @@ typedef struct {
     int32_t count;
 } BatchHeader;
 
-/* In the order in which they are looked for. */
+/* In the order of the checks. */
 typedef enum {
     FINE,
     NO_BATCH,
@@ -43,9 +43,9 @@ typedef enum {
 enum { HEADER_SIZE = 61, BEFORE_LENGTH_ENDS = 12, MAGIC_AT = 16, CRC_AT = 17, ATTRIBUTES_AT = 21 };
 enum { BATCH_CODEC = 7 };
 
-/* Read the header of exactly one batch; what is wrong with lengths or magic. */
+/* Read the header of exactly one batch, and check lengths and magic. */
 BatchFault headrace_peek_batch(const uint8_t *batch, Py_ssize_t size, BatchHeader *header);
-/* The same, and whether a client may append it: CRC, counts, attributes, producer. */
+/* The same, with the checks for clients: CRC, counts, attributes, producer. */
 BatchFault headrace_check_batch(const uint8_t *batch, Py_ssize_t size, BatchHeader *header);
 /* The 13 fields in wire order, or NULL with an exception set. */
 PyObject *headrace_header_tuple(const BatchHeader *header);

@@ -2,7 +2,7 @@
 
 #include "_base64.h"
 
-/* How many bytes the character at `at` has in UTF-8, as Python's strict codec reads it; 0 when that is none. */
+/* Bytes of the UTF-8 character at `at`, as in Python's strict codec; 0 if it is invalid. */
 static size_t character_size(const uint8_t *at, const uint8_t *end)
 {
     uint8_t first = at[0];
@@ -16,7 +16,7 @@ static size_t character_size(const uint8_t *at, const uint8_t *end)
     for (size_t index = 1; index < size; index++)
         if ((at[index] & 0xc0) != 0x80)
             return 0;
-    /* Longer than needed, surrogates, and beyond the last character. */
+    /* Overlong, surrogates, and code points that are too large. */
     if ((first == 0xe0 && at[1] < 0xa0) || (first == 0xed && at[1] > 0x9f) || (first == 0xf0 && at[1] < 0x90)
         || (first == 0xf4 && at[1] > 0x8f))
         return 0;
@@ -43,7 +43,7 @@ static int is_text(const uint8_t *at, size_t size)
     return 1;
 }
 
-/* What JSON does not take as it is. */
+/* Characters that JSON must escape. */
 static inline int is_special(uint8_t byte)
 {
     return byte < 0x20 || byte == '"' || byte == '\\';
@@ -134,7 +134,7 @@ int headrace_write_header_text(Bytes *out, const Record *record)
     return add_word(out, record->header_count ? "]" : "[]");
 }
 
-/* Reading. Whatever is not plainly what this server writes, blanks between apart, is Python's to judge. */
+/* Reading. Python reads any text that this server would not write, except for blanks. */
 
 enum { NO_MEMORY = -1, UNREAD = 0, READ = 1 };
 
@@ -150,7 +150,7 @@ static void skip_blanks(Text *text)
         text->at++;
 }
 
-/* Whether this word comes next, blanks apart; it is passed then. */
+/* Skip blanks and this word, and return whether it was found. */
 static int takes_word(Text *text, const char *word)
 {
     size_t size = strlen(word);
@@ -205,7 +205,7 @@ static void add_character(Bytes *into, int32_t character)
     add(into, out, size);
 }
 
-/* What follows a backslash; half a pair of surrogates is no character. */
+/* The character of an escape. Half a surrogate pair is invalid. */
 static int read_escape(Text *text, Bytes *into)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -234,7 +234,7 @@ static int read_escape(Text *text, Bytes *into)
     return READ;
 }
 
-/* The rest of a string, behind its first quotation mark, in place of what is there. */
+/* The rest of a string after its first quotation mark, into `into`. */
 static int read_string(Text *text, Bytes *into)
 {
     enum { LONGEST_CHARACTER = 4 };
@@ -255,7 +255,7 @@ static int read_string(Text *text, Bytes *into)
     }
 }
 
-/* Bytes from base64, in place of it; `spare` is overwritten. */
+/* Decode base64 in place; `spare` is overwritten. */
 static int decode(Bytes *part, Bytes *spare)
 {
     size_t characters = part->used;
@@ -277,7 +277,7 @@ static int decode(Bytes *part, Bytes *spare)
     return READ;
 }
 
-/* A name or value that is not null, in place of what is in `part`. */
+/* A name or value that is not null, into `part`. */
 static int read_text(Text *text, Bytes *part, Bytes *spare)
 {
     if (takes(text, '"'))
@@ -344,7 +344,7 @@ int headrace_read_header_text(const uint8_t *data, size_t size, Bytes *section)
     section->used = 0;
     int found = make_room(section, LONGEST_VARINT) < 0 ? NO_MEMORY : READ;
     if (found == READ) {
-        section->used = LONGEST_VARINT; /* how many there are is known at the end */
+        section->used = LONGEST_VARINT; /* the count is known at the end */
         found = read_pairs(&text, section, &part, &spare, &count);
     }
     if (found == READ) {

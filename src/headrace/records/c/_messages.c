@@ -1,4 +1,4 @@
-/* Messages of a REST answer, written from batches without a Python object per record. records/fallback/messages.py says the same. */
+/* Messages of a REST response, without a Python object per record, as in records/fallback/messages.py. */
 
 #include "_base64.h"
 #include "_compiled.h"
@@ -10,19 +10,19 @@ typedef struct {
     Buffer out;
     Py_ssize_t most_count;
     Py_ssize_t most_bytes;
-    Py_ssize_t most_message; /* bytes of one message's key and value: it is passed over when it has more */
+    Py_ssize_t most_message; /* maximum bytes of one message's key and value; larger ones are skipped */
     Py_ssize_t passed_over;
     Py_ssize_t count;
     Py_ssize_t size; /* bytes of keys and values */
     char full;
-    int64_t time; /* what time_text tells: records that come together often have one time */
+    int64_t time; /* time of `time_text`, cached, as adjacent records often share it */
     char time_text[24];
 } Messages;
 
 enum { MOST_BYTES = 1 << 30, MOST_MESSAGE = 16 << 20, TIME_SIZE = 24, DIGITS = 20 };
-/* Bytes from which on other threads run while they are read or written. */
+/* Size from which other threads run during reads and writes. */
 enum { LARGE_PAYLOAD = 256 << 10 };
-static const int64_t LATEST_MS = 253402300799999; /* the last one of the year 9999 */
+static const int64_t LATEST_MS = 253402300799999; /* the end of the year 9999 */
 static const int64_t DAY_MS = 86400000;
 
 static char *write_number(char *to, int64_t number)
@@ -46,8 +46,7 @@ static void write_digits(char *to, int width, int64_t number)
         to[--width] = (char)('0' + number % 10);
 }
 
-/* RFC 3339 with milliseconds. The day is found as in Gregorian calendars whose years begin in March: leap days are then
- * the last of a year, and months have lengths that a straight line tells. */
+/* RFC 3339 with milliseconds. If years begin in March, leap days are last, and month lengths are linear. */
 static void tell_time(Messages *self, int64_t time)
 {
     if (time < 0)
@@ -87,7 +86,7 @@ static int put_message(Messages *self, const Record *record, int64_t offset, int
 {
     size_t key_size = record->key_size > 0 ? (size_t)record->key_size : 0;
     size_t value_size = record->value_size > 0 ? (size_t)record->value_size : 0;
-    enum { AROUND = 80 + DIGITS + TIME_SIZE }; /* more than all that is neither prefix nor base64 */
+    enum { AROUND = 80 + DIGITS + TIME_SIZE }; /* maximum bytes other than prefix and base64 */
     if (reserve(&self->out, (size_t)prefix->len + base64_size(key_size) + base64_size(value_size) + AROUND) < 0)
         return -1;
     char *start = PyBytes_AS_STRING(self->out.bytes);
@@ -156,7 +155,7 @@ static inline int is_wanted(const Wanted *wanted, const Record *record)
            && !(wanted->is_bounded && time_of(wanted, record) < wanted->not_before);
 }
 
-/* Go on to the next record that is wanted: 1, or 0 when there is none, -1 with CorruptBatch set. */
+/* Find the next matching record. Return 1, 0 without one, or -1 with CorruptBatch set. */
 static int find_wanted(Walk *walk, const Wanted *wanted, Record *record)
 {
     while (walk->remaining > 0) {
@@ -168,8 +167,8 @@ static int find_wanted(Walk *walk, const Wanted *wanted, Record *record)
     return 0;
 }
 
-/* The same; other threads run meanwhile when much may be passed over. Most wanted records come one after another, though,
- * and those are not worth letting others in. */
+/* The same; other threads run if many records may be skipped. For adjacent matches this would cost more than it
+ * saves. */
 static int find_next(Walk *walk, const Wanted *wanted, Record *record, int *is_run)
 {
     while (*is_run || walk->end - walk->at <= LARGE_PAYLOAD) {
@@ -188,7 +187,7 @@ static int find_next(Walk *walk, const Wanted *wanted, Record *record, int *is_r
     return found;
 }
 
-/* Take what there is room for; 0 and the offset to go on from, or -1 with CorruptBatch set. */
+/* Write messages while there is room. Return 0 and the next offset, or -1 with CorruptBatch set. */
 static int put_batch(Messages *self, Walk *walk, const Wanted *wanted, const Py_buffer *prefix, int64_t *following)
 {
     Record record;
@@ -217,7 +216,7 @@ static int number_or_none(PyObject *object, int64_t *number, int *is_there)
     return *number == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Room for all that this batch may give at once, instead of growing step by step. */
+/* Reserve memory for the whole batch at once. */
 static int reserve_batch(Messages *self, const Py_buffer *payload, int count)
 {
     Py_ssize_t bytes = self->most_bytes - self->size;

@@ -1,5 +1,5 @@
-/* The way in of a REST API: a body of messages in JSON and base64 becomes record batches in one pass.
- * Bodies of any other shape than the usual one are left to others: None. */
+/* Decodes a REST body of messages in JSON and base64 into record batches in one pass. Returns None for uncommon
+ * bodies. */
 
 #include "_base64.h"
 #include "_writing.h"
@@ -27,7 +27,7 @@ static uint32_t crc32_of(const uint8_t *data, size_t size)
     return ~crc;
 }
 
-/* One number after another from a seed: SplitMix64. */
+/* SplitMix64. */
 static uint64_t next_random(uint64_t *state)
 {
     uint64_t number = (*state += 0x9e3779b97f4a7c15u);
@@ -36,7 +36,7 @@ static uint64_t next_random(uint64_t *state)
     return number ^ number >> 31;
 }
 
-/* JSON, as far as it is plain: functions return the place after what they read, or NULL when it is something else. */
+/* Simple JSON: functions return the next position, or NULL for other input. */
 
 static inline const uint8_t *skip_space(const uint8_t *at, const uint8_t *end)
 {
@@ -111,7 +111,7 @@ typedef struct {
     size_t size; /* of keys and values */
 } Share;
 
-/* 0, 1 when it is to be left to others, -1 without memory. */
+/* Return 0, 1 for an uncommon body, or -1 without memory. */
 static int put_record(Share *share, const uint8_t *key, const Encoded *encoded_key, const Encoded *value)
 {
     static const uint8_t attributes_and_time[2] = {0, 0}; /* all have the batch's time */
@@ -211,7 +211,7 @@ static int put_message(Publication *all, const Encoded *key, const Encoded *valu
     return result;
 }
 
-/* 0, 1 when the body is to be left to others, -1 without memory. */
+/* Return 0, 1 for an uncommon body, or -1 without memory. */
 static int put_body(Publication *all, const uint8_t *at, const uint8_t *end)
 {
     if (!(at = expect(at, end, '{')))
@@ -235,10 +235,10 @@ static int put_body(Publication *all, const uint8_t *at, const uint8_t *end)
     return 0;
 }
 
-/* Other threads run while a large body is read, not while a small one is: getting back from them takes longer.
+/* Other threads run while a large body is read. For a small one, the switch would take longer.
  *
- * publish(body, partitions, now_ms, seed, left_out, most_value, most_total): (places, [(partition, batch, size)]), or
- * None for a body that is not plain, or breaks a limit. */
+ * publish(body, partitions, now_ms, seed, left_out, most_value, most_total): (places, [(partition, batch, size)]),
+ * or None for an uncommon body, or one that exceeds a limit. */
 PyObject *headrace_publish(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer body;

@@ -1,11 +1,11 @@
-/* The answer of a REST API to a body of messages: an entry for each, in their order. records/fallback/messages.py says the same. */
+/* REST response to a body of messages: an entry for each, as in records/fallback/messages.py. */
 
 #include "_compiled.h"
 
 typedef struct {
     const char *before;
     Py_ssize_t before_size;
-    long long offset; /* of the next message of the partition; below 0: the text before is all there is */
+    long long offset; /* offset of the partition's next message; negative: only the text before */
     const char *after;
     Py_ssize_t after_size;
 } Told;
@@ -24,14 +24,14 @@ static char *write_offset(char *to, int64_t number)
     return to;
 }
 
-/* What is told of a place; the first text is that of the messages left out, whose place is -1. */
+/* The texts of a place. The first ones are for left-out messages, whose place is -1. */
 static inline Told *told_of(Told *told, Py_ssize_t texts, int32_t place)
 {
     Py_ssize_t index = (Py_ssize_t)place + 1;
     return index >= 0 && index < texts && told[index].before ? &told[index] : NULL;
 }
 
-/* Bytes that the entries may take, or -1 for a place that nothing is told about. */
+/* Maximum bytes of the entries, or -1 for a place without texts. */
 static Py_ssize_t most_of(const int32_t *places, Py_ssize_t count, Told *told, Py_ssize_t texts)
 {
     Py_ssize_t most = 0;
@@ -86,8 +86,9 @@ static PyObject *receipts_of(const Py_buffer *places, Told *told, Py_ssize_t tex
     return out;
 }
 
-/* receipts(places, told, head, tail): an entry for each place, commas between, between head and tail. told[place + 1] is None, or (before, offset, after):
- * the offset, one higher for each message of the place, stands between the texts; below 0 `before` is all. */
+/* receipts(places, told, head, tail): an entry for each place, with commas, between head and tail. told[place + 1]
+ * is None, or (before, offset, after). The offset rises with each message of the place. If it is negative, the entry
+ * is `before`. */
 PyObject *headrace_receipts(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer places, head, tail;

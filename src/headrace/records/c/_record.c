@@ -1,9 +1,9 @@
-/* One record after another out of the records section of a batch, already decompressed. */
+/* Iteration over the decompressed records section of a batch. */
 
 #include "_compiled.h"
 
-/* Zigzag varints of at most 32 and 64 bits. They return the byte after, or NULL when the bytes end first, when
- * there are too many, or when the value does not fit. */
+/* Zigzag varints of at most 32 and 64 bits. They return the next position, or NULL for missing bytes, too many
+ * bytes, or a value that does not fit. */
 
 static const uint8_t *read_varint_slowly(const uint8_t *at, const uint8_t *end, int32_t *value)
 {
@@ -46,7 +46,7 @@ static inline const uint8_t *read_varlong(const uint8_t *at, const uint8_t *end,
     return NULL;
 }
 
-/* A length and that many bytes; any negative length is null, as for Java's clients. */
+/* A length and that many bytes. As in Java's clients, any negative length is null. */
 static inline const uint8_t *read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **data, int32_t *size)
 {
     at = read_varint(at, end, size);
@@ -75,14 +75,14 @@ static const uint8_t *read_headers(const uint8_t *at, const uint8_t *end, Record
     return at;
 }
 
-/* What headrace_next_record has gone over cannot fail any more. */
+/* headrace_next_record has validated the header. */
 const uint8_t *headrace_read_header(const uint8_t *at, const Record *record, Header *header)
 {
     at = read_bytes(at, record->end, &header->key, &header->key_size);
     return read_bytes(at, record->end, &header->value, &header->value_size);
 }
 
-/* Also for those who walk while other threads run. */
+/* Also for callers without the GIL. */
 static int corrupt(const Walk *walk, const char *what)
 {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -93,7 +93,7 @@ static int corrupt(const Walk *walk, const char *what)
 
 int headrace_start_walk(Walk *walk, const Py_buffer *payload, int32_t count, int32_t last_offset_delta)
 {
-    enum { SHORTEST = 7 }; /* bytes of a record: one for each of its seven fields */
+    enum { SHORTEST = 7 }; /* bytes of a record: one per field */
     if (count < 0 || count > payload->len / SHORTEST) {
         PyErr_Format(headrace_corrupt_batch, "%d records in %zd bytes", count, payload->len);
         return -1;

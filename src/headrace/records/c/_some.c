@@ -1,11 +1,11 @@
-/* A few records out of a batch that may have millions. Nothing is made of the others, and other threads run. */
+/* A few records of a batch that may have millions, without Python objects for the others. Other threads run. */
 
 #include "_compiled.h"
 
 typedef struct {
     int64_t base_offset;
     int64_t first_offset;
-    const uint8_t *part; /* what a key has in it, of `part_size` bytes; 0: any, null too */
+    const uint8_t *part; /* bytes that a key must contain, `part_size` of them; 0: any key, or null */
     Py_ssize_t part_size;
 } Wanted;
 
@@ -26,8 +26,8 @@ static int has(const Wanted *wanted, const Record *record)
     return 0;
 }
 
-/* Walk on to the next record that is wanted: 1; 0: there is none; -1 with CorruptBatch set. `before`: where the walk
- * stood ahead of the last record it has read. */
+/* Find the next matching record. Return 1, 0 without one, or -1 with CorruptBatch set. `before` is the state before
+ * that record. */
 static int next_wanted(Walk *walk, const Wanted *wanted, Record *record, Walk *before)
 {
     int found = 0;
@@ -43,9 +43,11 @@ static int next_wanted(Walk *walk, const Wanted *wanted, Record *record, Walk *b
     return found;
 }
 
-/* some(type, payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp, first_offset, part, most,
- * most_bytes, most_headers) -> list of (record, how many headers it has), the offset to go on from, how many bytes of
- * the payload lie before it, and how many records from there on. */
+/* some(type, payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp, first_offset, part,
+ * most, most_bytes, most_headers).
+ *
+ * Returns a list of (record, its number of headers), the next offset, the bytes of the payload before it, and the
+ * number of later records. */
 PyObject *headrace_some(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyTypeObject *type;

@@ -1,7 +1,6 @@
-/* headrace.records._streams: record batches as entries of plain Redis Streams, and entries as record batches.
+/* headrace.records._streams: record batches as entries of Redis Streams, and entries as record batches.
  *
- * Optional: without it `records/fallback/streams.py` does the same. The rules are those of that file; tests hold the two together.
- */
+ * Optional: `records/fallback/streams.py` does the same. Tests compare both. */
 
 #include "_base64.h"
 #include "_header_text.h"
@@ -53,11 +52,11 @@ static int put_field(Bytes *out, const char *name, const void *data, size_t size
     return 0;
 }
 
-enum { MOST_HEADERS = 100000, MOST_HEADER_TEXT = 32 << 20 }; /* of a batch; as in records/fallback/streams.py */
-enum { SHORT_HEADER_TEXT = 64 << 10 }; /* what is longer is read while other threads run */
-enum { SHORT_RECORD = 256 << 10 };     /* what is longer is copied so */
+enum { MOST_HEADERS = 100000, MOST_HEADER_TEXT = 32 << 20 }; /* per batch, as in records/fallback/streams.py */
+enum { SHORT_HEADER_TEXT = 64 << 10 }; /* other threads run while longer ones are read */
+enum { SHORT_RECORD = 256 << 10 };     /* other threads run while longer ones are copied */
 
-/* `left`: bytes that the texts of the batch may still have. */
+/* `left`: remaining bytes for the texts of the batch. */
 static int put_headers(Bytes *out, const Record *record, Bytes *text, size_t *left)
 {
     text->used = 0;
@@ -94,7 +93,8 @@ static int put_record(Bytes *out, const Record *record, int64_t timestamp, Bytes
     return put_field(out, "timestamp", digits, text.used);
 }
 
-/* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp) -> (RESP bulk strings, how many) */
+/* xadd_arguments(payload, count, last_offset_delta, base_timestamp, fixed_timestamp) -> (RESP bulk strings, their
+ * number) */
 static PyObject *xadd_arguments(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer payload;
@@ -148,7 +148,7 @@ typedef struct {
     Py_ssize_t key_size;
     Py_ssize_t value_size;
     int64_t timestamp;
-    const uint8_t *headers; /* how many there are, then names and values */
+    const uint8_t *headers; /* count, names and values */
     size_t headers_size;
 } Row;
 
@@ -205,7 +205,7 @@ static void set_headers(Row *row, const Bytes *section)
     row->headers_size = section->used;
 }
 
-/* The headers section: how many, then name and value of each. The tuple is ((bytes, bytes or None), ...). */
+/* The headers section: count, then name and value of each. The tuple is ((bytes, bytes or None), ...). */
 static int put_header_section(Bytes *bytes, PyObject *headers)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(headers);
@@ -319,8 +319,8 @@ static void set_bytes(PyObject *value, const uint8_t **data, Py_ssize_t *size)
     *size = PyBytes_GET_SIZE(value);
 }
 
-/* 1 when the fields are a record as this server writes them, 0 when Python must look at them, -1 without memory.
- * `section` keeps its headers. */
+/* Return 1 if the fields are a record as this server writes it, 0 if Python must read them, -1 without memory.
+ * `section` gets the headers. */
 static int read_plain(PyObject *fields, int64_t ms, Row *row, Bytes *section)
 {
     Py_ssize_t count = PyList_GET_SIZE(fields);
@@ -351,7 +351,7 @@ static int read_plain(PyObject *fields, int64_t ms, Row *row, Bytes *section)
         return 1;
     const uint8_t *text = (const uint8_t *)PyBytes_AS_STRING(headers);
     size_t size = (size_t)PyBytes_GET_SIZE(headers);
-    if (size > MOST_HEADER_TEXT) /* this server wrote none as long */
+    if (size > MOST_HEADER_TEXT) /* this server writes none of this length */
         return 0;
     int found;
     if (size <= SHORT_HEADER_TEXT) {
@@ -367,7 +367,7 @@ static int read_plain(PyObject *fields, int64_t ms, Row *row, Bytes *section)
     return found;
 }
 
-/* What Python made of the fields: (key, value, timestamp, headers). */
+/* The result of Python: (key, value, timestamp, headers). */
 static int read_tuple(PyObject *made, Row *row, Bytes *section)
 {
     PyObject *key, *value, *headers;
@@ -404,7 +404,7 @@ static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *section, Py
         PyErr_Format(PyExc_ValueError, "%R is no entry id", id);
         return -1;
     }
-    if (fields == Py_None) /* delivered once, deleted since */
+    if (fields == Py_None) /* deleted after its delivery */
         return PyList_Append(gone, id);
     if (!PyList_Check(fields) || sequence >> bits || ms >= (UINT64_C(1) << (62 - bits)))
         return PyList_Append(unfit, id);
@@ -427,7 +427,8 @@ static int put_entry(PyObject *entry, int bits, Batch *batch, Bytes *section, Py
     return result;
 }
 
-/* build_batches(entries, bits, limit, read_fields) -> ([(base offset, next offset, batch)], [unfit id], [gone id]) */
+/* build_batches(entries, bits, limit, read_fields) -> ([(base offset, next offset, batch)], [unfit id], [deleted
+ * id]) */
 static PyObject *build_batches(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *entries, *read_fields;

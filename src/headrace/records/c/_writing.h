@@ -1,5 +1,5 @@
-/* Writing record batches: memory that grows, integers as they stand in batches, and the header over the records. Needs
- * no Python, so that it may be used while others run. */
+/* Writing of record batches: growing memory, integers and headers. It needs no Python, so that other threads can
+ * run. */
 
 #ifndef HEADRACE_RECORDS_WRITING_H
 #define HEADRACE_RECORDS_WRITING_H
@@ -15,7 +15,7 @@ typedef struct {
     size_t room;
 } Bytes;
 
-/* 0, or -1 without memory; the bytes so far stay as they are. */
+/* Return 0, or -1 without memory; existing bytes are kept. */
 static inline int make_room(Bytes *bytes, size_t more)
 {
     size_t wanted = bytes->used + more;
@@ -36,14 +36,14 @@ static inline void let_go(Bytes *bytes)
     *bytes = (Bytes){0};
 }
 
-/* Writes where make_room has made it, as all that add. */
+/* Write into memory from make_room, like all functions below. */
 static inline void add(Bytes *bytes, const void *data, size_t size)
 {
     memcpy(bytes->data + bytes->used, data, size);
     bytes->used += size;
 }
 
-/* A zigzag varint; how many bytes it has. */
+/* Write a zigzag varint, and return its size. */
 static inline size_t write_varint(uint8_t *at, int64_t number)
 {
     uint64_t bits = (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);
@@ -80,7 +80,7 @@ typedef struct {
     int32_t count;
 } Closing;
 
-/* Write the header over the HEADER_SIZE bytes that were left before the records: of nobody's, uncompressed. */
+/* Write the header into the first HEADER_SIZE bytes: no producer, uncompressed. */
 static inline void close_batch(const Bytes *batch, const Closing *fields)
 {
     uint8_t *at = batch->data;

@@ -1,7 +1,6 @@
-"""Records and their columns in Python, on machines without the extension: they are read by aiokafka's compiled code.
+"""Records and columns in Python, read by aiokafka's compiled code.
 
-`_compiled.Columns` and `_compiled` do the same. aiokafka is imported when it is first needed, because it imports
-asyncio and all of its client (0.2 s).
+aiokafka is imported at the first use, as it imports asyncio and its client (0.2 s).
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from headrace.records.errors import CorruptBatch
 from headrace.records.fallback.header import Buffer
 
-# What a row adds beside its bytes; the C code counts alike, so that both cut at the same rows.
+# Bytes that a row counts in addition to its data, as in the C code.
 _FIXED_ROW_BYTES = 28
 _FIXED_HEADER_BYTES = 8
 _LARGEST = 2**63 - 1
@@ -27,7 +26,7 @@ def _saturated(number: int) -> int:
 
 @dataclass(slots=True)
 class Rows:
-    """The columns as lists of one length; `headers` is empty when nobody asked for them."""
+    """Columns as lists of the same length; `headers` may be empty."""
 
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
@@ -39,7 +38,7 @@ class Rows:
 
 
 class PureColumns:
-    """Lists that grow by a batch at a time: `open` a batch, `fill` until it says True, `take` when it says False."""
+    """See `accelerator.ColumnBuilder`."""
 
     def __init__(self, max_rows: int, max_bytes: int, include_headers: bool) -> None:
         if not 1 <= max_rows <= 2**24 or not 1 <= max_bytes <= 2**30:
@@ -48,7 +47,7 @@ class PureColumns:
         self._max_bytes = max_bytes
         self._include_headers = include_headers
         self._source: Iterator[Any] = iter(())
-        self._waiting: Any = None  # a record that did not fit any more
+        self._waiting: Any = None  # a record that did not fit
         self._first_offset = 0
         self._end_offset = 0
         self._timestamp_type = 0
@@ -57,7 +56,7 @@ class PureColumns:
 
     @property
     def rows(self) -> int:
-        """Rows in the columns."""
+        """Number of rows."""
         return len(self._rows.offsets)
 
     def open(
@@ -72,7 +71,7 @@ class PureColumns:
         end_offset: int,
         /,
     ) -> None:
-        """Start on a batch's decompressed records section; rows from `first_offset` to before `end_offset` count."""
+        """See `accelerator.ColumnBuilder`."""
         fixed_timestamp = base_timestamp if log_append_time else None
         self._source = read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
         self._waiting = None
@@ -81,7 +80,7 @@ class PureColumns:
         self._end_offset = end_offset
 
     def fill(self) -> bool:
-        """Take records until the batch has no more (True) or the columns are full (False). Raises CorruptBatch."""
+        """See `accelerator.ColumnBuilder`."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             self._put(waiting, self._size_of(waiting))
@@ -119,7 +118,7 @@ class PureColumns:
             rows.headers.append(list(record.headers) or None)
 
     def take(self) -> Rows:
-        """The rows so far; the columns are empty then."""
+        """See `accelerator.ColumnBuilder`."""
         taken, self._rows, self._size = self._rows, Rows(), 0
         return taken
 
@@ -128,7 +127,7 @@ _R = TypeVar("_R")
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _SLACK = 64
-_SHORTEST = 7  # bytes of a record: one for each of its seven fields
+_SHORTEST = 7  # bytes of a record: one per field
 _ERRORS = (ValueError, IndexError, OverflowError, MemoryError, AssertionError)
 
 
@@ -148,13 +147,9 @@ def read(
     base_timestamp: int,
     fixed_timestamp: int | None,
 ) -> Iterator[Any]:
-    """Aiokafka's records (offset, timestamp, key, value, headers) out of a decompressed records section.
+    """Yield aiokafka's records of a decompressed section. Raises CorruptBatch.
 
-    A batch around the payload is made up, uncompressed. aiokafka looks at lengths before it follows them but reads
-    varints without looking where its buffer ends, hence zeros after the end: they stop it within its own memory.
-
-    Raises:
-        CorruptBatch: a length that leads nowhere, bytes left over, offsets that do not go up.
+    The payload is wrapped in an uncompressed batch. aiokafka reads varints beyond its buffer, so zeros stop it.
     """
     if not 0 <= count <= len(payload) // _SHORTEST:
         raise CorruptBatch(f"{count} records in {len(payload)} bytes")
@@ -189,12 +184,9 @@ def find(
     first_offset: int,
     not_before: int | None,
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of a record at or behind `first_offset`; None when there is none.
+    """Return offset and timestamp of the first record at or after `first_offset` and `not_before`, or None.
 
-    The first one that is not before a time or, where that is None, the first of those with the largest timestamp.
-
-    Raises:
-        CorruptBatch: the records up to there cannot be read.
+    Without `not_before`, that of the first record with the largest timestamp. Raises CorruptBatch.
     """
     latest: tuple[int, int] | None = None
     source = read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
@@ -218,7 +210,7 @@ def records(
     base_timestamp: int,
     fixed_timestamp: int | None,
 ) -> list[_R]:
-    """All records of a batch as `kind(offset, timestamp, key, value, headers)`. Raises CorruptBatch."""
+    """Return all records as `kind(offset, timestamp, key, value, headers)`. Raises CorruptBatch."""
     return [
         kind(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
         for record in read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
@@ -239,16 +231,10 @@ def some(
     most_bytes: int,
     most_headers: int,
 ) -> tuple[list[tuple[_R, int]], int, int, int]:
-    """A few records of a batch, as `records` has them, each with how many headers it has; and where to go on.
+    """Return some records with their numbers of headers, and the place to continue.
 
-    That is an offset, with how many bytes of the payload may be left out then, and how many records there are behind
-    them: of a batch in many parts C code reads none twice. This twin reads them all again.
-
-    They are at or behind `first_offset`, with keys that have `part` in them where it is not empty: `most` of them at
-    most, none after `most_bytes` of keys, values and headers, each with `most_headers` headers at most.
-
-    Raises:
-        CorruptBatch: the records up to there cannot be read.
+    That is an offset, the bytes of the payload before it, and the number of later records, with which C code reads no
+    record twice. `most` counts records, and `most_bytes` their keys, values and headers. Raises CorruptBatch.
     """
     found: list[tuple[_R, int]] = []
     size = 0

@@ -1,4 +1,4 @@
-"""The records section of a batch written in Python; `_compiled.encode` writes the same bytes."""
+"""Records sections written in Python; `_compiled.encode` writes the same bytes."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from headrace.records.fallback.header import Buffer
 
-# Numbers as records have them, written in Python: zigzag varints of Java's longs.
+# Numbers of records: zigzag varints of Java's longs.
 _SHORT = tuple(bytes([number]) for number in range(128))
 
 
 def varint(number: int) -> bytes:
-    """A zigzag varint of up to 64 bits."""
+    """Return a zigzag varint of up to 64 bits."""
     number = number << 1 ^ number >> 63
     if number < 128:
         return _SHORT[number]
@@ -24,33 +24,33 @@ def varint(number: int) -> bytes:
 
 
 def wrap(number: int) -> int:
-    """The number as Java's long would hold it; readers add it to the base timestamp wrapping too."""
+    """Return the number as a Java long. Readers wrap, too, when they add the base timestamp."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 Headers = Sequence[tuple[str, bytes | None]]
 Fields = tuple[bytes | None, bytes | None, int, Headers]
-"""A record to be written: key, value, timestamp (ms), headers."""
+"""Key, value, timestamp (ms), headers of a record."""
 
 ArrowColumn = tuple[Buffer | None, Buffer, Buffer, int]
-"""A column of byte strings: validity bits or None, int32 offsets, data, and the row of them that is row 0."""
+"""Byte strings: validity bits or None, int32 offsets, data, and the index of row 0."""
 
 ArrowNumbers = tuple[Buffer, int]
-"""A column of int64 without nulls: its data, and the row of it that is row 0."""
+"""int64 without nulls: data, and the index of row 0."""
 ArrowHeaders = tuple[Buffer | None, Buffer, int, ArrowColumn, ArrowColumn]
-"""A column of lists of (name, value): validity or None, int32 edges, the row that is row 0, names and values."""
+"""Lists of (name, value): validity or None, int32 offsets, the index of row 0, names and values."""
 
 
 class Section(NamedTuple):
-    """Rows written as a records section."""
+    """A records section of rows."""
 
     records: bytes
     following: int
-    """The row to go on from."""
+    """The next row."""
     last_delta: int
-    """Offset of the last record, counted from the first one's."""
+    """Offset of the last record minus that of the first."""
     base_timestamp: int
-    """Milliseconds: of the first record."""
+    """Milliseconds, of the first record."""
     max_timestamp: int
 
 
@@ -64,7 +64,7 @@ _NULL = varint(-1)
 
 
 def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
-    """The records (key, value, timestamp in ms, headers) with offset deltas from 0."""
+    """Return the section of records with offset deltas from 0."""
     _check_int64(base_timestamp)
     out: list[bytes] = []
     for offset_delta, (key, value, timestamp, headers) in enumerate(records):
@@ -84,12 +84,9 @@ def encode(records: Sequence[Fields], base_timestamp: int, /) -> bytes:
 def encode_columns(
     key: ArrowColumn | None, value: ArrowColumn | None, start: int, stop: int, max_bytes: int, /
 ) -> tuple[bytes, int]:
-    """Rows from `start` on as records without headers, all at the base timestamp, and the row to go on from.
+    """Return the section of rows from `start` on, all at the base timestamp, and the next row.
 
-    A section has one row at least; it ends before the one that would make it larger than `max_bytes`.
-
-    Raises:
-        ValueError: no rows, or columns that have fewer, or offsets that lie outside of the data.
+    It has at least one row, and at most `max_bytes` unless a single row is larger. Raises ValueError.
     """
     if start < 0 or stop <= start or max_bytes < 1:
         raise ValueError("no rows to encode, or no room")
@@ -106,7 +103,6 @@ def encode_columns(
 
 
 def _one(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    """A record at the base timestamp, without headers."""
     parts = [b"\x00\x00", varint(offset_delta)]
     parts += (_NULL,) if key is None else (varint(len(key)), key)
     parts += (_NULL,) if value is None else (varint(len(value)), value)
@@ -147,14 +143,9 @@ def encode_rows(
     max_bytes: int,
     /,
 ) -> Section:
-    """Rows from `start` on as records with offsets, timestamps (microseconds, cut to milliseconds) and headers.
+    """Return the section of rows with offsets, timestamps (microseconds, truncated to ms) and headers.
 
-    A section has one row at least; it ends before the one that would make it larger than `max_bytes`, or that lies
-    2^31 offsets behind the first.
-
-    Raises:
-        ValueError: no rows, or columns that have fewer, offsets of data that lie outside of it, offsets of records
-            that do not go up, a header without a name.
+    It has at least one row, and ends before `max_bytes` or an offset delta of 2^31 - 1. Raises ValueError.
     """
     if start < 0 or stop <= start or max_bytes < 1:
         raise ValueError("no rows to encode, or no room")

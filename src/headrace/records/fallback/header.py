@@ -1,7 +1,6 @@
-"""The header check and the CRC without the C extension: struct and google-crc32c, the same rules, the same errors.
+"""Header check and CRC without the C extension. Tests compare both.
 
-`compiled` chooses between this file and `_compiled`; tests hold the two against each other. google-crc32c is imported
-when it is first needed: where the extension is it need not be installed.
+google-crc32c is imported at the first use, as the extension does not need it.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _EPOCH_AT = 12
 _LENGTH_AND_MAGIC = Struct(">8xi4xb")
-_BEFORE_LENGTH_ENDS = 12  # base offset and the length itself are not counted by batch_length
+_BEFORE_LENGTH_ENDS = 12  # bytes that batch_length does not count
 _CRC_STARTS = 21
 _LAST_CODEC = 4
 _TRANSACTIONAL = 0x10
@@ -27,7 +26,7 @@ _CONTROL = 0x20
 
 
 def crc32c(data: Buffer, crc: int = 0, /) -> int:
-    """CRC-32C of the bytes; `crc` is the value so far. google-crc32c takes `bytes` only, so others are copied."""
+    """Return the CRC-32C; `crc` is the value so far. google-crc32c takes `bytes` only."""
     return _extend()(crc, data if isinstance(data, bytes) else bytes(data))
 
 
@@ -40,7 +39,7 @@ def _extend() -> Callable[[int, bytes], int]:
 
 
 def peek(batch: Buffer, /) -> HeaderFields:
-    """The 13 header fields in wire order, without looking at the CRC. Raises CorruptBatch, UnsupportedMagic."""
+    """See `records.batch.peek`."""
     size = len(batch)
     if size <= 16:
         raise CorruptBatch(f"{size} bytes are no record batch")
@@ -59,18 +58,18 @@ def peek(batch: Buffer, /) -> HeaderFields:
 
 
 def fields(header: Buffer, /) -> HeaderFields:
-    """The 13 fields of a header of 61 bytes, unchecked."""
+    """Return the 13 fields of a header, unchecked."""
     return _HEADER.unpack_from(header)
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, /) -> None:
-    """Write base offset and leader epoch into a batch, in place."""
+    """Write base offset and leader epoch into a batch."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
 
 
 def check(batch: Buffer, /) -> HeaderFields:
-    """The 13 header fields of a batch that a client may append. Raises what `records.batch.check` says."""
+    """See `records.batch.check`."""
     fields = peek(batch)
     _, _, _, _, crc, attributes, last_offset_delta, _, _, producer_id, producer_epoch, base_sequence, count = fields
     found = crc32c(memoryview(batch)[_CRC_STARTS:])

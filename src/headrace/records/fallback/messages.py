@@ -1,8 +1,7 @@
-"""Messages of a REST API in Python: those of an answer out of batches, and the entries of a response to published ones.
+"""Messages of a REST API in Python; `_compiled` writes the same bytes.
 
-`_compiled.Messages` and `_compiled.publish` write the same bytes. The form is OCI Streaming's Message: key and value in
-base64, no key as null. A record without value gets the empty one, because the field is required there; headers are left
-out, for the form has no place for them.
+As in OCI Streaming's Message, key and value are base64, and a missing key is null. A missing value is empty, as the
+field is required. There are no headers.
 """
 
 from base64 import b64encode
@@ -13,16 +12,16 @@ from headrace.records.fallback import columns
 from headrace.records.fallback.header import Buffer
 
 LATEST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999, where the format of times ends."""
+"""The end of the year 9999, the last one of the time format."""
 _DAY_MS = 86_400_000
 MOST_MESSAGE = 16 << 20
-"""Bytes of a message's key and value, unless somebody says otherwise."""
+"""Default maximum bytes of a message's key and value."""
 
 
 def time_text(time_ms: int) -> str:
-    """RFC 3339 with milliseconds; times before 1970 (-1: none) and after 9999 are told as the nearest that can be."""
+    """Return RFC 3339 with milliseconds, limited to 1970 (also for -1: none) to 9999."""
     days, ms = divmod(min(max(time_ms, 0), LATEST_MS), _DAY_MS)
-    # In years that begin in March leap days are the last ones, and a straight line tells the months' lengths.
+    # If years begin in March, leap days are last, and month lengths are linear.
     era, day = divmod(days + 719_468, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * year + year // 4 - year // 100
@@ -36,16 +35,10 @@ def time_text(time_ms: int) -> str:
 
 
 class PureMessages:
-    """A JSON array that grows by records until it has enough of them: `write` batches, then `take`."""
+    """A JSON array of limited size: `write` batches, then `take`."""
 
     def __init__(self, most_count: int, most_bytes: int, most_message: int = MOST_MESSAGE) -> None:
-        """Start empty.
-
-        Args:
-            most_count: messages that it may have.
-            most_bytes: bytes of keys and values together; the first message may have more.
-            most_message: bytes of key and value of one message; larger ones are passed over.
-        """
+        """The first message may exceed `most_bytes`. Messages above `most_message` bytes are skipped."""
         self._most_count = most_count
         self._most_bytes = most_bytes
         self._most_message = most_message
@@ -68,24 +61,10 @@ class PureMessages:
         prefix: bytes,
         /,
     ) -> int:
-        """Take the records of a batch from `first_offset` on, as far as there is room.
+        """Add the records of a batch from `first_offset` and `not_before` (ms) on, and return the next offset.
 
-        Args:
-            payload: the decompressed records section, with the next five arguments as `records.walk` has them.
-            count: records in it.
-            last_offset_delta: of the batch.
-            base_offset: where it lies.
-            base_timestamp: of the batch, milliseconds.
-            fixed_timestamp: what all records have (log append time); None: each has its own.
-            first_offset: records before are passed over.
-            not_before: records with an earlier timestamp (ms) are passed over; None: none are.
-            prefix: what each message begins with, up to and with `"key":`.
-
-        Returns:
-            The offset after the last record that was taken or passed over; behind the batch when nothing is left.
-
-        Raises:
-            CorruptBatch: the records cannot be read. Nothing of this batch was taken.
+        `prefix` is the start of each message, up to `"key":`. For the batch, see `records.walk`. After CorruptBatch,
+        none of it was added.
         """
         before = len(self._texts), self.count, self.size, self.full, self.passed_over
         source = columns.read(payload, count, last_offset_delta, base_offset, base_timestamp, fixed_timestamp)
@@ -102,7 +81,7 @@ class PureMessages:
         return base_offset + last_offset_delta + 1
 
     def _put(self, record: Any, prefix: bytes) -> bool:
-        """Add one message, or pass it over when it is too large; False when there is no room."""
+        """Return False if it is full."""
         size = len(record.key or b"") + len(record.value or b"")
         if size > self._most_message:
             self.passed_over += 1
@@ -119,7 +98,7 @@ class PureMessages:
         return True
 
     def take(self) -> bytes:
-        """The array; it is empty then."""
+        """Remove and return the array."""
         taken, self._texts = self._texts, []
         self.count = self.size = 0
         self.full = self._most_count <= 0
@@ -127,11 +106,12 @@ class PureMessages:
 
 
 Share = tuple[int, bytearray, int]
-"""A partition, its batch, and the bytes of its keys and values."""
+"""Partition, batch, and bytes of keys and values."""
 Shares = tuple[bytes, list[Share]]
-"""The partition of each message in native int32 (-1: left out), and what goes to each partition, in their order."""
+"""The partition of each message in native int32 (-1: left out), and the batches by partition."""
 Told = tuple[bytes, int, bytes]
-"""What an entry says before the offset, the first one's offset, and what it says after; -1: only what is before."""
+"""The text of an entry before its offset, the first offset, and the text after it. With -1, only the first text counts.
+"""
 
 _PLACE = Struct("=i")
 
@@ -139,18 +119,15 @@ _PLACE = Struct("=i")
 def publish(
     body: Buffer, partitions: int, now_ms: int, seed: int, left_out: int, most_value: int, most_total: int, /
 ) -> Shares | None:
-    """Nothing is read here: a body is for a JSON decoder, and then for `headrace.records.partition_batches.share`."""
+    """Return None: decode the body as JSON, and use `headrace.records.partition_batches.share`."""
     return None
 
 
 def receipts(places: Buffer, told: list[Told | None], head: bytes, tail: bytes, /) -> bytes:
-    """An entry for each place, with commas between; raises ValueError for a place that nothing is told about.
+    """Return an entry for each place. Raises ValueError for a place without a result.
 
-    Args:
-        places: as `headrace.records.partition_batches.share` gives them.
-        told: what is said of place n at index n + 1; at index 0 what is said of those left out.
-        head: what stands before all entries.
-        tail: what stands after them.
+    `told[n + 1]` has the texts for place n, and `told[0]` those for left-out messages. `head` and `tail` surround all
+    entries.
     """
     texts = []
     offsets = [-1 if each is None else each[1] for each in told]

@@ -1,7 +1,7 @@
-"""Records as entries of plain Redis Streams, and back as record batches, in Python; `_streams` does the same in C.
+"""Records as entries of Redis Streams and back, in Python.
 
-The headers of a record are one field: a JSON array of `[name, value]` in order. Both are text, or `{"base64": "..."}`
-where they are not UTF-8; a value may be null.
+Headers are one field: a JSON array of `[name, value]`. Both are text, or `{"base64": "..."}` if they are not UTF-8. A
+value may be null.
 """
 
 import base64
@@ -22,12 +22,12 @@ ByteHeaders = tuple[tuple[bytes, bytes | None], ...]
 
 
 def encode_headers(headers: ByteHeaders) -> bytes:
-    """Headers as the text of their field."""
+    """Return the text of the headers' field."""
     return to_json([[as_text(name), None if value is None else as_text(value)] for name, value in headers])
 
 
 def decode_headers(text: bytes) -> ByteHeaders | None:
-    """Headers from the text of their field, an object of names and texts too; None when it is no such text."""
+    """Return headers from their field, also from a JSON object, or None."""
     try:
         found = json.loads(text)
         pairs = list(found.items()) if isinstance(found, dict) else found
@@ -43,12 +43,12 @@ def decode_headers(text: bytes) -> ByteHeaders | None:
 
 
 def to_json(value: object) -> bytes:
-    """JSON in UTF-8, as short as it can be."""
+    """Return compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def as_text(data: bytes) -> str | dict[str, str]:
-    """Bytes as JSON has them."""
+    """Return the JSON value of bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -74,7 +74,7 @@ Row = tuple[bytes | None, bytes | None, int, ByteHeaders]
 """Key, value, timestamp (ms), headers."""
 Reader = Callable[[Sequence[bytes], int], Row | None]
 Built = tuple[list[tuple[int, int, bytes]], list[bytes], list[bytes]]
-"""Batches with base and next offset; ids of entries that are no records; ids of entries that are gone."""
+"""Batches with base and next offset; ids of entries that are no records; ids of deleted entries."""
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
@@ -82,7 +82,7 @@ _CRC_AT, _CRC_STARTS = 17, 21
 _MAX_DELTA = 2**31 - 1
 MOST_HEADERS = 100_000
 MOST_HEADER_TEXT = 32 << 20
-"""Bytes as JSON. Both of all records of a batch together."""
+"""Bytes as JSON. Both are limits for all records of a batch."""
 _WHOLE = re.compile(rb"-?[0-9]{1,18}")
 _ID = re.compile(rb"([0-9]+)-([0-9]+)")
 
@@ -95,10 +95,10 @@ def xadd_arguments(
     fixed_timestamp: int | None,
     /,
 ) -> tuple[bytes, int]:
-    """The records of a decompressed batch as RESP bulk strings, and how many strings that are.
+    """Return the records of a decompressed batch as RESP bulk strings, and their number.
 
-    For each record there is the number of its field arguments, then names and values in turn. Raises CorruptBatch,
-    also for names of headers that are no UTF-8, which only the C code reads.
+    Each record has the number of its field arguments, then names and values. Raises CorruptBatch, also for header names
+    that are not UTF-8, which only the C code supports.
     """
     out: list[bytes] = []
     headers = text_bytes = 0
@@ -126,7 +126,7 @@ def xadd_arguments(
 
 
 def read_plain(fields: Sequence[bytes], ms: int) -> Row | None:
-    """The record of an entry without headers; None when its fields want a closer look."""
+    """Return the record of a simple entry without headers, or None for others."""
     if len(fields) == 2 and fields[0] != b"timestamp":
         return None, fields[1], ms, ()
     named = dict(zip(fields[::2], fields[1::2], strict=True))
@@ -139,18 +139,16 @@ def read_plain(fields: Sequence[bytes], ms: int) -> Row | None:
 
 
 def build_batches(entries: list[Any], bits: int, limit: int, read_fields: Reader, /) -> Built:
-    """Entries as record batches of about `limit` bytes at most, each record at its id's offset.
+    """Return entries as record batches of about `limit` bytes, each record at the offset of its id.
 
     Args:
-        entries: `[id, [name, value, ...]]` in order, `[id, None]` for one that was deleted, or `[id, bytes]` for one
-            that is too large for a record.
-        bits: of an offset that hold the sequence.
-        limit: bytes; a record that is larger has a batch of its own.
-        read_fields: makes a record of fields that are not simply key, value and timestamp; None: they are none.
+        entries: `[id, [name, value, ...]]`, `[id, None]` for a deleted one, or `[id, bytes]` for one that is too large.
+        bits: bits of an offset for the sequence.
+        limit: bytes; a larger record has a separate batch.
+        read_fields: returns the record of other fields, or None.
 
     Returns:
-        Batches; ids whose sequence or time is too large for an offset, or whose entry is no record; ids of deleted
-        entries.
+        Batches, ids without an offset or record, and ids of deleted entries.
     """
     batches: list[tuple[int, int, bytes]] = []
     unfit: list[bytes] = []

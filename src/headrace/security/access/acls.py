@@ -1,4 +1,4 @@
-"""Kafka ACLs: principals, resources, and allowed or denied operations.
+"""Kafka ACLs.
 
 Source: Apache Kafka documentation, "Authorization and ACLs"; KIP-11, KIP-290 (prefixes).
 """
@@ -10,9 +10,9 @@ import msgspec
 from headrace.security.access.required_acls import CLUSTER_NAME, Operation, ResourceType
 
 ANYTHING = "*"
-"""As the name of a literal rule: every resource of its type. As a host: every host."""
+"""As the name of a literal ACL: every resource of its type. As a host: every host."""
 ANYBODY = "User:*"
-"""As the principal of a rule: every user."""
+"""As the principal of an ACL: every user."""
 _MOST_NAME = 249
 """Maximum characters of a resource name, as of a topic name."""
 _MOST_PRINCIPAL = 1_024
@@ -24,14 +24,14 @@ class InvalidAcl(ValueError):
 
 
 class Pattern(Enum):
-    """How the name of a rule is compared with a resource's."""
+    """How an ACL's name matches a resource."""
 
     LITERAL = "LITERAL"
     PREFIXED = "PREFIXED"
 
 
 class Acl(msgspec.Struct, frozen=True, kw_only=True):
-    """One access rule."""
+    """One ACL."""
 
     type: ResourceType
     name: str
@@ -39,14 +39,14 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     """`User:<name>`, or `User:*`."""
     host: str = ANYTHING
-    """The address that requests come from, or `*`."""
+    """Client address, or `*`."""
     operation: Operation | None
-    """None: all of them (Kafka's `All`)."""
+    """None: all (Kafka's `All`)."""
     allow: bool
-    """False: it denies, whatever other rules allow."""
+    """False: it denies, and overrides ACLs that allow."""
 
     def check(self) -> None:
-        """Raise InvalidAcl for an ACL that Kafka would reject or that is too long."""
+        """Raise InvalidAcl if Kafka would reject it, or if it is too long."""
         if not self.name:
             raise InvalidAcl("the resource has no name: give one, or * for every resource of its type")
         if self.type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
@@ -84,12 +84,12 @@ class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     operation: Operation | None = None
     every_operation: bool = False
-    """Whether only rules about all operations are meant; `operation` is None then."""
+    """Whether only ACLs for all operations match; `operation` is None then."""
     allow: bool | None = None
 
     @property
     def exact(self) -> bool:
-        """Whether it could mean one rule only."""
+        """Whether it can match one ACL only."""
         return (
             self.type is not None
             and self.name is not None
@@ -101,7 +101,7 @@ class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def means(self, acl: Acl) -> bool:
-        """Whether a rule is meant. Kafka's `AclBindingFilter.matches`."""
+        """Return whether an ACL matches (Kafka's `AclBindingFilter.matches`)."""
         return (
             (self.type is None or self.type is acl.type)
             and self._means_name(acl)

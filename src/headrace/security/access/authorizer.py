@@ -1,9 +1,7 @@
 """Authorize principals by ACLs. Pure; the semantics of Kafka's StandardAuthorizer.
 
-A deny rule overrides all allow rules. Without a matching rule only super users have access, unless
-`allow.everyone.if.no.acl.found`. `make test LANE=security` compares this with Kafka's class.
-
-Rules are indexed by resource, principal and host. A check costs a few look-ups for any number of rules.
+A deny overrides all allows. `make test LANE=security` compares this with Kafka's class. A check costs a few look-ups
+for any number of ACLs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,19 +17,19 @@ _IMPLYING: dict[Operation, frozenset[Operation | None]] = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({None, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-"""Operations that allow this one, too. Denying one of them denies nothing else."""
+"""Operations that allow this one, too. Denying one denies nothing else."""
 
 _Verdict = tuple[Operation | None, bool]
 """An operation, and whether it is allowed."""
 _Asker = tuple[str, str]
-"""A principal and the plain form of a host, as a rule has them."""
+"""A principal and the canonical host of an ACL."""
 _Said = dict[_Asker, dict[_Verdict, int]]
-"""The rules about one name. They are counted, since hosts of several spellings are one."""
+"""The ACLs of one name, counted, as one host has several spellings."""
 _Key = TypeVar("_Key")
 
 
 def plain_host(host: str) -> str:
-    """An address in its one plain form; an IPv4 address that came by an IPv6 socket is itself. Other text as it is."""
+    """Return an address in canonical form, IPv4-mapped ones as IPv4, and other text unchanged."""
     if host == ANYTHING:
         return host
     try:
@@ -50,11 +48,11 @@ class _Names:
         self.by_prefix: dict[str, _Said] = {}
         self._lengths: dict[int, int] = {}
         self.lengths: tuple[int, ...] = ()
-        """Of the prefixes, each once: one look-up for each finds all that a name begins with."""
+        """Distinct lengths of prefixes: one look-up each finds all matching prefixes."""
         self.granted: dict[tuple[_Asker, Operation | None], dict[tuple[Pattern, str], int]] = {}
-        """The names and prefixes for which an operation is allowed, counted as the rules are."""
+        """Names and prefixes for which an operation is allowed, counted like the ACLs."""
         self.any_of_type: dict[tuple[tuple[_Asker, ...], tuple[_Asker, ...], Operation], bool] = {}
-        """Remembered answers to `Rights.allow_any`, until the next change."""
+        """Cached results of `Rights.allow_any`, until the next change."""
 
     def add(self, acl: Acl, asker: _Asker) -> None:
         names = self.by_prefix if acl.pattern is Pattern.PREFIXED else self.literal
@@ -122,18 +120,12 @@ _NOTHING = _Names()
 
 
 class Authorizer:
-    """The rules of one virtual cluster. `add` and `remove` change it in place."""
+    """The ACLs of one virtual cluster."""
 
     def __init__(
         self, acls: Iterable[Acl] = (), super_users: frozenset[str] = frozenset(), *, allow_unless_told: bool = False
     ) -> None:
-        """Prepare.
-
-        Args:
-            acls: the unique rules.
-            super_users: principals with every right (`super.users`).
-            allow_unless_told: allow access to resources without rules (`allow.everyone.if.no.acl.found`).
-        """
+        """`allow_unless_told` is `allow.everyone.if.no.acl.found`."""
         self.super_users = super_users
         self.allow_unless_told = allow_unless_told
         self._types: dict[ResourceType, _Names] = {}
@@ -142,39 +134,36 @@ class Authorizer:
             self.add(acl)
 
     def add(self, acl: Acl) -> None:
-        """Add a rule that is not there yet."""
+        """Add a new ACL."""
         asker = (acl.principal, plain_host(acl.host))
         self._types.setdefault(acl.type, _Names()).add(acl, asker)
         _count(self._askers, asker)
 
     def remove(self, acl: Acl) -> None:
-        """Remove a rule that is there."""
+        """Remove an existing ACL."""
         asker = (acl.principal, plain_host(acl.host))
         self._types[acl.type].remove(acl, asker)
         _uncount(self._askers, asker)
 
     def names(self, kind: ResourceType) -> _Names:
-        """The rules about a type of resources."""
+        """Return the ACLs of a resource type."""
         return self._types.get(kind, _NOTHING)
 
     def askers(self, principals: Iterable[str], host: str) -> tuple[_Asker, ...]:
-        """The principals and hosts of rules that match one of these principals at a host."""
+        """Return the principals and hosts of ACLs that match."""
         found = ((principal, where) for principal in principals for where in {host, ANYTHING})
         return tuple(sorted(asker for asker in found if asker in self._askers))
 
     def of(self, principal: str, host: str, also_denied: str | None = None) -> "Rights":
-        """The rights of a principal at a host.
+        """Return the rights of a principal, such as `User:alice`, at a host.
 
-        Args:
-            principal: such as `User:alice`.
-            host: its address.
-            also_denied: another name of the principal. Deny rules for it match, allow rules do not.
+        `also_denied` is another name of the principal, which only denies match.
         """
         return Rights(self, principal, plain_host(host), also_denied)
 
 
 class Rights:
-    """The rights of one principal at one host, by the rules as they are when it is asked."""
+    """Current rights of one principal at one host."""
 
     __slots__ = ("_allowed", "_authorizer", "_denied", "_host", "everything")
 
@@ -183,12 +172,12 @@ class Rights:
         self._authorizer = authorizer
         self._host = host
         self.everything = principal in authorizer.super_users
-        """Whether no rule counts."""
+        """Whether ACLs do not apply."""
         self._allowed = tuple(sorted({principal, ANYBODY}))
         self._denied = tuple(sorted({*self._allowed, *([also_denied] if also_denied else [])}))
 
     def allow(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether it may be done to the resource of that name."""
+        """Return whether an operation on a resource is allowed."""
         if self.everything:
             return True
         implying = _IMPLYING.get(operation) or (operation, None)
@@ -208,15 +197,15 @@ class Rights:
         return allowed or (not found and self._authorizer.allow_unless_told)
 
     def allow_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Whether it may be done to any resource of a type, whatever its name (Kafka's `authorizeByResourceType`).
+        """Return whether an operation is allowed on any resource of a type (Kafka's `authorizeByResourceType`).
 
-        Here one operation implies no other, as in Kafka.
+        As in Kafka, no operation implies another one here.
         """
-        # Stands for all names without a rule.
+        # A name without an ACL.
         if self.everything or self.allow(operation, kind, _UNHEARD_OF):
             return True
         names = self._authorizer.names(kind)
-        # Principals and hosts that the same rules match share an answer.
+        # Principals and hosts with the same ACLs share a result.
         allowed = self._authorizer.askers(self._allowed, self._host)
         denied = self._authorizer.askers(self._denied, self._host)
         key = (allowed, denied, operation)
@@ -253,4 +242,4 @@ def _any(names: _Names, allowed: tuple[_Asker, ...], denied: tuple[_Asker, ...],
 
 _MOST_REMEMBERED = 4_096
 _UNHEARD_OF = "hardcode"
-"""The name that Kafka asks for, too."""
+"""Kafka uses the same name."""

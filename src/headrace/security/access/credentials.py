@@ -1,4 +1,4 @@
-"""SCRAM credentials (RFC 5802, RFC 7677), which also verify passwords of other mechanisms. Pure."""
+"""SCRAM credentials (RFC 5802, RFC 7677), also for passwords of other mechanisms. Pure."""
 
 import hashlib
 import hmac
@@ -13,29 +13,29 @@ MOST_ITERATIONS = 16384
 
 
 class Mechanism(Enum):
-    """By its name in SASL; Kafka numbers them too (KIP-554)."""
+    """SASL mechanisms."""
 
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
     @property
     def hash(self) -> str:
-        """As `hashlib` calls it."""
+        """Name in `hashlib`."""
         return self.value.removeprefix("SCRAM-").replace("-", "").lower()
 
     @property
     def number(self) -> int:
-        """Kafka's `ScramMechanism`."""
+        """Number in Kafka (KIP-554)."""
         return 1 if self is Mechanism.SCRAM_SHA_256 else 2
 
     @classmethod
     def numbered(cls, number: int) -> "Mechanism | None":
-        """The one with Kafka's number."""
+        """Return the mechanism of a number."""
         return next((each for each in cls if each.number == number), None)
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """One user's credential for one mechanism. It does not reveal the password."""
+    """A user's credential for one mechanism. It does not reveal the password."""
 
     salt: bytes
     iterations: int
@@ -43,17 +43,17 @@ class Credential(msgspec.Struct, frozen=True):
     server_key: bytes
 
     def fits(self, mechanism: Mechanism, salted: bytes) -> bool:
-        """Whether a salted password is the one."""
+        """Return whether a salted password matches."""
         return hmac.compare_digest(_stored(mechanism, salted), self.stored_key)
 
 
 def salt(mechanism: Mechanism, password: str, with_salt: bytes, iterations: int) -> bytes:
-    """A salted password (`Hi` of RFC 5802): a millisecond and more of work."""
+    """Return a salted password (`Hi` of RFC 5802), which takes 1 ms or more."""
     return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), with_salt, iterations)
 
 
 def credential(mechanism: Mechanism, salted: bytes, with_salt: bytes, iterations: int) -> Credential:
-    """What is kept of a salted password."""
+    """Return the credential of a salted password."""
     server_key = hmac.digest(salted, b"Server Key", mechanism.hash)
     return Credential(with_salt, iterations, _stored(mechanism, salted), server_key)
 

@@ -1,4 +1,4 @@
-"""The listeners of the Kafka protocol as its settings name them, and which of them other machines may reach. Pure.
+"""Configuration of the Kafka listeners. Pure.
 
 Source: Apache Kafka documentation, "Security", "Listener Configuration" (KIP-103).
 """
@@ -13,13 +13,13 @@ import msgspec
 from headrace.text.addresses import EVERYWHERE, Address
 
 DEFAULT = "PLAINTEXT"
-"""The name of the only listener where none was named."""
+"""Name of the listener if none is configured."""
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_-]+)://(?P<host>\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(?P<port>[0-9]{1,5})")
 _MAPPED = re.compile(r"(?P<name>[A-Za-z0-9_-]+):(?P<protocol>[A-Za-z_]+)")
 
 
 class Protocol(Enum):
-    """What a listener demands of its clients (Kafka's security protocols)."""
+    """Kafka's security protocols."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -28,33 +28,30 @@ class Protocol(Enum):
 
     @property
     def encrypted(self) -> bool:
-        """Whether its connections are TLS."""
+        """Whether it uses TLS."""
         return self in {Protocol.SSL, Protocol.SASL_SSL}
 
     @property
     def login(self) -> bool:
-        """Whether nothing is served before a login."""
+        """Whether it requires a login."""
         return self in {Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL}
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """One listener: its name, what it speaks and where."""
+    """Name, protocol and address of a listener."""
 
     name: str
     protocol: Protocol
     address: Address
-    """Where it listens; port 0: a free one."""
+    """Listen address; port 0: a free one."""
     advertised: Address | None = None
     """The advertised address; None: the listen address."""
 
 
 def parse(listeners: str, protocol_map: str, advertised: str) -> tuple[Listener, ...]:
-    """Read the three settings; raises ValueError with what was expected.
+    """Parse `listeners`, `listener.security.protocol.map` and `advertised.listeners`. Raises ValueError.
 
-    Args:
-        listeners: `listeners`, such as `PLAINTEXT://127.0.0.1:9092,SASL_SSL://:9093`.
-        protocol_map: `listener.security.protocol.map`.
-        advertised: `advertised.listeners`; those that are not in it tell where they listen.
+    Listeners that are not in the last one advertise their listen address.
     """
     protocols = _protocols(protocol_map)
     told = dict(_addresses("advertised.listeners", advertised))
@@ -89,7 +86,6 @@ def _names(found: Iterable[Listener]) -> str:
 
 
 def _addresses(setting: str, text: str) -> Iterable[tuple[str, Address]]:
-    """Name and address of each; raises ValueError, also for a name that comes twice."""
     names: set[str] = set()
     for item in filter(None, (each.strip() for each in text.split(","))):
         match = _LISTENER.fullmatch(item)
@@ -118,7 +114,7 @@ def _protocols(text: str) -> dict[str, Protocol]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a socket that is bound to this address (an address, not a name)."""
+    """Return whether a listen address (not a name) is reachable only from this machine."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -126,12 +122,12 @@ def is_loopback(host: str) -> bool:
 
 
 class Exposed(msgspec.Struct, frozen=True, kw_only=True):
-    """A listener, as far as it matters who reaches it."""
+    """Exposure of a listener."""
 
     where: str
-    """By what it was asked for, such as `--http 0.0.0.0`."""
+    """Its option, such as `--http 0.0.0.0`."""
     host: str
-    """The address it is bound to."""
+    """Listen address."""
     encrypted: bool
     login: bool
     """Whether every client must authenticate, by login or certificate."""
@@ -142,11 +138,9 @@ class Exposed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refusal(listeners: Iterable[Exposed], *, insecure: bool) -> str | None:
-    """Return why the listeners must not be opened, with the remedy; None: they may be.
+    """Return why a listener must not be opened, with the remedy, or None.
 
-    Args:
-        listeners: all of the server's.
-        insecure: `headrace.insecure`: permit unauthenticated or unencrypted access.
+    `insecure` (`headrace.insecure`) permits unauthenticated or unencrypted access.
     """
     if insecure:
         return None

@@ -1,4 +1,4 @@
-"""The principal of a request, and of a client certificate (`ssl.principal.mapping.rules`, KIP-371). Pure."""
+"""Principals of requests and client certificates (`ssl.principal.mapping.rules`, KIP-371). Pure."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The principal of a request, by its login or signature. As text it is Kafka's: `User:<name>`."""
+    """The principal of a request. As text it is Kafka's: `User:<name>`."""
 
     name: str
     """The user name of a login without the stream pool at its end, or `<tenancy>/<OCID>` of a signature."""
@@ -18,13 +18,13 @@ class Principal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tenancy: str, user: str) -> "Principal":
-        """An OCI identity. Where its user is unknown, as in a token with unreadable claims, it is ANONYMOUS."""
-        # Each tenancy names its users itself: the same name is another user elsewhere.
+        """Return the principal of an OCI identity, or ANONYMOUS without a user."""
+        # User names are unique per tenancy only.
         return cls(f"{tenancy}/{user}", tenancy, user) if user else ANONYMOUS
 
     @property
     def also_denied(self) -> str | None:
-        """The principal of older rules, which leave out the tenancy: they still deny, and no longer allow."""
+        """The principal of older ACLs without the tenancy. They still deny, but do not allow."""
         return f"User:{self.user}" if self.user else None
 
     def __str__(self) -> str:
@@ -32,18 +32,18 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 ANONYMOUS = Principal("ANONYMOUS")
-"""A client that did not log in (Kafka's `KafkaPrincipal.ANONYMOUS`)."""
+"""A client without a login (Kafka's `KafkaPrincipal.ANONYMOUS`)."""
 
 
 def lacks_tenancy(principal: str) -> bool:
-    """Whether a principal of a rule or of `super.users` is an OCID alone, as signatures were named before."""
+    """Return whether a principal is an OCID without a tenancy, as signatures had earlier."""
     return principal.startswith("User:ocid1.") and "/" not in principal
 
 
 _RULE = re.compile(r"RULE:(?P<pattern>(?:[^\\/]|\\.)*)/(?P<replacement>(?:[^\\/]|\\.)*)/(?P<case>[LU]?)")
 _GROUP = re.compile(r"\$([0-9])")
 _LONGEST = 1_000
-"""Characters of a name that rules are tried on."""
+"""Maximum characters of a name that rules match."""
 
 
 class _Rule(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ class _Rule(msgspec.Struct, frozen=True):
 
 
 class Mapping:
-    """The rules, of which the first that fits a name decides."""
+    """Mapping rules; the first match applies."""
 
     def __init__(self, text: str) -> None:
-        """Read `RULE:pattern/replacement/[LU]` and `DEFAULT`, with commas between; raises ValueError."""
+        """Parse `RULE:pattern/replacement/[LU]` and `DEFAULT`, separated by commas. Raises ValueError."""
         self._rules = tuple(_parse(text))
 
     def name(self, distinguished: str) -> str | None:
-        """The principal's name of a distinguished name (RFC 2253); None: no rule fits it."""
+        """Return the principal's name for a distinguished name (RFC 2253), or None."""
         if len(distinguished) > _LONGEST:
             return None
         for rule in self._rules:

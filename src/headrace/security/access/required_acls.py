@@ -1,4 +1,4 @@
-"""Declare the ACLs that APIs need: operations on resources.
+"""ACLs that APIs need: operations on resources.
 
 Source: Apache Kafka documentation, "Authorization and ACLs": "Operations in Kafka" and the table of protocols.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 
 class ResourceType(Enum):
-    """What access rules are about."""
+    """Types of resources."""
 
     TOPIC = "Topic"
     GROUP = "Group"
@@ -21,7 +21,7 @@ class ResourceType(Enum):
 
 
 class Operation(Enum):
-    """What is done to a resource."""
+    """Operations on resources."""
 
     READ = "Read"
     WRITE = "Write"
@@ -58,38 +58,38 @@ SUPPORTED: dict[ResourceType, frozenset[Operation]] = {
     ResourceType.DELEGATION_TOKEN: frozenset({Operation.DESCRIBE}),
     ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
 }  # fmt: skip
-"""Which operations Kafka's access rules know on which resources: a rule with another could never be granted."""
+"""Operations of each resource type in Kafka. ACLs with others are refused."""
 
 CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type Cluster."""
+"""Name of the only resource of type Cluster."""
 SERVER = "default"
-"""The virtual cluster whose resource of type Cluster stands for the server: the default one."""
+"""The default virtual cluster, whose Cluster resource is the server."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Something of a virtual cluster that access rules name."""
+    """A resource of a virtual cluster."""
 
     type: ResourceType
     name: str
     cluster: str
-    """The virtual cluster it is in: a topic's name means something there only."""
+    """The virtual cluster that contains it."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation that requests of an API do, and to which resources. Raises ValueError if Kafka has no such rule."""
+    """An operation of an API's requests, and its resources. Raises ValueError if Kafka does not have it."""
 
     operation: Operation
     type: ResourceType
     resources: Callable[..., Iterable[Resource]]
     """Return the resources of this type in a request, from the handler's arguments."""
     instead: tuple[Operation, ResourceType] | None = None
-    """Who may do this to the cluster (or to any resource of another type) need not be granted the rule itself."""
+    """An alternative: this operation on the cluster, or on any resource of another type."""
     shown: bool = False
-    """Whether it also holds for each resource that the answer would show: what is not granted is left out."""
+    """Whether it also applies to each resource in the response. Others are omitted."""
     of_server: bool = False
-    """Whether it is about the server, in whichever virtual cluster a request is made."""
+    """Whether it concerns the server, from any virtual cluster."""
     when: str = ""
-    """Which of the requests need it, for the documentation; empty: all that name such a resource."""
+    """The requests that need it, for the documentation; empty: all that name such a resource."""
 
     def __post_init__(self) -> None:
         for operation, kind in ((self.operation, self.type), self.instead or (self.operation, self.type)):
@@ -114,5 +114,5 @@ ANYBODY: tuple[()] = ()
 
 
 def told(rules: Rules) -> str:
-    """Rules as the tables of the documentation show them."""
+    """Return rules as text for the documentation."""
     return "; ".join(str(rule) for rule in rules) or "nothing"

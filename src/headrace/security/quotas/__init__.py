@@ -1,1 +1,1 @@
-"""Quotas: their entities, which one applies, and how long a client has to wait. Pure."""
+"""Quotas: entities, selection, and throttle times. Pure."""

@@ -1,7 +1,6 @@
-"""Quota entities and values, and which quota applies to a client.
+"""Quota entities and values. The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
 
-An entity is a user, a client id, both, or an address. The name None is the default for names without their own quota.
-The rules are Kafka's (KIP-13, 124, 257, 546, 599, 612).
+An entity is a user, a client id, both, or an address. The name None is the default for others.
 """
 
 import ipaddress
@@ -13,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 
 USER, CLIENT_ID, IP = TYPES = ("user", "client-id", "ip")
-"""Types of entities, by their names in Kafka's requests."""
+"""Types of entities, with Kafka's names."""
 
 
 class Key(StrEnum):
-    """What is limited."""
+    """Quota types."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
@@ -28,24 +27,24 @@ class Key(StrEnum):
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 _MOST = {Key.PRODUCE: _LONG, Key.FETCH: _LONG, Key.CONNECTIONS: _INT}
-"""Those that take whole numbers, and the largest."""
+"""Maximum of quotas that are whole numbers."""
 OF_ADDRESSES = frozenset({Key.CONNECTIONS})
 OF_CLIENTS = frozenset(Key) - OF_ADDRESSES
 
 
 class InvalidQuota(ValueError):
-    """A quota that there cannot be. The message is Kafka's where it has one."""
+    """An invalid quota. The message is Kafka's where it has one."""
 
 
 class Entity(msgspec.Struct, frozen=True, order=True):
-    """Whom a quota is for; of a type that is absent it is not about."""
+    """The clients that share a quota definition."""
 
     parts: tuple[tuple[str, str | None], ...]
-    """(type, name) in the order of `TYPES`; the name None: the default."""
+    """(type, name) in the order of `TYPES`; name None: the default."""
 
     @classmethod
     def of(cls, parts: Iterable[tuple[str, str | None]]) -> "Entity":
-        """Raises InvalidQuota where Kafka has no such entity."""
+        """Create an entity. Raises InvalidQuota."""
         found: dict[str, str | None] = {}
         for kind, name in parts:
             if kind in found:
@@ -72,7 +71,7 @@ class Entity(msgspec.Struct, frozen=True, order=True):
 
     @property
     def keys(self) -> frozenset[Key]:
-        """What can be limited for it."""
+        """Quota types of the entity."""
         return OF_ADDRESSES if self.parts[0][0] == IP else OF_CLIENTS
 
     def __str__(self) -> str:
@@ -90,7 +89,7 @@ def _address(name: str | None) -> str | None:
 
 
 def checked(entity: Entity, key: str, value: float) -> Key:
-    """The key of a quota that an entity may have; raises InvalidQuota."""
+    """Validate a quota and return its key. Raises InvalidQuota."""
     if key not in {each.value for each in entity.keys}:
         raise InvalidQuota(f"Invalid configuration key {key}")
     if not value > 0 or math.isinf(value):
@@ -108,7 +107,7 @@ Quotas = Mapping[Entity, Mapping[Key, float]]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A limit that holds for a client, and with whom the client shares it."""
+    """The limit of a client, and the names that share it."""
 
     limit: float
     shared: tuple[str | None, str | None]
@@ -116,10 +115,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def held(quotas: Quotas, key: Key, user: str, client_id: str) -> Held | None:
-    """Return the most specific limit of a client; None: no limit.
-
-    A default limit applies to each name separately.
-    """
+    """Return the most specific limit of a client, or None. A default applies to each name separately."""
     for of_user, of_client, shared in (
         ((user,), (client_id,), (user, client_id)),
         ((user,), (None,), (user, client_id)),
@@ -138,7 +134,7 @@ def held(quotas: Quotas, key: Key, user: str, client_id: str) -> Held | None:
 
 
 class HeldByAddress(NamedTuple):
-    """How many connections a second an address may make."""
+    """Connections per second of an address."""
 
     limit: float
     address: str | None
@@ -146,7 +142,7 @@ class HeldByAddress(NamedTuple):
 
 
 def held_by_address(quotas: Quotas, address: str) -> HeldByAddress | None:
-    """What holds for an address; None: nothing."""
+    """Return the limit of an address, or None."""
     for name in (address, None):
         limit = quotas.get(Entity(((IP, name),)), {}).get(Key.CONNECTIONS)
         if limit is not None:
@@ -158,14 +154,14 @@ class Filter(msgspec.Struct, frozen=True):
     """Selects entities (DescribeClientQuotas)."""
 
     exact: Mapping[str, str | None]
-    """Type -> the name they have."""
+    """Type -> name to match."""
     any_of: frozenset[str]
-    """Types that they have, whatever the name."""
+    """Types that must be present, with any name."""
     strict: bool
-    """Whether they have no other types."""
+    """Whether other types must be absent."""
 
     def means(self, entity: Entity) -> bool:
-        """Whether an entity is among them."""
+        """Return whether an entity matches."""
         names = entity.names
         if self.strict and len(names) != len(self.exact) + len(self.any_of):
             return False

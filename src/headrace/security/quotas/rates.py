@@ -1,7 +1,6 @@
-"""Measure rates and compute delays for all limits. Pure.
+"""Measure rates and compute throttle times. Pure.
 
-Two kinds, as in Kafka. A `Rate` measures over windows of time, and returns the delay until its limit holds again. A
-`TokenBucket` holds what may still be used.
+As in Kafka, a `Rate` measures windows of time, and a `TokenBucket` holds the remaining allowance.
 """
 
 import math
@@ -11,7 +10,7 @@ _LARGEST = 2.0**53
 
 
 class Windows:
-    """Over how long a `Rate` measures: `quota.window.num` windows of `quota.window.size.seconds`."""
+    """`quota.window.num` windows of `quota.window.size.seconds`."""
 
     __slots__ = ("count", "length_ms")
 
@@ -21,7 +20,7 @@ class Windows:
 
     @property
     def most(self) -> float:
-        """Return the seconds for which an idle client may burst."""
+        """Seconds for which an idle client may burst."""
         return (self.count - 1) * self.length_ms / _MS
 
 
@@ -39,22 +38,20 @@ class _Sample:
 class Rate:
     """Amounts of the last windows, as Kafka's `Rate` over a `WindowedSum` (KIP-13, KIP-219).
 
-    A window begins with the first amount after the previous window, and counts until it was unchanged for the length of
-    all windows. One more window may overlap that time. The rate is the total divided by the time since the oldest
-    window began, which is at least all windows but one. A new client is therefore not measured by a fraction of a
-    second.
+    A window begins with the first amount after the previous one, and expires after the length of all windows without a
+    change. The rate is the total divided by the time since the oldest window began, but at least all windows but one.
+    So a new client is not measured over a fraction of a second.
     """
 
     __slots__ = ("_at", "_samples", "_windows")
 
     def __init__(self, windows: Windows) -> None:
-        """Nothing was done."""
         self._windows = windows
         self._samples: list[_Sample] = []
         self._at = 0
 
     def add(self, amount: float, ticks_ms: int) -> None:
-        """Count an amount that was used at this time."""
+        """Count an amount."""
         if not self._samples:
             self._samples.append(_Sample(ticks_ms))
         sample = self._samples[self._at]
@@ -72,7 +69,7 @@ class Rate:
         return self._samples[self._at]
 
     def measured(self, ticks_ms: int) -> tuple[float, int]:
-        """What was done per second, and the milliseconds over which that is."""
+        """Return the rate per second, and the ms over which it was measured."""
         windows = self._windows
         expired_ms = ticks_ms - windows.count * windows.length_ms
         total, began_ms = 0.0, ticks_ms
@@ -87,9 +84,9 @@ class Rate:
         return total * _MS / over_ms, over_ms
 
     def wait_ms(self, limit: float, ticks_ms: int) -> int:
-        """How long until the rate is within a limit per second if nothing more is done; 0: it is.
+        """Return the ms until the rate is within the limit per second without more use.
 
-        With a rate of O over W ms and a limit of T it is the X for which O * W / (W + X) = T: (O - T) / T * W.
+        For rate O over W ms and limit T this is the X with O * W / (W + X) = T: (O - T) / T * W.
         """
         rate, over_ms = self.measured(ticks_ms)
         return 0 if rate <= limit else round_half_up((rate - limit) / limit * over_ms)
@@ -104,20 +101,14 @@ class TokenBucket:
     __slots__ = ("_left", "_seen_ms", "burst", "rate")
 
     def __init__(self, rate: float, burst: float, ticks_ms: int) -> None:
-        """Full.
-
-        Args:
-            rate: tokens per second.
-            burst: what it holds at most.
-            ticks_ms: milliseconds, from anywhere, never going back.
-        """
+        """Create a full bucket."""
         self.rate = rate
         self.burst = burst
         self._left = burst * _MS
         self._seen_ms = ticks_ms
 
     def left(self, ticks_ms: int) -> float:
-        """Tokens that are there, below 0 where it is overdrawn."""
+        """Return the tokens, negative if overdrawn."""
         passed = max(0, ticks_ms - self._seen_ms)
         self._seen_ms = max(self._seen_ms, ticks_ms)
         self._left = min(self.burst * _MS, self._left + passed * self.rate)
@@ -129,19 +120,19 @@ class TokenBucket:
         self._left -= tokens * _MS
 
     def wait_ms(self, ticks_ms: int) -> int:
-        """How long until it is not overdrawn any more; 0: it is not."""
+        """Return the ms until it is no longer overdrawn."""
         left = self.left(ticks_ms)
         return 0 if left >= 0 else round_half_up(-left / self.rate * _MS)
 
     def empty_ms(self, ticks_ms: int) -> int:
-        """How long until there is something in it; 0: there is."""
+        """Return the ms until it is not empty."""
         return 0 if self.left(ticks_ms) > 0 else int(-self._left // self.rate) + 1
 
     def is_idle(self, ticks_ms: int) -> bool:
-        """Whether it might as well be forgotten."""
+        """Return whether it is full, so that it can be dropped."""
         return self.left(ticks_ms) >= self.burst
 
 
 def round_half_up(number: float) -> int:
-    """To the nearest whole number, halves up, as Java's Math.round; what is too large for one is 2**53."""
+    """Round as Java's Math.round, to at most 2**53."""
     return math.floor(min(number, _LARGEST) + 0.5)

@@ -1,10 +1,8 @@
-"""Certificates, keys and authorities as PEM files (KIP-651), read again when they change: no restart for a new one.
+"""TLS contexts from PEM files (KIP-651), reloaded after changes.
 
-The certificate of the other side names the principal of a connection.
-
-Alerts (RFC 8446, section 6) are sent here. Event loops close a connection whose handshake fails without a word, and
-drop the alert that OpenSSL has ready: many clients would try again for ever. They send close_notify, but then wait for
-that of the client. Clients with idle connections are not listening, and the RFC requires no wait.
+Alerts (RFC 8446, section 6) are sent here. Event loops drop OpenSSL's alert after a failed handshake, and many clients
+would then retry forever. They also wait for the client's close_notify, which the RFC does not require, and which idle
+clients do not send.
 """
 
 import asyncio
@@ -30,26 +28,25 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where everything lies."""
+    """Paths of the files."""
 
     keystore: Path
-    """The private key, without a passphrase, and the chain of its certificate."""
+    """Private key without a passphrase, and certificate chain."""
     truststore: Path | None
-    """Certificates of the authorities whose clients' certificates are taken."""
+    """Certificates of the authorities of client certificates."""
     client_auth: ClientAuth
 
 
 class TlsContexts:
-    """What handshakes are made with, as the files are now."""
+    """The current context of a listener."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Read the files; raises ValueError, saying which one is wrong and how."""
         self.files = files
         self._stamp = _look(files)
         self._context = _load(files)
 
     def current(self) -> ssl.SSLContext:
-        """For one handshake. Files that changed and cannot be used leave it as it was, with a line in the log."""
+        """Return the context for one handshake. Invalid changes are logged, and the old context is kept."""
         try:
             stamp = _look(self.files)
             if stamp != self._stamp:
@@ -62,23 +59,20 @@ class TlsContexts:
 
 
 class PeerContext:
-    """What this server asks other brokers with, and by which it knows them, as its files are now.
+    """The current context for connections to other brokers.
 
-    Besides the system's authorities it trusts those of the truststore, and certificates that are this server's own.
+    It trusts the system's authorities, the truststore, and this server's own certificates.
     """
 
     def __init__(self, files: TlsFiles | None) -> None:
-        """`files`: its own; None: it has none. Nothing is read yet."""
         self._files = files
         self._stamp: _Stamp = ()
         self._context: ssl.SSLContext | None = None
 
     def current(self) -> ssl.SSLContext:
-        """Return the context for one connection, rebuilt only after files change, because that takes 27 ms of CPU.
+        """Return the context for one connection, rebuilt only after changes, as that takes 27 ms of CPU.
 
-        Changed files that cannot be used are logged, and the old context is kept.
-
-        Raises: OSError, ssl.SSLError: the files cannot be used, and never could.
+        See `TlsContexts.current`. Raises OSError or ssl.SSLError if no context exists.
         """
         stamp = () if self._files is None else _look(self._files)
         if self._context is None:
@@ -112,7 +106,7 @@ def _look(files: TlsFiles) -> _Stamp:
         try:
             status = path.stat()
         except OSError:
-            # The caller reports why it cannot be read.
+            # The caller reports the error.
             found.append((0, 0, 0))
         else:
             found.append((status.st_mtime_ns, status.st_size, status.st_ino))
@@ -123,12 +117,12 @@ def _load(files: TlsFiles) -> ssl.SSLContext:
     context = AlertContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session does not send its certificate again, even if it is no longer trusted. TLS 1.2 also resumes by
-    # ids, which Python cannot disable: these end with the context (see `AlertContext`).
+    # session id, which Python cannot disable; such sessions end with the context.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     _read(files.keystore, "ssl.keystore.location", "a private key and its certificates")
     try:
-        # Without a passphrase OpenSSL would ask for one on the terminal.
+        # Without a passphrase, OpenSSL would prompt for one.
         context.load_cert_chain(files.keystore, password="")
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
@@ -149,7 +143,6 @@ def _load(files: TlsFiles) -> ssl.SSLContext:
 
 
 def _read(path: Path, setting: str, what: str) -> None:
-    """Whether a file can be read; raises ValueError."""
     try:
         with path.open("rb"):
             pass
@@ -163,7 +156,7 @@ def _reason(error: Exception) -> str:
 
 
 class Tls(msgspec.Struct, frozen=True):
-    """What a listener with TLS needs: certificates, and names for those of its clients."""
+    """TLS configuration of a listener."""
 
     contexts: TlsContexts
     mapping: Mapping
@@ -174,7 +167,7 @@ class Tls(msgspec.Struct, frozen=True):
 
 
 def principal_of(transport: asyncio.BaseTransport, mapping: Mapping) -> Principal | None:
-    """The principal that a verified certificate names; ANONYMOUS without one. None: no rule has a name for it."""
+    """Return the principal of a verified certificate: ANONYMOUS without one, None if no rule matches."""
     tls = transport.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
     if not der:
@@ -191,7 +184,7 @@ def principal_of(transport: asyncio.BaseTransport, mapping: Mapping) -> Principa
 
 
 ACCEPTED: ContextVar[socket.socket] = ContextVar("accepted")
-"""The socket of the connection whose handshake begins, where the context is a `AlertContext`."""
+"""Socket of the connection whose handshake starts with an `AlertContext`."""
 
 _UNREAD = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
 """OpenSSL's error for unread client data at the end of a connection."""
@@ -204,10 +197,7 @@ class _Secured(ssl.SSLObject):
     """Whether an alert was sent, so that OpenSSL cannot be used again."""
 
     def do_handshake(self) -> None:
-        """Continue the handshake. Before a failure, send the alert.
-
-        Raises: ssl.SSLError, also if a resumed session's certificate has expired.
-        """
+        """Continue the handshake. Before a failure, send the alert."""
         try:
             super().do_handshake()
             self._check_resumed()
@@ -215,16 +205,13 @@ class _Secured(ssl.SSLObject):
             raise
         except ssl.SSLError:
             if self.accepted is not None:
-                # A few bytes: where the kernel does not take them at once, the client takes nothing anyway.
+                # A few bytes; if the kernel does not take them, the client does not read.
                 with contextlib.suppress(OSError):
                     self.accepted.send(self.outgoing.read())
             raise
 
     def _check_resumed(self) -> None:
-        """Reject expired certificates of TLS 1.2 sessions resumed by id, because OpenSSL does not check their dates.
-
-        A new context forgets sessions, so clients removed from the truststore are rejected.
-        """
+        """Reject expired certificates of TLS 1.2 sessions resumed by id, which OpenSSL does not check."""
         certificate = self.getpeercert() if self.session_reused else None
         if certificate and ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time():
             error = ssl.SSLError("certificate has expired")
@@ -241,22 +228,22 @@ class _Secured(ssl.SSLObject):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            # Unread requests of the client must not drop earlier responses.
+            # Unread client requests must not drop earlier responses.
             if error.reason != _UNREAD:
                 raise
             self.told = True
-        # What has not gone to the socket yet would be lost: event loops close it now.
+        # The event loop would close the socket and drop unsent bytes.
         if waiting:
             raise ssl.SSLWantReadError
 
 
 class AlertContext(ssl.SSLContext):
-    """A context that sends alerts for failed handshakes, and closes without waiting for the client."""
+    """A context that sends alerts, and closes without waiting for the client."""
 
     sslobject_class = _Secured
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **more: Any) -> _Secured:
-        """See `ssl.SSLContext`: event loops begin a connection so."""
+        """See `ssl.SSLContext`."""
         made = cast("_Secured", super().wrap_bio(incoming, outgoing, *given, **more))
         made.accepted, made.outgoing = ACCEPTED.get(None), outgoing
         return made

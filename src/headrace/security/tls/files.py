@@ -1,4 +1,4 @@
-"""Certificates of one's own: an authority, and certificates of it for a server and for a client, as PEM files."""
+"""Create an authority, and certificates for a server and a client, as PEM files."""
 
 import datetime as dt
 import ipaddress
@@ -16,9 +16,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _AUTHORITY_DAYS = 3650
 _DAYS = 397
-"""The longest that browsers and Apple's systems take a server's certificate for."""
+"""Maximum for server certificates in browsers and Apple's systems."""
 _EARLIER = dt.timedelta(minutes=5)
-"""Clocks of clients may be behind."""
+"""Tolerance for client clocks."""
 
 
 class GeneratedFiles(msgspec.Struct, frozen=True):
@@ -36,17 +36,13 @@ class _Issuer(msgspec.Struct, frozen=True):
 
 
 def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime) -> GeneratedFiles:
-    """Write `ca.pem`, `ca-key.pem`, `server.pem` and `client.pem` (key and chain), which only their owner may read.
+    """Write `ca.pem`, `ca-key.pem`, `server.pem` and `client.pem` (key and chain), readable for the owner only.
 
-    Args:
-        directory: made where it is missing.
-        hosts: names and addresses that the server's certificate is for, besides loopback's.
-        client: the common name of the client's certificate.
-        now: from when on they are good, with a time zone.
+    `hosts` are in addition to loopback, and `client` is a common name. `now` needs a time zone.
 
     Raises:
-        FileExistsError: one of the files is there.
-        OSError: it cannot be written.
+        FileExistsError: one of the files exists.
+        OSError: a file cannot be written.
         ValueError: a host is neither a name nor an address.
     """
     made = GeneratedFiles(*(directory / name for name in ("ca.pem", "ca-key.pem", "server.pem", "client.pem")))
@@ -58,7 +54,7 @@ def create(directory: Path, hosts: Sequence[str], client: str, now: dt.datetime)
     issuer = _authority(now)
     write_private(made.authority, _pem(issuer.certificate))
     write_private(made.authority_key, _key_pem(issuer.key))
-    # A server is a client of the other brokers, which may ask for its certificate.
+    # A server is a client of other brokers, which may require its certificate.
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     server = _issue(issuer, (hosts or LOOPBACK)[0], uses, now, names)
     write_private(made.server, server)
@@ -86,7 +82,6 @@ def _issue(
     now: dt.datetime,
     names: Sequence[x509.GeneralName] = (),
 ) -> bytes:
-    """A new key and a certificate for it, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         _builder(_name(common_name), issuer.certificate.subject, key.public_key(), now, _DAYS)
@@ -150,7 +145,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, from the first byte on; raises OSError."""
+    """Write a file that only its owner can read at any time. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,8 +1,7 @@
-"""The beginning of a connection with TLS, and its writes.
+"""TLS handshakes and writes.
 
-A handshake is counted from its first packet on, and over in time or closed. Event loops encrypt a write whole, and ask
-the socket only then whether it takes anything. However much that is, they report that nothing is left to be written,
-and the writer is not paused: so large writes are made in pieces.
+A handshake counts as a connection. Event loops encrypt a whole write before the socket takes any of it, and report
+nothing as unsent, so the writer is not paused. Therefore large writes are split.
 """
 
 import asyncio
@@ -17,12 +16,11 @@ from headrace.aio.tasks import end
 from headrace.security.tls.contexts import ACCEPTED, TlsContexts
 
 HANDSHAKE_S = 10
-"""How long a client may take for its handshake."""
+"""Timeout of a handshake in seconds."""
 _GOODBYE_S = 600
-"""How long a client may take for what is left when a connection is closed; the listeners end those sooner whose clients
-take nothing. That the client agrees is not waited for (`security.tls.contexts`)."""
+"""Maximum seconds for unsent bytes of a closed connection. Listeners end stalled ones earlier."""
 _AGAIN_S = 1
-"""Until accepting is tried again, where the process has no descriptors left."""
+"""Seconds until the next accept without free descriptors."""
 
 Peer = tuple[str, int]
 """Address and port of a client."""
@@ -31,17 +29,17 @@ _log = structlog.get_logger("headrace.security.tls")
 
 
 class Limits(Protocol):
-    """How many connections there may be."""
+    """Connection limits."""
 
     def admit(self, host: str) -> str:
-        """Count a connection from an address until `forget`. Return why it must be closed; empty: accepted."""
+        """Count a connection until `forget`, or return the reason to close it."""
 
     def forget(self, host: str) -> None:
-        """A connection that was counted is gone."""
+        """Stop counting a connection."""
 
 
 class TlsAcceptor:
-    """Accepts the connections of one listener, and hands them to a protocol once their handshakes are through."""
+    """Accepts the connections of one listener, and passes them to a protocol after their handshakes."""
 
     def __init__(
         self,
@@ -53,16 +51,16 @@ class TlsAcceptor:
         late: Callable[[str], int] = lambda host: 0,
         turn: Callable[[], int | None] = lambda: 0,
     ) -> None:
-        """Prepare; `start` accepts.
+        """Create it.
 
         Args:
             contexts: TLS contexts.
             limits: count a connection during its handshake; its protocol then counts it and calls `through`.
-            listener: the name in logs.
-            protocol: makes the protocol of a connection.
-            failed: called after a failed handshake with the address, the listener and the reason.
-            late: returns for how many ms an address waits before rejection; 0: accepted.
-            turn: returns for how many ms a connection waits before its handshake; None: rejected.
+            listener: name for logs.
+            protocol: creates the protocol of a connection.
+            failed: called with address, listener and reason of a failed handshake.
+            late: returns ms before a rejection of an address; 0: accepted.
+            turn: returns ms before the handshake; None: rejected.
         """
         self._contexts = contexts
         self._limits = limits
@@ -76,11 +74,11 @@ class TlsAcceptor:
         self._accepting: asyncio.Task[None] | None = None
 
     def start(self, listening: socket.socket) -> None:
-        """Accept on a socket that listens."""
+        """Accept on a listening socket."""
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening), name="tls listener")
 
     async def stop(self) -> None:
-        """Accept no more, and give up the handshakes that are under way."""
+        """Stop accepting, and cancel handshakes."""
         if self._accepting is not None:
             await end(self._accepting)
             self._accepting = None
@@ -109,7 +107,7 @@ class TlsAcceptor:
             task.add_done_callback(self._handshakes.discard)
 
     def through(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake of this connection is through: it is not counted here any more."""
+        """Stop counting a connection after its handshake."""
         self._release(transport.get_extra_info("peername")[:2])
 
     def _release(self, peer: Peer) -> None:
@@ -118,7 +116,6 @@ class TlsAcceptor:
             self._limits.forget(peer[0])
 
     async def _receive(self, accepted: socket.socket, peer: Peer) -> None:
-        """Refuse a connection, or make its handshake when it is its turn."""
         wait_ms = self._late(peer[0])
         turn_ms = None if wait_ms else self._turn()
         if turn_ms is None:
@@ -133,7 +130,7 @@ class TlsAcceptor:
         await self._begin(accepted, peer)
 
     async def _refuse(self, accepted: socket.socket, peer: Peer, wait_ms: int) -> None:
-        """Close a connection after a delay, to slow down clients that reconnect at once."""
+        """Close a connection after a delay, to slow down reconnects."""
         try:
             await asyncio.sleep(wait_ms / 1000)
         finally:
@@ -141,7 +138,6 @@ class TlsAcceptor:
             self._release(peer)
 
     async def _begin(self, accepted: socket.socket, peer: Peer) -> None:
-        """Make the handshake; from its end on the connection is its protocol's."""
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -160,7 +156,7 @@ class TlsAcceptor:
 
 
 def _reason(error: Exception) -> str:
-    """Why a handshake failed, in words; what the client sent is not among them."""
+    """Return why a handshake failed, without client input."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -170,11 +166,11 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# What a client has sent with TLS, and the event loop has not handed on when the connection has ended.
-#
-# uvloop drops it where reading was paused when the client left.
 def unread(transport: asyncio.BaseTransport, room: memoryview) -> int:
-    """Read on in a connection that has ended: how many bytes are in `room` now; 0: there are none, or it has no TLS."""
+    """Read client data into `room` that the event loop has not delivered before the disconnect.
+
+    uvloop drops such data if reading was paused.
+    """
     secured = transport.get_extra_info("ssl_object")
     if not isinstance(secured, ssl.SSLObject):
         return 0
@@ -185,16 +181,16 @@ def unread(transport: asyncio.BaseTransport, room: memoryview) -> int:
 
 
 PIECE: Final = 256 << 10
-"""Bytes that are written at a time."""
+"""Bytes per write."""
 
 
 def in_pieces(transport: asyncio.WriteTransport, size: int) -> bool:
-    """Whether so many bytes are too many for one write: over TLS, where they are more than a piece."""
+    """Return whether a write must be split."""
     return size > PIECE and transport.get_extra_info("ssl_object") is not None
 
 
 def write(transport: asyncio.WriteTransport, data: bytes | bytearray | memoryview) -> None:
-    """Write; over TLS in pieces, of which all after the first that is not taken count as left to be written."""
+    """Write, over TLS in pieces. Pieces after the first one that is not taken count as unsent."""
     if not in_pieces(transport, len(data)):
         transport.write(data)
         return
